@@ -56,15 +56,15 @@ pub(crate) struct Instance {
     /// State of each device; empty for the bus `v1`.
     #[serde(default)]
     pub(crate) devices: Vec<DeviceStatus>,
-    /// What the owners of the bus `v1` have; `None` for other buses.
+    /// State of the owners of the bus `v1`, or `None` for other buses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mediator: Option<Value>,
 }
 
-/// Why an instance has no control socket.
+/// Reason for which an instance has no control socket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("make the directory {path} of the control socket")]
     Directory {
         /// Path of the directory.
@@ -73,7 +73,7 @@ pub(crate) enum ControlError {
         #[source]
         source: std::io::Error,
     },
-    /// Another process listens there.
+    /// Another process listens at the socket.
     #[error(
         "serve a device by the name `{name}`: another process has its control socket at {socket}; \
          give this one another, such as --control {other}"
@@ -83,10 +83,10 @@ pub(crate) enum ControlError {
         name: String,
         /// Path of the control socket.
         socket: PathBuf,
-        /// Path of a socket that would do, as far as its name goes.
+        /// Path of another socket that the instance could use, judged by its name.
         other: PathBuf,
     },
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("make the control socket")]
     Listen(#[source] ListenError),
 }
@@ -145,9 +145,9 @@ impl ControlPath {
     }
 }
 
-/// Returns the name of an instance that serves `bus`: that of the bus's file without what follows its last
-/// dot. A file called `device`, as in the directories of the systemd unit, says nothing of the VM; its
-/// directory does.
+/// Returns the name of an instance that serves `bus`: the name of the bus's file without its last extension.
+/// A file called `device`, as in the directories of the systemd unit, does not identify the VM, so the name
+/// of its directory is used.
 fn name_of(bus: &Bus) -> String {
     let path = std::path::absolute(bus.path()).unwrap_or_else(|_| bus.path().clone());
     let stem = path.file_stem().filter(|stem| *stem != DEVICE);
@@ -183,8 +183,8 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, status: &Value) -> Instance
     }
 }
 
-/// Directories for instances that this user can write to, the preferred one first: below `/run` for root,
-/// below `XDG_RUNTIME_DIR` for others.
+/// Returns the directories for instances that this user can write to, the preferred one first: below `/run`
+/// for root, below `XDG_RUNTIME_DIR` for others.
 fn folders() -> Vec<PathBuf> {
     let user = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
     let system = Some(PathBuf::from("/run"));
@@ -193,7 +193,7 @@ fn folders() -> Vec<PathBuf> {
     order.into_iter().flatten().filter(usable).map(|folder| folder.join(FOLDER)).collect()
 }
 
-/// Instances with a control socket in one of the usual directories, ordered by name.
+/// Returns the instances with a control socket in one of the usual directories, ordered by name.
 pub(crate) fn places() -> Vec<ControlPath> {
     let all = [Some(PathBuf::from("/run")), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
     let mut places = Vec::new();
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn documented_sockets_have_names_of_their_own() {
-        // By hand, as the guide has it, and as the unit's configuration file has it.
+        // Started by hand as in the guide, and as in the unit's configuration file.
         assert_eq!(name("vfio-user:/run/vgpu/vm1.sock"), "vm1");
         assert_eq!(name("vfio-user:/run/vgpu-device/vm1/device"), "vm1");
         assert_eq!(name("vfio-user:/run/vgpu-device/vm2/device"), "vm2");

@@ -1,5 +1,4 @@
-//! The engines that run the soft executor's kernels, by the names that options, settings and reports have for
-//! them.
+//! Engines that run the soft executor's kernels, with the names that options, settings and reports use.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -29,15 +28,15 @@ pub enum Engine {
 pub struct EngineError {
     engine: Engine,
     needs: &'static str,
-    /// The engines that the processor runs.
+    /// Engines that the processor can run.
     runs: Vec<Engine>,
 }
 
 impl Engine {
-    /// The engines that differ, the best first.
+    /// Engines that differ from each other, the best first.
     const DISTINCT: [Self; 3] = [Self::JitAvx512, Self::JitAvx2, Self::Interpreter];
 
-    /// Returns the value of the option `--engine`, in every command and in reports.
+    /// Returns the name of the engine, which the option `--engine` and reports use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,13 +65,14 @@ impl Engine {
         self.lowered_for(Features::available())
     }
 
-    /// Returns the same on a processor that has the features `available`, the best last.
+    /// Returns the features as [`Self::features`] does, for a processor with the features `available`, of
+    /// which the best is last.
     fn lowered_for(self, available: &[Features]) -> Result<Features, EngineError> {
         let error = || EngineError { engine: self, needs: self.needs(), runs: Self::among(available) };
         self.best(available).ok_or_else(error)
     }
 
-    /// Returns the best of `available` that the engine can be.
+    /// Returns the best of `available` that suits the engine.
     fn best(self, available: &[Features]) -> Option<Features> {
         let fits = |features: &Features| match features {
             Features::JitAvx512 => matches!(self, Self::Jit | Self::JitAvx512),

@@ -222,7 +222,7 @@ impl ExecutorOptions {
         self.uuid.map(|uuid| uuid.0)
     }
 
-    /// Returns the device addresses of the process's device number `index`, counted from 0.
+    /// Returns the device addresses of the process's device with the number `index`, counted from 0.
     fn addresses(&self, index: usize) -> Result<Addresses, ClaimError> {
         let Some(first) = self.address_range else { return RangeLocks::of_host()?.draw() };
         // A range that was chosen by option is used even where no lock can be taken.
@@ -230,8 +230,8 @@ impl ExecutorOptions {
         Addresses::chosen(first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)), locks.as_ref())
     }
 
-    /// Returns the GPU of the process's device number `index`, as the options describe it. Its UUID is not
-    /// that of `--uuid`, which names one device.
+    /// Returns the GPU of the process's device with the number `index`, as the options describe it. Its UUID
+    /// is not that of `--uuid`, which names one device.
     pub(crate) fn gpu(&self, index: usize) -> Result<GpuConfig> {
         let mut gpu = GpuConfig::new(&self.name)?;
         gpu.addresses = self.addresses(index)?;
@@ -242,9 +242,9 @@ impl ExecutorOptions {
         Ok(gpu)
     }
 
-    /// Returns the directory for code that the driver compiles: the one that was named, else one below the
-    /// directory that systemd makes for this instance, which no other VM's device has. Absolute, because
-    /// workers have a working directory of their own.
+    /// Returns the directory for code that the driver compiles: the configured one, or one below the
+    /// directory that systemd makes for this instance, which no other VM's device uses. The path is absolute,
+    /// because workers have a working directory of their own.
     fn compiled(&self) -> Result<Option<PathBuf>> {
         let below = || {
             // One directory for each of the unit's `CacheDirectory=`.

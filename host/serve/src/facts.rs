@@ -26,10 +26,10 @@ pub(crate) fn parse(text: &str) -> Result<Facts, String> {
 }
 
 impl Facts {
-    /// Returns the PCI address of the device, and `gpu` changed to these facts.
+    /// Returns the PCI address of the device, and `gpu` with these facts applied.
     ///
     /// # Errors
-    /// Names the fact that cannot be read.
+    /// A fact cannot be read. The error names it.
     pub(crate) fn apply_to(&self, gpu: GpuConfig) -> Result<(PciAddress, GpuConfig)> {
         let gpu = GpuConfig {
             name: self.name.clone(),

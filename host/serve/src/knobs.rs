@@ -1,4 +1,4 @@
-//! What tests change about devices and mediators. The program `vgpu-device` sets none of it.
+//! Changes that tests make to devices and mediators. The program `vgpu-device` makes none.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! How long a command serves: until a signal, the end of stdin, or the end of a thread that it needs.
+//! Lifetime of a command that serves: until a signal, the end of stdin, or the end of a thread that it needs.
 //!
-//! A process that has lost a thread is of no use, however it looks from outside. It ends in order, with an
-//! error, so that its service manager starts it anew.
+//! A process that has lost a thread does not work, even if it appears to. It ends in order, with an error, so
+//! that its service manager restarts it.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use vgpu_device::threads;
 
 use crate::values::Level;
 
-/// How long an orderly end may take after the end of a thread, which may have left anything locked. Then the
-/// process ends without it.
+/// Time limit for an orderly end after a thread has ended, which may have left any lock held. After it the
+/// process ends at once.
 const ENDING_MOST: Duration = Duration::from_secs(5);
 
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
@@ -29,7 +29,7 @@ pub(crate) fn log(level: Level) {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level.0).init();
 }
 
-/// Why a command stops serving: `Ok` if it was told to.
+/// Reason for which a command stops serving: `Ok` if it was told to stop.
 type End = Result<()>;
 
 /// The lifetime of a command that serves.
@@ -40,7 +40,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Starts to watch the process's threads: from now on the panic of one is the command's end.
+    /// Starts to watch the process's threads. From now on a panic of any thread ends the command.
     pub(crate) fn begin() -> Self {
         let (to, end) = channel();
         let panicked = to.clone();
@@ -82,7 +82,7 @@ impl Lifetime {
         Ok(())
     }
 
-    /// Starts a thread that serves as long as the command does: its return is the command's end, too.
+    /// Starts a thread that serves as long as the command does. The return of `serve` also ends the command.
     pub(crate) fn serve<E>(&self, name: &str, serve: impl FnOnce() -> E + Send + 'static) -> Result<()>
     where
         E: std::error::Error + Send + Sync + 'static,
@@ -92,13 +92,13 @@ impl Lifetime {
         thread.map(drop).with_context(|| format!("start the thread `{name}`"))
     }
 
-    /// Waits until the command is to stop. The caller ends in order; after an error it has [`ENDING_MOST`]
-    /// for that.
+    /// Waits until the command is to stop. The caller then ends in order; after an error it has
+    /// [`ENDING_MOST`] for that.
     ///
     /// # Errors
     /// A thread has ended.
     pub(crate) fn wait(&self) -> Result<()> {
-        // This value has a sender itself.
+        // The receiver does not fail, because this value has a sender itself.
         let end = self.end.recv().context("wait for the end")?;
         if let Err(error) = &end {
             let told = format!("vgpu-device: {error:#}");
@@ -107,14 +107,14 @@ impl Lifetime {
                 eprintln!("{told}\nvgpu-device: what is left after {ENDING_MOST:?} is abandoned");
                 std::process::exit(1);
             };
-            // Without a thread for it the end has no limit.
+            // If the thread cannot be started, the end has no time limit.
             let _ = threads::spawn("end", limit);
         }
         end
     }
 }
 
-/// Prints `ready`: guests can connect from now on.
+/// Prints `ready`, which means that guests can connect from now on.
 pub(crate) fn ready() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
@@ -127,7 +127,8 @@ mod tests {
 
     use super::*;
 
-    /// Has a thread of this process panic and then does not end: for the test below, in a process of its own.
+    /// Makes a thread of this process panic and then does not end. The test below runs it in a process of its
+    /// own.
     #[test]
     #[ignore = "does not end by itself"]
     fn hangs_after_a_panic() {

@@ -1,5 +1,5 @@
-//! What a release has beside the program: the manual page and the shell completions, made from the command
-//! line's own definition.
+//! Files that a release ships beside the program: the manual page and the shell completions, generated from
+//! the definition of the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::vm::Vm;
 /// Path of the manual page below the prefix.
 pub const MANUAL: &str = "share/man/man8/vgpu-device.8";
 
-/// Shells, and where each looks for completions below a prefix.
+/// Shells, with the path of each shell's completions below a prefix.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions/vgpu-device"),
     (Shell::Fish, "share/fish/vendor_completions.d/vgpu-device.fish"),
@@ -66,7 +66,7 @@ pub fn write(prefix: &Path, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command line without the commands that are hidden, which completions would offer.
+/// Returns the command line without the hidden commands, which completions would offer otherwise.
 fn shown(command: &Command) -> Command {
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let about = command.get_about().cloned().unwrap_or_default();
@@ -109,9 +109,9 @@ fn render_roff(roff: &Roff) -> String {
 fn page(command: &Command) -> String {
     let mut program = shown(command).disable_help_subcommand(true);
     program.build();
-    // A page is the same whenever it is made: without its date.
+    // The page has no date, so that it does not depend on when it is generated.
     let man = Man::new(program.clone()).section("8").date("").manual("vgpu-run");
-    // What an apostrophe is written as, which each rendering defines and one is enough for.
+    // The macro for an apostrophe, which each rendering defines although one definition is enough.
     let mut text = Roff::new().render();
     text += &rendered(|out| man.render_title(out));
     text += &rendered(|out| man.render_name_section(out));
@@ -140,14 +140,14 @@ fn synopsis(program: &mut Command) -> Roff {
     roff
 }
 
-/// Returns a command with its options.
+/// Returns the description of a command with its options.
 fn described(command: &Command) -> String {
     let man = Man::new(command.clone());
     let mut heading = Roff::new();
     heading.control("SS", [format!("vgpu-device {}", command.get_name()).as_str()]);
     let description = rendered(|out| man.render_description_section(out));
     let options = rendered(|out| man.render_options_section(out));
-    // They stand below the command's own heading.
+    // The sections are below the command's own heading.
     let body = |section: &str| joined(section.lines().skip(1));
     render_roff(&heading) + &body(&description) + &body(&options)
 }

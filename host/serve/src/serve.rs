@@ -88,7 +88,7 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
 }
 
 impl ServeArguments {
-    /// Returns the options of the command `device` that mean the same as these settings.
+    /// Returns the options of the command `device` that are equivalent to these settings.
     fn device(&self, settings: &Settings, bus: Bus) -> device::DeviceArguments {
         device::DeviceArguments {
             bus,
@@ -106,7 +106,7 @@ impl ServeArguments {
         }
     }
 
-    /// Returns the options of the command `mediator` that mean the same as these settings.
+    /// Returns the options of the command `mediator` that are equivalent to these settings.
     fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::MediatorArguments {
         mediator::MediatorArguments {
             socket: vec![socket.to_owned()],
@@ -121,7 +121,7 @@ impl ServeArguments {
     }
 }
 
-/// Returns the options of the executor that mean the same as these settings.
+/// Returns the options of the executor that are equivalent to these settings.
 fn host(settings: &Settings) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
     let executor = settings.executor();

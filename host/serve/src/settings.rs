@@ -11,10 +11,10 @@ use crate::engine::Engine;
 use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
-/// Bytes of a configuration file: many times the size of any.
+/// Size limit of a configuration file in bytes, which is many times that of any real one.
 const MOST: u64 = 1 << 20;
 
-/// Why a configuration file cannot be used.
+/// Reason for which a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -166,12 +166,12 @@ impl Settings {
         }
     }
 
-    /// Returns the executor that the settings name; without one, a GPU.
+    /// Returns the executor that the settings name, which is a GPU by default.
     pub(crate) fn executor(&self) -> ExecutorKind {
         self.executor.unwrap_or(ExecutorKind::Cuda)
     }
 
-    /// Returns the names of the settings that are given but mean nothing to the executor.
+    /// Returns the names of the settings that are given but have no effect on the executor.
     pub(crate) fn unused(&self) -> Vec<&'static str> {
         let (cuda, soft) = (ExecutorKind::Cuda, ExecutorKind::Soft);
         let executor = self.executor();
@@ -189,7 +189,7 @@ impl Settings {
         ])
     }
 
-    /// Returns the names of the settings that are given but mean nothing on `bus`.
+    /// Returns the names of the settings that are given but have no effect on `bus`.
     pub(crate) fn misplaced(&self, bus: &Bus) -> Vec<&'static str> {
         let machine = matches!(bus, Bus::VfioUser(_));
         let mediator = matches!(bus, Bus::V1(_));
@@ -205,7 +205,8 @@ impl Settings {
     }
 }
 
-/// Returns the names of the settings that are given but not meant, of (name, given, meant).
+/// Returns the names of the settings that are given but have no effect, from triples of name, given, and
+/// effective.
 fn named<const N: usize>(settings: [(&'static str, bool, bool); N]) -> Vec<&'static str> {
     settings.into_iter().filter_map(|(name, given, meant)| (given && !meant).then_some(name)).collect()
 }
@@ -299,7 +300,7 @@ mod tests {
         let example: Settings = toml::from_str(text).unwrap();
         let bus = example.bus.clone().expect("a bus");
         assert_eq!((example.misplaced(&bus), example.unused()), (Vec::new(), Vec::new()));
-        // What is commented out is right as well, with a group that every system has.
+        // The commented settings are valid as well, with a group that every system has.
         let all = text.replace("# gpu =", "gpu =").replace("# group = \"kvm\"", "group = \"root\"");
         let all: Settings = toml::from_str(&all).unwrap();
         assert!(all.gpu.is_some() && all.group.is_some() && all.memory == example.memory);

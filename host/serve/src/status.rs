@@ -142,7 +142,7 @@ fn row(session: &SessionStatus) -> [String; COLUMNS] {
     ]
 }
 
-/// Returns a duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
+/// Formats a duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
 fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match (days, hours, minutes) {

@@ -88,7 +88,7 @@ impl V1Options {
         }
     }
 
-    /// Returns a version 1 device for a virtual machine whose memory is `memory`.
+    /// Creates a version 1 device for a virtual machine whose memory is `memory`.
     pub(crate) fn device(
         &self,
         memory: Arc<dyn GuestMemory>,

@@ -1,9 +1,9 @@
-//! What a virtual machine has to be started with to get the device behind a vfio-user socket: QEMU's
-//! arguments, and elements for libvirt.
+//! Arguments with which a virtual machine must be started to get the device behind a vfio-user socket, for
+//! QEMU and for libvirt.
 //!
 //! The device accesses the guest's memory. That memory is therefore a file that QEMU shares with it: a memory
-//! backend with `share=on`. Memory that comes and goes while the device has it mapped (a balloon, virtio-mem)
-//! is left out.
+//! backend with `share=on`. Memory that is removed while the device has it mapped (a balloon, virtio-mem) is
+//! not supported.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct Vm {
     pub socket: PathBuf,
     /// Memory of the virtual machine in MiB.
     pub memory_mib: u64,
-    /// PCI slot of the device, 1 to 31; `None` leaves the choice to QEMU.
+    /// PCI slot of the device, 1 to 31, or `None` to leave the choice to QEMU.
     pub slot: Option<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Vm {
         .to_vec()
     }
 
-    /// Returns the same arguments for a shell, one option a line.
+    /// Returns the same arguments for a shell, one option per line.
     pub fn shell(&self) -> String {
         let arguments = self.qemu();
         let lines: Vec<String> =
@@ -74,8 +74,8 @@ impl Vm {
         lines.join(" \\\n")
     }
 
-    /// Elements for a libvirt domain. libvirt does not know vfio-user devices and passes `qemu:commandline`
-    /// on to QEMU; the namespace of that element is declared in the first line.
+    /// Returns the elements for a libvirt domain. libvirt does not know vfio-user devices and passes
+    /// `qemu:commandline` on to QEMU. The namespace of that element is declared in the first line.
     pub fn libvirt(&self) -> String {
         let mut text = String::new();
         let lines = [
@@ -100,7 +100,7 @@ impl Vm {
     }
 }
 
-/// Returns a word as a shell reads it, quoted where it has to be.
+/// Returns a word in a shell's syntax, quoted if necessary.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

@@ -21,12 +21,12 @@ fn refuse(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
-/// Returns a frame without payload in answer to another.
+/// Returns a frame without payload that answers another frame.
 fn word(header: &Header, kind: u32) -> Header {
     Header { kind: kind.into(), bytes: 0.into(), ..*header }
 }
 
-/// How a thread's conversation with a client ends.
+/// The way in which a thread's conversation with a client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConversationEnd {
     /// The client has hung up, or was disconnected.

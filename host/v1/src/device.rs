@@ -39,7 +39,7 @@ impl Device {
         Self::with_hooks(properties, TestHooks::default(), memory)
     }
 
-    /// As [`Device::new`], with hooks for tests of guests.
+    /// Makes a device as [`Device::new`] does, with hooks for tests of guests.
     pub fn with_hooks(properties: Properties, hooks: TestHooks, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
         let identity = Identity {
             pool: properties.pool.ascii(),
@@ -65,13 +65,13 @@ impl Device {
         Inlet(Arc::downgrade(self))
     }
 
-    /// Gives the device its link, once.
+    /// Sets the link of the device. Only the first call has an effect.
     pub fn attach(&self, link: Box<dyn Link>) {
         // A second link would be a mistake of the bus. It is ignored.
         let _ = self.link.set(link);
     }
 
-    /// Returns the properties that the device was made with.
+    /// Returns the properties with which the device was made.
     #[must_use]
     pub const fn properties(&self) -> &Properties {
         &self.properties
@@ -234,7 +234,7 @@ impl Device {
         Submission { header, call, data }
     }
 
-    /// Handles what the mediator sent.
+    /// Handles a result or a notice from the mediator.
     pub(super) fn deliver(&self, delivery: Delivery<'_>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -295,7 +295,7 @@ impl Device {
 pub struct Inlet(Weak<Device>);
 
 impl Inlet {
-    /// Delivers something. Returns false if the device is gone.
+    /// Passes a delivery to the device. Returns false if the device is gone.
     pub fn deliver(&self, delivery: Delivery<'_>) -> bool {
         self.0.upgrade().map(|device| device.deliver(delivery)).is_some()
     }

@@ -15,13 +15,13 @@ pub(super) type Layouts = HashMap<String, Layout>;
 /// Code in a form that the executor takes.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// [`IMAGE_PTX`] or [`IMAGE_CUBIN`].
+    /// Kind of the code, [`IMAGE_PTX`] or [`IMAGE_CUBIN`].
     pub(super) kind: u32,
     pub(super) bytes: Vec<u8>,
     pub(super) layouts: Layouts,
 }
 
-/// Why an image has no code for the executor.
+/// Reason for which an image has no code for the executor.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ImageError {
     #[error(transparent)]

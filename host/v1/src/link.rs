@@ -11,7 +11,7 @@ pub struct Submission {
     pub header: Header,
     /// Header of the call.
     pub call: Call,
-    /// Payload of the call. It may be shorter than the call states (Q7): a mediator hangs up then.
+    /// Payload of the call. It may be shorter than the call states (Q7); the mediator hangs up in that case.
     pub data: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ pub enum Delivery<'a> {
     Result {
         /// Request id of the frame.
         request_id: u32,
-        /// Status and number of results. `None` if the frame is too short to have them.
+        /// Data that follows the results.
         outcome: Option<&'a Outcome>,
         /// The data that follows.
         data: &'a [u8],
@@ -43,7 +43,7 @@ pub enum Delivery<'a> {
     },
 }
 
-/// Why a call cannot be sent.
+/// Reason for which a call cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// No mediator accepts a connection.
@@ -63,7 +63,7 @@ pub trait Link: Debug + Send + Sync {
 }
 
 impl<'a> Delivery<'a> {
-    /// Takes a result's frame apart.
+    /// Decodes the payload of a result's frame.
     #[must_use]
     pub fn result(request_id: u32, payload: &'a [u8]) -> Self {
         match Outcome::decode(payload) {

@@ -14,13 +14,14 @@ use super::device::Inlet;
 use super::link::{Delivery, Link, LinkError, Submission};
 use super::mediator::{Answer, Connection, Mediator, Verdict};
 
-/// How long to spin for the next call before sleeping: calls usually follow one another closely.
+/// Time for which a thread spins for the next call before it sleeps. Calls usually follow one another
+/// closely.
 const LINGER: Duration = Duration::from_micros(60);
 
-/// How long dropping the link waits for the call in progress.
+/// Time limit for which dropping the link waits for the call in progress.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// The number of every connection. One number is enough, because the device hears of a connection's end only
+/// Number of every connection. One number is enough, because the device learns of a connection's end only
 /// while its call waits on it.
 const CONNECTION: u64 = 0;
 
@@ -29,7 +30,7 @@ const CONNECTION: u64 = 0;
 pub struct Local {
     shared: Arc<SharedLink>,
     way: Mutex<CallThreads>,
-    /// Disconnected when all threads have ended.
+    /// Channel that is disconnected when all threads have ended.
     over: Mutex<Receiver<()>>,
 }
 
@@ -39,7 +40,8 @@ struct SharedLink {
     mediator: Arc<Mediator>,
     inlet: Inlet,
     turns: ConnectionTurn,
-    /// As with a socket, the connection ends when the mediator refuses a call; the next call makes a new one.
+    /// Current connection. As with a socket, it ends when the mediator refuses a call, and the next call
+    /// makes a new one.
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -47,7 +49,7 @@ struct SharedLink {
 struct CallThreads {
     /// Sends calls to the thread whose turn it is.
     calls: Option<Sender<Submission>>,
-    /// That thread and all threads that were left behind.
+    /// The thread whose turn it is, and all threads that were left behind.
     threads: Vec<JoinHandle<()>>,
     working: Option<Sender<()>>,
 }
@@ -120,7 +122,7 @@ impl Drop for Local {
     }
 }
 
-/// Threads that spin while this one waits: the guest's, and the bus's thread that answers it.
+/// Number of threads that spin while this one waits: the guest's, and the bus's thread that answers it.
 const SPINNING: usize = 2;
 
 /// Waits for the next call: spins for a while if there are processors to spare, then sleeps.

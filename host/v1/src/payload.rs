@@ -1,4 +1,4 @@
-//! Where the payload of a call and of its answer are: inline in BAR0, in BAR1, or in the guest's pages.
+//! Location of the payload of a call and of its answer: inline in BAR0, in BAR1, or in the guest's pages.
 
 use vgpu_device::GuestMemory;
 use vgpu_wire::v1::registers::{BAR1_TO_GUEST, BAR1_TO_HOST, ErrorCode};
@@ -43,8 +43,8 @@ pub(super) fn fetch(
     })
 }
 
-/// Returns whether there is data where a bulk payload can be. The memory is read only if the decision depends
-/// on it.
+/// Finds out whether there is data where a bulk payload can be. The memory is read only if the decision
+/// depends on it.
 fn prefixes(state: &DeviceState, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
     let staged = &state.registers.staged;
     let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };

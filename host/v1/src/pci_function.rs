@@ -20,7 +20,7 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// Returns the function of a device whose guest's memory is the machine's.
+    /// Makes the function of a device whose guest memory is the machine's.
     pub fn new(device: Arc<Device>) -> Self {
         Self { device }
     }

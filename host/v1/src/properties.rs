@@ -2,42 +2,42 @@
 
 use vgpu_wire::v1::route::Preferences;
 
-/// The device's property `pool_id`.
+/// Values of the device's property `pool_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pool {
-    /// The usual one.
+    /// Pool A, which is the default.
     #[default]
     A,
-    /// The other one.
+    /// Pool B.
     B,
 }
 
-/// The device's property `priority`.
+/// Values of the device's property `priority`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// 0
+    /// Low priority, register value 0.
     Low,
-    /// 1
+    /// Medium priority, register value 1.
     #[default]
     Medium,
-    /// 2
+    /// High priority, register value 2.
     High,
 }
 
 /// The properties of the hypervisor's device `vgpu-cuda`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
-    /// `pool_id`
+    /// Value of the property `pool_id`.
     pub pool: Pool,
-    /// `priority`
+    /// Value of the property `priority`.
     pub priority: Priority,
-    /// `vm_id`
+    /// Value of the property `vm_id`, the number of the virtual machine.
     pub vm_id: u32,
-    /// The three booleans.
+    /// Values of the three boolean properties.
     pub preferences: Preferences,
-    /// An extension of this project; existing hosts behave as if it were off. Only calls with the token that
-    /// was in `SCRATCH` when the window was registered use the window; other calls go as if there were none,
-    /// so that no payload gets into another process's pages (Q10). This is right only for guests that write
+    /// Whether only calls with the token that was in `SCRATCH` when the window was registered use the window.
+    /// Other calls behave as if there were no window, so that no payload reaches another process's pages
+    /// (Q10). This is an extension of this project, which existing hosts lack. It requires guests that write
     /// their token before they register, which the original guest does not.
     pub window_of_its_owner: bool,
 }

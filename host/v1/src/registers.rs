@@ -17,18 +17,18 @@ const INLINE_REQUEST_END: u32 = reg::INLINE_REQUEST + INLINE_BYTES;
 const INLINE_RESPONSE_END: u32 = reg::INLINE_RESPONSE + INLINE_BYTES;
 const RESULTS_END: u32 = reg::RESULTS + 8 * RESULTS as u32;
 
-/// What a write asks the device to do.
+/// Action that a write requests from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The write changed registers, and the device has nothing else to do.
     None,
-    /// Submit the call that is staged.
+    /// The device submits the call that is staged.
     Submit,
-    /// Submit the legacy request.
+    /// The device submits the legacy request.
     Legacy,
-    /// Register the window.
+    /// The device registers the window.
     Register,
-    /// Release the window.
+    /// The device releases the window.
     Release,
 }
 

@@ -24,7 +24,7 @@ use super::connection_turn::{ConnectionTurn, Turn};
 use super::conversation::{ConversationEnd, serve};
 use super::mediator::{Connection, Mediator};
 
-/// How long clients wait before the next attempt when the process is out of descriptors.
+/// Time for which clients wait before the next attempt when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Interval at which calls in progress are checked for a request to end them. The start of a call is not
 /// signalled, because that would cost every call a wake-up.
@@ -33,7 +33,8 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const HEAD: usize = size_of::<Header>() + size_of::<Call>();
 /// Number of clients accepted before the next check for clients that hung up.
 const BURST: usize = 64;
-/// How long an ending server waits for calls in progress. Calls that cannot be stopped end with the process.
+/// Time for which an ending server waits for calls in progress. Calls that cannot be stopped end with the
+/// process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// A connected client.
@@ -61,7 +62,7 @@ struct SharedServer {
     mediator: Arc<Mediator>,
     listener: UnixListener,
     state: Mutex<ServerState>,
-    /// Notified when a thread has ended.
+    /// Condition that is notified when a thread has ended.
     ended: Condvar,
 }
 
@@ -77,16 +78,16 @@ impl Server {
     /// Listens at `path` for processes of this user. The socket file of a dead mediator is removed.
     ///
     /// # Errors
-    /// Another mediator listens there, or a system call failed.
+    /// Another mediator listens at the path, or a system call failed.
     pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ListenError> {
         Self::start_for(path, mediator, None)
     }
 
-    /// As [`Server::start`], and for processes of a group's users as well: hypervisors often run as a user of
-    /// their own.
+    /// Listens as [`Server::start`] does, and for processes of a group's users as well, because hypervisors
+    /// often run as a user of their own.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// The errors are those of [`Server::start`].
     pub fn start_for(path: &Path, mediator: &Arc<Mediator>, group: Option<u32>) -> Result<Self, ListenError> {
         let failed = |what| move |source| ListenError::File { what, path: path.to_owned(), source };
         let listener = UnixListener::from(listen_for(path, group)?);
@@ -105,7 +106,7 @@ impl Server {
 }
 
 impl Server {
-    /// Ends several servers, in the time that one takes.
+    /// Ends several servers at once, within the time limit of a single one.
     pub fn end_all(mut servers: Vec<Self>) {
         for server in &mut servers {
             server.leave();
@@ -113,7 +114,7 @@ impl Server {
         drop(servers);
     }
 
-    /// Stops serving and has the mediator stop the work in progress, without waiting for any call.
+    /// Stops serving and makes the mediator stop the work in progress, without waiting for any call.
     fn leave(&mut self) {
         {
             let mut state = lock(&self.shared.state);
@@ -257,7 +258,7 @@ impl SharedServer {
     fn make_room(&self, user: u32) -> bool {
         let mut state = lock(&self.state);
         let known = state.open.iter().map(|(id, client)| {
-            // What a machine owns would end if it did not reconnect in time.
+            // The machine's objects would end if it did not reconnect in time.
             let loses_nothing = || !client.connection.has_owners();
             let idle_since = client.turns.idle_since().filter(|_| loses_nothing());
             (*id, Client { user: client.user, idle_since })
@@ -268,7 +269,7 @@ impl SharedServer {
             Admission::InPlaceOf(id) => {
                 if let Some(client) = state.open.remove(&id) {
                     tracing::info!(user = client.user, "idle connection closed to make room for another");
-                    // The error means that it has hung up already.
+                    // The error means that the client has hung up already.
                     let _ = client.stream.shutdown(std::net::Shutdown::Both);
                 }
                 true

@@ -11,7 +11,7 @@ use super::registers::{Identity, Registers};
 /// Operations whose late answers are accepted although another call is pending.
 const BOOTSTRAP: [Op; 6] =
     [Op::Init, Op::GetGpuInfo, Op::DeviceGetCount, Op::DeviceGet, Op::PrimaryCtxRetain, Op::CtxSetCurrent];
-/// How many calls older such an answer may be.
+/// Largest number of calls by which such an answer may be older.
 const LAG_MOST: u32 = 4;
 
 /// The registered window in the guest's pages.
@@ -24,7 +24,7 @@ pub(super) struct Window {
     pub(super) token: u32,
 }
 
-/// The call whose answer is awaited.
+/// The call whose answer the device waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) request_id: u32,
@@ -33,7 +33,7 @@ pub(super) struct Pending {
     pub(super) token: u32,
 }
 
-/// Everything that an access can change.
+/// All state that an access can change.
 #[derive(Debug)]
 pub(super) struct DeviceState {
     pub(super) registers: Registers,
@@ -43,8 +43,8 @@ pub(super) struct DeviceState {
     /// Number of the connection on which the newest call was sent.
     pub(super) connection: u64,
     pub(super) next_request: u32,
-    /// Present while the status is `BUSY`: whoever executes the call needs a processor, which a thread that
-    /// spins for the guest's next access would take from it.
+    /// Record of a working thread, present while the status is `BUSY`. Whoever executes the call needs a
+    /// processor, which a thread that spins for the guest's next access would take.
     working: Option<Awake>,
 }
 

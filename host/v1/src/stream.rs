@@ -31,7 +31,7 @@ impl Frames {
         Ok(self.next_of_all()?.map(|(header, payload, _)| (header, payload)))
     }
 
-    /// As [`Frames::next_frame`], with the bytes received after the frame.
+    /// Returns the next frame as [`Frames::next_frame`] does, with the bytes received after it.
     pub(super) fn next_of_all(&mut self) -> Result<Option<Next<'_>>, FrameError> {
         let Ok((header, rest)) = Header::read_from_prefix(&self.bytes[self.taken..]) else { return Ok(None) };
         header.check()?;

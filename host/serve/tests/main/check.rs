@@ -1,4 +1,4 @@
-//! `vgpu-device check`: every cause of its catalogue is made for real, and named.
+//! Tests of `vgpu-device check`: every cause of its catalogue is produced on a host, and must be named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,10 +13,10 @@ const INSTANCE: &str = "MIG-00112233-4455-6677-8899-aabbccdd0064";
 const SHARED: [&str; 4] =
     ["-object", "memory-backend-memfd,id=m,size=1G", "-machine", "q35,memory-backend=m"];
 
-/// Id of a cause, and the function that makes it on a good host.
+/// Id of a cause, and the function that produces it on a good host.
 type Made = (&'static str, fn(&mut Host));
 
-/// Every cause of the catalogue, and how it is made.
+/// Every cause of the catalogue, and the function that produces it.
 #[rustfmt::skip]
 const CAUSES: &[Made] = &[
     ("driver/module-missing", |host| {

@@ -1,5 +1,5 @@
-//! A host for `check` to examine: libraries in the place of NVIDIA's, a script in the place of QEMU, and a
-//! directory in the place of `/`.
+//! A host that `check` examines: stand-ins for NVIDIA's libraries, a script in place of QEMU, and a directory
+//! in place of `/`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -44,7 +44,7 @@ fn libraries() -> &'static Path {
         .path()
 }
 
-/// A host to be checked. As made, it passes every check, with one GPU.
+/// A host to be checked. Initially it passes every check, with one GPU.
 pub struct Host {
     folder: TempDir,
     pub environment: Vec<(&'static str, &'static str)>,

@@ -1,4 +1,4 @@
-//! The program `vgpu-device`, as users start it.
+//! Tests of the program `vgpu-device`, as users start it.
 
 mod check;
 mod host;

@@ -1,5 +1,5 @@
-//! A VMM that breaks the vfio-user protocol, so that the crate that speaks it panics: the process ends with
-//! an error and leaves nothing that keeps the next from its sockets.
+//! Tests with a VMM that breaks the vfio-user protocol, so that the crate that implements it panics. The
+//! process ends with an error and leaves nothing that keeps the next from its sockets.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,11 +10,11 @@ use crate::serve::Served;
 
 /// Time limit for an end on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of a message's header, and of the versions behind it.
+/// Size in bytes of a message's header, and of the versions after it.
 const HEADER: u32 = 16;
 const VERSIONS: u32 = 4;
 
-/// Returns a request for the protocol's version whose header says `size`, and whose text is `text`.
+/// Returns a request for the protocol's version whose header states `size`, and whose text is `text`.
 fn version(size: u32, text: &[u8]) -> Vec<u8> {
     const VERSION: u16 = 1;
     let mut message = Vec::new();
@@ -29,7 +29,7 @@ fn version(size: u32, text: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Returns a request of the right size.
+/// Returns a request whose header states the right size.
 fn sized(text: &[u8]) -> Vec<u8> {
     version(HEADER + VERSIONS + text.len() as u32, text)
 }
@@ -66,7 +66,7 @@ fn a_vmm_that_breaks_the_protocol_ends_the_process_with_an_error() {
         assert_eq!(errors.matches(said).count(), 1, "{what}: {errors}");
         assert!(errors.lines().last().unwrap().starts_with(said), "{what}: {errors}");
         println!("{what}: ended after {:?}", begun.elapsed());
-        // The VMM sees the end, too.
+        // The VMM notices the end, too.
         vmm.set_read_timeout(Some(PATIENCE)).unwrap();
         match vmm.read(&mut [0]) {
             Ok(0) => {}
@@ -75,7 +75,7 @@ fn a_vmm_that_breaks_the_protocol_ends_the_process_with_an_error() {
         }
         assert!(!socket.exists() && !control.exists(), "{what}: files are left");
     }
-    // The manager starts it anew, and the next VMM is served.
+    // The manager restarts the process, and the next VMM is served.
     let served = start();
     is_served(&socket);
     assert_eq!(served.end(), "");

@@ -1,4 +1,5 @@
-//! The release for hosts, unpacked: the program runs as it is installed, with the system's own loader.
+//! Tests of the unpacked release for hosts: the program runs as it is installed, with the system's own
+//! loader.
 
 use std::fs;
 use std::path::Path;

@@ -11,7 +11,7 @@ use crate::program::program;
 pub struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// What the process printed before `ready`.
+    /// Output of the process before `ready`.
     printed: String,
 }
 
@@ -59,7 +59,7 @@ impl Served {
         rest
     }
 
-    /// Waits until the process ends by itself; how, and what it printed on stderr.
+    /// Waits until the process ends by itself. Returns its exit status and what it printed on stderr.
     pub fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
         let deadline = Instant::now() + limit;
         let status = loop {
@@ -195,7 +195,7 @@ struct Names(Vec<String>);
 impl Drop for Names {
     fn drop(&mut self) {
         for name in &self.0 {
-            // Another user's is in the test's own directory.
+            // The socket of another user is in the test's own directory.
             let _ = std::fs::remove_dir(Path::new("/run/vgpu-device").join(name));
         }
     }
@@ -233,7 +233,8 @@ fn devices_that_are_started_by_hand_have_names_of_their_own() {
         status(b)
     );
 
-    // A directory of the same name elsewhere: the option that mends it is named, and does.
+    // A directory of the same name elsewhere. The error names the option that solves this, and the option
+    // works.
     let same = socket("elsewhere", a);
     let taken = bus(&same);
     let options = ["--bus", &taken, "--executor", "null"];

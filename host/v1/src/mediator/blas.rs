@@ -11,10 +11,10 @@ use super::owner::Owner;
 use super::request::{Reply, Request};
 use super::status::cublas;
 
-/// `cudaDataType`
+/// Number of the `cudaDataType` for single precision.
 const R_32F: u32 = 0;
 const R_16F: u32 = 2;
-/// `cublasComputeType_t`
+/// Number of the `cublasComputeType_t` for half precision.
 const COMPUTE_16F: i32 = 64;
 const COMPUTE_16F_PEDANTIC: i32 = 65;
 const COMPUTE_32F: i32 = 68;
@@ -62,8 +62,8 @@ impl From<Sgemm> for Product {
     }
 }
 
-/// What the calls that state types and a compute type have in common: one product, or several that are
-/// computed separately.
+/// Converts calls that state types and a compute type: to one product, or to several that are computed
+/// separately.
 macro_rules! product {
     ($call:expr, $matrices:expr) => {
         Product {

@@ -9,7 +9,7 @@ use super::request::{Reply, Request};
 use super::status;
 use crate::info;
 
-/// `cuCtxGetApiVersion`
+/// Version that `cuCtxGetApiVersion` returns.
 const API_VERSION: u64 = 3020;
 
 /// Executes a call that the rules neither refuse nor ignore.

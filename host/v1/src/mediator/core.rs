@@ -1,5 +1,5 @@
-//! What all owners share and no call changes: the executor, the memory for areas and payloads, and the source
-//! of handles.
+//! State that all owners share and that no call changes: the executor, the memory for areas and payloads, and
+//! the source of handles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use super::port::Port;
 use super::slots::{PayloadSlots, SLOT_BYTES};
 use super::status;
 
-/// The most owners of all machines together: 16 times what one machine may have. Existing hosts serve 16
-/// machines.
+/// Largest number of owners of all machines together: 16 times the limit of one machine. Existing hosts serve
+/// 16 machines.
 pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
-/// The most calls with a long payload that are executed at a time.
+/// Largest number of calls with a long payload that are executed at a time.
 const SLOTS: u32 = 256;
 /// Source of handles. A handle is never used again, and looks like a pointer of the host: a guest that keeps
 /// only 32 bits of one cannot use it.
@@ -31,13 +31,13 @@ impl Mint {
     }
 }
 
-/// What all owners of a mediator share.
+/// State that all owners of a mediator share.
 pub(super) struct Core {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) sessions: LocalSessions,
     slots: Arc<PayloadSlots>,
     pub(super) mint: Mint,
-    /// The handle of the only context.
+    /// Handle of the only context.
     pub(super) context: u64,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct OwnerFigures {
     /// Number of calls by name.
     calls: BTreeMap<&'static str, u64>,
     call_count: u64,
-    /// Of these, such as are over: one fewer while one is under way.
+    /// Number of completed calls, which excludes the call in progress.
     done: u64,
     allocated: u64,
     pub(super) allocations: usize,

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 /// Identifies a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MachineId {
-    /// The user of the process that is connected for it. Another user's process cannot pose as the same
+    /// User of the process that is connected for the machine. Another user's process cannot pose as the same
     /// machine.
     pub(super) user: u32,
-    /// The `vm_id` in its frames.
+    /// The `vm_id` in the machine's frames.
     pub(super) vm: u32,
 }
 
@@ -22,7 +22,7 @@ struct KnownMachine {
     connections: usize,
     /// Number of owners, including those that are being ended.
     owners: usize,
-    /// When its owners end; set while it has no connection.
+    /// Time at which the machine's owners end, set while it has no connection.
     until: Option<Instant>,
 }
 

@@ -54,7 +54,7 @@ impl Owner {
         self.reaches(destination, data.len() as u64)?;
         let stream = self.stream(stream);
         let (source, tail) = self.port.source(data)?;
-        // The mark tells that the source has been read. Its word belongs to no event.
+        // The mark shows that the source has been read. Its word belongs to no event.
         let read = self.port.mark(COPY_WORD);
         self.port.send(&CopyIn { stream, reserved: 0, destination, source, read }, tail)?;
         self.bytes_in += data.len() as u64;

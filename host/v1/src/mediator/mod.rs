@@ -45,11 +45,11 @@ use request::Reply;
 pub use rules::MediatorRules;
 use rules::Turned;
 
-/// How long a machine without a connection keeps its owners: longer than a device takes to reconnect, and
-/// longer than a guest pauses after a call was refused.
+/// Time for which a machine without a connection keeps its owners. It is longer than a device takes to
+/// reconnect, and than a guest pauses after a call was refused.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// Why a mediator cannot be made.
+/// Reason for which a mediator cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MediatorError {
     /// The memory for payloads cannot be allocated.
@@ -62,11 +62,11 @@ pub enum MediatorError {
 pub struct Answer {
     /// Status and number of results, with which the payload of the frame starts.
     pub outcome: Outcome,
-    /// The data that follows it.
+    /// Data that follows the results.
     pub data: Vec<u8>,
 }
 
-/// The outcome of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub enum Verdict {
     /// The call is answered.
@@ -84,11 +84,11 @@ pub enum Verdict {
 /// Settings of a host's administrator.
 #[derive(Debug)]
 pub struct MediatorSettings {
-    /// Which calls are refused.
+    /// Rules by which calls are refused.
     pub rules: MediatorRules,
     /// Limits of each owner's session.
     pub limits: Limits,
-    /// How long a machine whose last connection has ended keeps its owners; default 60 s.
+    /// Time for which a machine whose last connection has ended keeps its owners; 60 s by default.
     pub grace: Duration,
 }
 
@@ -104,7 +104,7 @@ pub struct Mediator {
     rules: Mutex<MediatorRules>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
-    /// When the mediator was stopped.
+    /// Time at which the mediator was stopped.
     stopped: OnceLock<Instant>,
     connections: AtomicU64,
     name: &'static str,
@@ -125,9 +125,9 @@ impl std::fmt::Debug for Mediator {
 pub struct Connection {
     mediator: Arc<Mediator>,
     number: u64,
-    /// The user of the client's process.
+    /// User of the client's process.
     user: u32,
-    /// The `vm_id` of its first call.
+    /// The `vm_id` of the first call, which all later calls must state too.
     vm: OnceLock<u32>,
     /// Whether the client has hung up.
     gone: Mutex<bool>,
@@ -139,7 +139,7 @@ impl Mediator {
         Self::with_settings(executor, MediatorSettings { rules, ..MediatorSettings::default() })
     }
 
-    /// As [`Mediator::new`], with all settings.
+    /// Makes a mediator as [`Mediator::new`] does, with all settings.
     pub fn with_settings(
         executor: Arc<dyn Executor>,
         settings: MediatorSettings,
@@ -185,7 +185,7 @@ impl Mediator {
         self.name
     }
 
-    /// Returns the device memory in bytes: total and in use.
+    /// Returns the device memory in bytes: first the total, then the part in use.
     #[must_use]
     pub fn memory(&self) -> (u64, u64) {
         (self.total, self.executor.allocated())
@@ -231,7 +231,8 @@ impl Mediator {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
     }
 
-    /// Returns the status of each owner. For an owner whose call is in progress, the status before that call.
+    /// Returns the status of each owner. For an owner whose call is in progress, it is the status before that
+    /// call.
     #[must_use]
     pub fn owners(&self) -> Vec<SessionStatus> {
         self.owners.status()
@@ -290,8 +291,8 @@ impl Connection {
         self.call_while(&|| true, header, call, data)
     }
 
-    /// As [`Connection::call`], as long as the call is `wanted`. A call that was left behind must not create
-    /// an owner, since the cleanup of that owner may have happened already.
+    /// Executes a call as [`Connection::call`] does, as long as it is `wanted`. A call that was left behind
+    /// must not create an owner, because that owner may have been cleaned up already.
     pub(crate) fn call_while(
         &self,
         wanted: &dyn Fn() -> bool,

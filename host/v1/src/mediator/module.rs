@@ -19,11 +19,11 @@ use crate::image::{Code, ImageError};
 use vgpu_image::Target;
 use vgpu_image::ptx::PtxError;
 
-/// The most bytes that the pieces of one image may have together.
+/// Largest number of bytes that the pieces of one image may have together.
 const IMAGE_MOST: usize = 1 << 30;
-/// `CU_FUNC_CACHE_PREFER_EQUAL`
+/// Largest valid cache preference, `CU_FUNC_CACHE_PREFER_EQUAL`.
 const CACHE_CONFIG_MOST: u32 = 3;
-/// Number of known `CU_FUNC_ATTRIBUTE_*`. Those after the eighth are 0, or -1 for a preference.
+/// Number of known `CU_FUNC_ATTRIBUTE_*`. Those after the eighth have the value 0, or -1 for a preference.
 const ATTRIBUTES: u32 = 16;
 const PREFERRED_CARVEOUT: u32 = 9;
 
@@ -234,7 +234,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Calls `cuFuncGetParamInfo`, which hosts with drivers from CUDA 12.4 on answer.
+    /// Carries out `cuFuncGetParamInfo`, which hosts with drivers from CUDA 12.4 on answer.
     pub(super) fn function_param(&self, request: &Request<'_>, driver: u32) -> Result<Reply, u32> {
         const FIRST_DRIVER: u32 = 12_040;
         if driver < FIRST_DRIVER {

@@ -39,7 +39,7 @@ pub(super) struct OwnerEvent {
     /// Index of its word among the words of events.
     pub(super) index: u32,
     pub(super) timed: bool,
-    /// Mark of its newest record; `None` if it was never recorded.
+    /// Mark of the newest record, or `None` if the event was never recorded.
     pub(super) record: Option<vgpu_wire::Mark>,
 }
 
@@ -66,7 +66,7 @@ impl<T> HandleTable<T> {
         Self { entries: HashMap::new(), most }
     }
 
-    /// Fails if the table is full.
+    /// Checks that there is room for one more handle, and fails otherwise.
     pub(super) fn room(&self) -> Result<(), u32> {
         if self.entries.len() < self.most { Ok(()) } else { Err(status::OUT_OF_MEMORY) }
     }
@@ -115,7 +115,7 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T> Ranges<T> {
-    /// Returns whether one range contains all `bytes` from `address` on.
+    /// Returns whether a single range contains all `bytes` from `address` on.
     pub(super) fn holds(&self, address: u64, bytes: u64) -> bool {
         self.by_start.range(..=address).next_back().is_some_and(|(start, (length, _))| {
             address.checked_add(bytes).is_some_and(|end| end <= start + length)
@@ -236,8 +236,8 @@ impl Owner {
         self.modules.get(handle).or_else(|| self.library_modules.get(handle))
     }
 
-    /// Returns the number of a stream in the session. Handles 0, 1 and 2 are the default streams; an unknown
-    /// handle means the default stream too.
+    /// Returns the number of a stream in the session. Handles 0, 1 and 2 are the default streams, and an
+    /// unknown handle also means the default stream.
     pub(super) fn stream(&self, handle: u64) -> u32 {
         self.streams.get(handle).copied().unwrap_or(0)
     }

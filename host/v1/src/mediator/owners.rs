@@ -26,14 +26,14 @@ use super::owner::Owner;
 use super::request::{Reply, Request};
 use super::status;
 
-/// How long a call that ends an owner of its own machine waits until everything is freed.
+/// Time for which a call that ends an owner of its own machine waits until everything is freed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The owners of all machines of a mediator.
 pub(super) struct Owners {
     pub(super) core: Core,
     table: Mutex<OwnerTable>,
-    /// Notified when a machine's last connection has ended, or the mediator stops.
+    /// Condition that is notified when a machine's last connection has ended, or the mediator stops.
     news: Condvar,
 }
 
@@ -66,8 +66,8 @@ impl Owners {
         lock(&self.table).machines.connected(machine);
     }
 
-    /// Handles the end of a connection. What it owned without a token ends at once; the machine's owners end
-    /// after the grace time, unless it reconnects.
+    /// Handles the end of a connection. Objects that it created without a token are freed at once. The
+    /// machine's owners end after the grace time, unless it reconnects.
     pub(super) fn disconnected(self: &Arc<Self>, machine: MachineId, number: u64) {
         let of_connection =
             |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == number);
@@ -92,7 +92,7 @@ impl Owners {
         }
     }
 
-    /// Ends the owners of machines that do not reconnect, until no machine is left to wait for.
+    /// Ends the owners of machines that do not reconnect in time, until no such machine is left.
     fn end_the_gone(self: &Arc<Self>) {
         let mut table = lock(&self.table);
         loop {

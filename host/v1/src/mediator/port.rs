@@ -19,21 +19,21 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::slots::{PayloadSlot, PayloadSlots, SLOT_BYTES};
 use super::status;
 
-/// The most bytes of payload in a message. A longer payload is passed through the window.
+/// Largest payload of a message in bytes. A longer payload is passed through the window.
 const INLINE_MOST: usize = 32 << 10;
-/// The reply slot of all messages. One is enough, because one message is answered at a time.
+/// Reply slot of all messages. One is enough, because one message is answered at a time.
 const SLOT: u32 = 0;
-/// The completion word of synchronizes.
+/// Completion word of synchronizes.
 const SYNC_WORD: u32 = 1;
-/// The completion word of copies.
+/// Completion word of copies.
 pub(super) const COPY_WORD: u32 = 1000;
-/// The first completion word of events.
+/// First completion word of events.
 const EVENT_WORD: u32 = 2;
-/// The most streams that can have a query at the same time: those that an owner may have, and the default
-/// one.
+/// Largest number of streams that can have a query at the same time: those that an owner may have, and the
+/// default stream.
 pub(super) const QUERIES_MAX: usize = STREAMS_MAX + 1;
 const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "every query has a word");
-/// How often a wait polls before it sleeps.
+/// Number of polls of a wait before it sleeps.
 const LOOKS: u32 = 2000;
 
 /// The session of an owner.
@@ -145,7 +145,7 @@ impl Port {
         Ok(data)
     }
 
-    /// As [`Port::ask`], for an answer of a fixed layout.
+    /// Sends a message as [`Port::ask`] does, for an answer of a fixed layout.
     pub(super) fn ask_for<P: RoundTrip, R: FromBytes>(&mut self, body: P, tail: &[u8]) -> Result<R, u32> {
         let data = self.ask(body, tail)?;
         R::read_from_bytes(&data).map_err(|_| {
@@ -292,7 +292,7 @@ impl Port {
         data
     }
 
-    /// Waits until `done`: polls for a while, then sleeps as a guest does.
+    /// Waits until `done` returns true: polls for a while, then sleeps as a guest does.
     fn wait(&mut self, done: impl Fn(&SessionHost) -> bool) -> Result<(), u32> {
         for _ in 0..LOOKS {
             if done(self.host()) {

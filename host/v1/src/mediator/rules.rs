@@ -4,14 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// The most machines whose calls are counted, which is more than a host has. With one more, machines are
+/// Largest number of machines whose calls are counted, which is more than a host has. Above it, machines are
 /// dropped that have called so little that they may make as many calls as a new one.
 const KNOWN_MOST: usize = 1024;
 
-/// Which calls are refused.
+/// Rules by which a host's administrator refuses calls.
 #[derive(Debug, Default)]
 pub struct MediatorRules {
-    /// The most calls a second of a machine; `None` for no limit.
+    /// Largest number of calls per second of a machine, or `None` for no limit.
     rate: Option<u32>,
     quarantined: HashSet<u32>,
     buckets: HashMap<u32, Bucket>,
@@ -35,7 +35,7 @@ impl Bucket {
     }
 }
 
-/// Why a call is refused.
+/// Reason for which a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turned {
     Busy,
@@ -58,7 +58,7 @@ impl MediatorRules {
         let most = f64::from(rate.max(1));
         if self.buckets.len() >= KNOWN_MOST && !self.buckets.contains_key(&vm) {
             self.buckets.retain(|_, bucket| bucket.fill(rate, now) < most);
-            // All known machines are busy, or a client invents numbers; one more machine is too many.
+            // All known machines are busy, or a client invents numbers. One more machine is too many.
             if self.buckets.len() >= KNOWN_MOST {
                 return Err(Turned::Busy);
             }

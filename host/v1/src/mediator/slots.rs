@@ -12,7 +12,7 @@ pub(super) const SLOT_BYTES: u64 = PAYLOAD_MAX as u64;
 /// than the copy.
 const WARM: usize = 4;
 
-/// All slots. They are part of the mediator's window.
+/// All slots, which are part of the mediator's window.
 #[derive(Debug)]
 pub(super) struct PayloadSlots {
     window: Arc<Window>,
@@ -41,7 +41,7 @@ impl PayloadSlots {
         Arc::new(Self { window, start, free: Mutex::new(free) })
     }
 
-    /// Takes an unused slot. `None` if all are in use, or the host has no memory.
+    /// Acquires an unused slot. Returns `None` if all are in use, or if the host has no memory.
     pub(super) fn acquire(self: &Arc<Self>) -> Option<PayloadSlot> {
         let mut free = lock(&self.free);
         if let Some(index) = free.warm.pop() {
@@ -49,7 +49,7 @@ impl PayloadSlots {
         }
         let index = free.cold.pop()?;
         drop(free);
-        // From here on dropping it releases it.
+        // From here on, dropping the value releases the slot.
         let slot = PayloadSlot { slots: Arc::clone(self), index };
         self.window.reserve(slot.offset(), SLOT_BYTES).then_some(slot)
     }

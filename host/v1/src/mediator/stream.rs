@@ -13,7 +13,7 @@ use super::port::{Port, QUERIES_MAX};
 use super::request::{Reply, Request};
 use super::status;
 
-/// `CU_EVENT_*`: blocking, no timing, interprocess.
+/// Valid flags of an event, `CU_EVENT_*`: blocking, no timing, interprocess.
 const EVENT_FLAGS: u32 = 7;
 const EVENT_NO_TIMING: u32 = 2;
 

@@ -1,4 +1,4 @@
-//! Matrix products in each of their four forms.
+//! Tests of matrix products in each of their four forms.
 
 use half::f16;
 use vgpu_wire::v1::call::{CUBLAS_MAX, Op};
@@ -7,10 +7,10 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::driver::{Guest, guest, soft, wide};
 
-/// 2 by 2, column by column.
+/// A matrix of 2 by 2 elements, column by column.
 const A: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
 const B: [f32; 4] = [5.0, 6.0, 7.0, 8.0];
-/// 2 A B, and 2 A B + C of ones.
+/// Expected results of 2 A B, and of 2 A B + C with C of ones.
 const TWICE: [f32; 4] = [46.0, 68.0, 62.0, 92.0];
 const PLUS: [f32; 4] = [47.0, 69.0, 63.0, 93.0];
 
@@ -112,7 +112,7 @@ fn products_of_each_form() {
         assert_eq!(bench.run(Op::CublasGemmBatchedEx, &payload[..payload.len() - 1]), 7, "cut off");
     };
     product(3);
-    // More than lies inline.
+    // The payload is longer than the inline buffer.
     product(40);
     batched.batch = (-1).into();
     assert_eq!(bench.run(Op::CublasGemmBatchedEx, batched.as_bytes()), 7);
@@ -134,7 +134,7 @@ fn scalars_travel_as_f32_and_are_narrowed() {
     assert_eq!(bench.run(Op::CublasGemmEx, gemm.as_bytes()), 0);
     let c = bench.c;
     assert_eq!(bench.guest.get(c, 8), bytes(PLUS));
-    // Those that cannot be said (Q20).
+    // Version 1 cannot express these compute types (Q20).
     for compute in [70, 71, 72, 73] {
         gemm.compute = compute.into();
         assert_eq!(bench.run(Op::CublasGemmEx, gemm.as_bytes()), 15, "{compute}");
@@ -168,8 +168,8 @@ fn products_are_checked() {
     assert_eq!(bench.guest.call(Op::CublasSetStream, &wide(&[handle, stream]), &[]).ok(), [0]);
     assert_eq!(bench.guest.call(Op::CublasGetStream, &wide(&[handle]), &[]).ok(), [0, stream]);
     assert_eq!(bench.run(Op::CublasGemmEx, good.as_bytes()), 0);
-    // Reaches beyond an allocation that it begins in: a fault, after which nothing that the owner had is
-    // there.
+    // The matrix exceeds the allocation in which it starts. That is a fault, after which the owner has no
+    // objects.
     let mut beyond = good;
     beyond.size[0] = 100.into();
     beyond.leading = [100.into(); 3];

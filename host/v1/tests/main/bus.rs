@@ -1,5 +1,5 @@
-//! Version 1 on the sim bus: the sockets of BAR0 and BAR1, guest memory as a file, the cost of accesses, the
-//! control socket.
+//! Tests of version 1 on the simulated bus: the sockets of BAR0 and BAR1, guest memory as a file, the cost of
+//! accesses, the control socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ fn folder() -> TempDir {
     TempDir::with_prefix_in("vgpu-v1-bus-", "/dev/shm").unwrap()
 }
 
-/// A BAR's socket.
+/// Socket of a BAR.
 struct Bar(OwnedFd);
 
 impl Bar {
@@ -45,7 +45,7 @@ impl Bar {
         Self(connect_bar(&bus.join("bus/pci/devices").join(ADDRESS).join(name)).unwrap())
     }
 
-    /// Sends a packet; the answer, or nothing where the device hangs up.
+    /// Sends a packet and returns the answer, which is empty if the device hangs up.
     fn packet(&self, packet: &[u8]) -> Vec<u8> {
         let mut answer = vec![0; 40 << 10];
         if send(&self.0, packet, SendFlags::NOSIGNAL).is_err() {
@@ -79,7 +79,7 @@ fn status(bus: &Path) -> BusStatus {
     serde_json::from_str(&line).unwrap()
 }
 
-/// A call with everything in one packet.
+/// Makes a call with all its register writes in one packet.
 fn call(bar0: &Bar, token: u32, op: Op, args: &[u32], bytes: u32) {
     let mut requests = vec![
         [2, reg::SCRATCH, token],
@@ -187,13 +187,13 @@ fn accesses_take_as_long_as_they_cost() {
     let start = Instant::now();
     bar0.accesses(&[[1, reg::STATUS, 0]; 4]);
     bar1.packet(&block(4, 0, 41, &[]));
-    // At least: what is slower says nothing.
+    // A lower bound, because a slower access proves nothing.
     assert!(start.elapsed() >= 10 * cost);
     let after = status(dir.path()).devices[0].accesses.unwrap();
     assert_eq!((after.bar0.reads - before.bar0.reads, after.bar1.reads - before.bar1.reads), (4, 6));
 }
 
-/// A call with its payload inline, which is only submitted.
+/// Submits a call with an inline payload, without waiting for its answer.
 fn submit(bar0: &Bar, op: Op, data: &[u8]) {
     for (index, word) in data.chunks(4).enumerate() {
         let word = u32::from_le_bytes(word.try_into().unwrap());
@@ -232,7 +232,7 @@ fn a_device_goes_though_a_kernel_runs() {
     submit(&bar0, Op::ModuleGetFunction, b"k\0\0\0");
     let function = wait(&bar0);
     submit(&bar0, Op::LaunchKernel, &crate::code::launch(function, LAUNCH_RAW, 0, &[]));
-    // It is carried out, and the device can be asked all the same.
+    // The call is executed, and the device answers meanwhile.
     assert_eq!(status(dir.path()).devices[0].accesses.unwrap().doorbells, 3);
     assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
     let start = Instant::now();
@@ -253,6 +253,6 @@ fn calls_are_held_and_released() {
     assert_eq!(wait(&bar0), 1);
     bus.hold();
     submit(&bar0, Op::Init, &[]);
-    // Held or not, the device goes.
+    // The device ends whether it is held or not.
     drop(bus);
 }

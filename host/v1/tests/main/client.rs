@@ -1,4 +1,4 @@
-//! The device's end of the mediator's socket, against recorded bytes.
+//! Tests of the device's end of the mediator's socket, against recorded bytes.
 
 use std::io::Read;
 use std::path::Path;
@@ -70,13 +70,13 @@ fn the_device_sends_what_the_examples_say() {
         assert_eq!(guest.wait().ok(), results);
     }
 
-    // An unknown call; the sequence is not looked at where the request is right
+    // An unknown call. The sequence is not checked if the request matches.
     guest.submit(0x19, &[], 0);
     mediator.expects(&frame(8, 0x19, 8, &[], &[]));
     mediator.says(&result(8, 8, 801, &[], &[]));
     assert_eq!(guest.wait().failed(), 801);
 
-    // The mediator goes, and none comes
+    // The mediator ends, and no other starts.
     drop((mediator, listener));
     std::fs::remove_file(&path).unwrap();
     guest.submit(0x30, &[4096, 0, 0, 0], 0);
@@ -91,16 +91,16 @@ fn what_a_mediator_may_send_is_taken_and_what_not_is_dropped() {
     let mut mediator = Recorded::accept(&listener);
     guest.submit(0x3b, &[], 0);
     mediator.expects(&frame(1, 0x3b, 1, &[], &[]));
-    // A question is answered; what is unknown is passed over; several frames at once.
+    // A question is answered, an unknown frame is ignored, and several frames arrive at once.
     let ping = head(3, 9, 0);
     let unknown = [&head(0x12, 1, 4)[..], &[1, 2, 3, 4]].concat();
     mediator.says(&[&unknown[..], &ping, &result(7, 1, 0, &[1, 1], &[]), &ping].concat());
     mediator.expects(&head(4, 9, 0));
     mediator.expects(&head(4, 9, 0));
     assert_eq!(guest.read(reg::STATUS), reg::BUSY);
-    // Garbage takes everything with it that came along.
+    // Invalid bytes discard everything that arrived with them.
     mediator.says(&[&[0xff; 40][..], &result(1, 1, 0, &[1, 1], &[])].concat());
-    // So does what the device reads at the same time: it is asked until it has read on.
+    // They also discard what the device reads at the same time: the test waits until it has read on.
     mediator.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let start = Instant::now();
     let mut pong = [0; 24];
@@ -129,8 +129,7 @@ fn a_mediator_that_turns_calls_away_and_comes_back() {
         drop(mediator);
         let done = guest.wait();
         assert_eq!((done.status, done.error, done.code), (reg::ERROR, error, 0));
-        // The next doorbell finds the connection dead and makes a new one, as soon as its end has come
-        // through.
+        // The next doorbell finds the connection closed and makes a new one, once its end has been noticed.
         guest.ring();
     }
     // A mediator that hangs up in the middle of a call.
@@ -155,9 +154,9 @@ fn a_mediator_that_takes_nothing_is_given_up() {
     assert_eq!(guest.bar1(0xff_fffc, 4), [1, 0, 0, 0], "Q5");
 }
 
-/// "No register access ever waits for work": a doorbell is one, and waits for no mediator to take its call.
-/// Calls that follow it, of processes that did not wait for theirs, are sent whole and in order, or refused
-/// at once when too much waits.
+/// "No register access ever waits for work": a doorbell is a register access, and does not wait until a
+/// mediator has received its call. Calls that follow it, of processes that did not wait for theirs, are sent
+/// whole and in order, or are refused at once if too many bytes are queued.
 #[test]
 fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     let (_dir, path, listener) = socket();
@@ -166,7 +165,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     let data = pattern(1, 8 << 20);
     guest.put_bar1(0, &data);
     let args = [0, 0, 8 << 20, 0];
-    // Nobody reads a byte of them: a doorbell that waited would have failed when it comes back.
+    // Nobody reads the bytes, so a doorbell that waited would have failed when it returns.
     let mut taken = 0;
     loop {
         guest.submit(0x32, &args, 8 << 20);
@@ -182,7 +181,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     for number in 1..=taken {
         mediator.expects(&frame(number, 0x32, number, &args, &data));
     }
-    // Once they have been sent, the device takes calls again.
+    // Once the bytes have been sent, the device accepts calls again.
     let start = Instant::now();
     loop {
         guest.submit(0x3b, &[], 0);
@@ -202,7 +201,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
 fn a_mediator_that_takes_no_connection_is_not_waited_for() {
     let (_dir, path, _listener) = socket();
     let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
-    // Until there is no room for more that wait to be taken.
+    // Fills the listen queue, so that no further connection is possible.
     let _waiting: Vec<_> = std::iter::from_fn(|| waits_to_be_taken(&path)).collect();
     guest.device.attach(Box::new(Client::connect(&path, guest.device.inlet())));
     guest.submit(1, &[], 0);
@@ -210,7 +209,7 @@ fn a_mediator_that_takes_no_connection_is_not_waited_for() {
     assert_eq!((done.status, done.error), (reg::ERROR, 3));
 }
 
-/// Returns a connection that waits to be taken; none: there is no room.
+/// Opens a connection that waits to be accepted. Returns `None` if the listen queue is full.
 fn waits_to_be_taken(path: &Path) -> Option<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -1,4 +1,4 @@
-//! Calls about code: images in each form and in pieces, kernels, variables, launches in both modes.
+//! Tests of calls about code: images in each form and in pieces, kernels, variables, launches in both modes.
 
 use vgpu_image::fatbin::build::fatbin;
 use vgpu_image::fatbin::{Kind, Packing};
@@ -11,7 +11,7 @@ use vgpu_executor_soft::Soft;
 
 use crate::driver::{Guest, gpu, guest, soft, wide};
 
-/// Multiplies `n` words at `p` by `f`, from the variable `start` on.
+/// PTX of a kernel that multiplies `n` words at `p` by `f`, from the variable `start` on.
 pub const PTX: &str = "
 .version 7.0
 .target sm_50
@@ -69,7 +69,7 @@ impl Guest {
     }
 }
 
-/// Returns a launch of 32 threads.
+/// Returns the payload of a launch of 32 threads.
 pub fn launch(function: u64, mode: u32, params: u32, rest: &[u8]) -> Vec<u8> {
     let mut launch = Launch::new_zeroed();
     launch.function = function.into();
@@ -92,7 +92,8 @@ fn images_are_taken_in_every_form() {
     let wrong = |sm| (Kind::Ptx, sm, Specific::No, Packing::Plain, b".version 7.0\n.target sm_50\n".to_vec());
     let cubin = (Kind::Cubin, 61, Specific::No, Packing::Plain, b"\x7fELF".to_vec());
     for packing in [Packing::Plain, Packing::Lz4, Packing::Zstd] {
-        // The device is sm_61 and takes PTX: neither the newest nor the oldest of these is its own.
+        // The device is sm_61 and accepts PTX. Neither the newest nor the oldest of these parts is right for
+        // it.
         let image = fatbin(&[wrong(50), ptx(60, packing), wrong(70), cubin.clone()]);
         let module = guest.call(Op::ModuleLoadFatBinary, &[], &image).one();
         guest.works(module);
@@ -135,17 +136,17 @@ fn images_come_in_pieces() {
     }
     let module = guest.call(Op::ModuleLoadData, &piece(CHUNK_SINGLE), &image[..400]);
     assert_eq!(module.failed(), 218, "a first piece alone is no whole text");
-    // A new first piece drops what came.
+    // A new first piece discards the pieces so far.
     guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST), b"garbage").nothing();
     guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST), &image[..1024]).nothing();
     let module = guest.call(Op::ModuleLoadData, &piece(CHUNK_LAST), &image[1024..]).one();
     guest.works(module);
-    // Pieces without a first one.
+    // Pieces without a first piece.
     guest.call(Op::ModuleLoadData, &piece(CHUNK_MIDDLE), &image[..1024]).nothing();
     assert_eq!(guest.call(Op::ModuleLoadData, &piece(CHUNK_LAST), &image[1024..]).failed(), 200);
     assert_eq!(guest.call(Op::LibraryLoadData, &piece(CHUNK_MIDDLE), &image[..1024]).failed(), 1);
     assert_eq!(guest.call(Op::LibraryLoadData, &piece(CHUNK_LAST), &image[..1024]).failed(), 1);
-    // Fewer than 15 arguments: whole, whatever lies in the register.
+    // With fewer than 15 arguments, the image is whole, whatever the register holds.
     let module = guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST)[..14], &image).one();
     guest.works(module);
     // Pieces of two processes are kept apart.
@@ -249,7 +250,7 @@ fn values_of_a_legacy_launch_find_their_places() {
             guest.call(Op::LaunchKernel, &[], &launch(function, LAUNCH_LEGACY, sizes.len() as u32, &rest));
         (done, guest.get(address, 8))
     };
-    // As the original guest sends what it knows nothing of: eight bytes for each.
+    // The original guest sends eight bytes for each value whose size it does not know.
     let (done, data) = run(&[8, 8, 8], [address, 0xdead_0000_0002, 0xdead_0000_0005].as_bytes());
     done.nothing();
     assert_eq!(data, [10_u32, 15].as_bytes());
@@ -285,14 +286,13 @@ fn launches_are_checked_before_anything_is_done() {
     let mut no_grid = good.clone();
     no_grid[8..12].fill(0);
     assert_eq!(code(&no_grid), 1);
-    // A stream that is none is the default one.
+    // An unknown stream means the default stream.
     let mut stream = good;
     stream[36..44].copy_from_slice(&12345_u64.to_le_bytes());
     assert_eq!(code(&stream), 0);
 }
 
-/// An executor that does its work behind the caller's back, in an order of its own: everything is waited for
-/// here.
+/// The mediator waits for everything, even if the executor works asynchronously and in an order of its own.
 #[test]
 fn work_that_is_done_later_is_waited_for() {
     for seed in 0..8 {

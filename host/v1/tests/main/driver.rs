@@ -1,4 +1,4 @@
-//! A guest that does nothing but accesses: staging registers, payload, doorbell, polls.
+//! A guest that only makes accesses: staging registers, payload, doorbell, polls.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::{INLINE_BYTES, split};
 
-/// Guest memory of a test.
+/// Size of a test's guest memory in bytes.
 pub const RAM: u64 = 64 << 20;
 
-/// What a call comes to.
+/// Result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     pub status: u32,
@@ -23,7 +23,7 @@ pub struct Done {
     /// The call's `CUresult`.
     pub code: u32,
     pub results: Vec<u64>,
-    /// As the device claims.
+    /// Length of the data as the device states it, in bytes.
     pub data_len: u32,
 }
 
@@ -35,7 +35,7 @@ impl Done {
         self.results
     }
 
-    /// Returns the first of them.
+    /// Returns the first result of a call that must have succeeded.
     #[track_caller]
     pub fn one(self) -> u64 {
         let results = self.ok();
@@ -43,7 +43,7 @@ impl Done {
         results[0]
     }
 
-    /// Success without results or data.
+    /// Checks that the call succeeded without results or data.
     #[track_caller]
     pub fn nothing(self) {
         assert_eq!(self.data_len, 0);
@@ -59,13 +59,13 @@ impl Done {
     }
 }
 
-/// A guest process at a device.
+/// A guest process that uses a device.
 pub struct Guest {
     pub device: Arc<Device>,
     pub ram: Arc<Ram>,
     pub token: u32,
     seq: u32,
-    /// Holds the memory's file.
+    /// Directory that holds the memory's file.
     folder: Arc<TempDir>,
 }
 
@@ -81,7 +81,7 @@ pub fn gpu() -> GpuConfig {
     GpuConfig { memory_bytes: 256 << 20, ..GpuConfig::new("VGPU-STUB test").unwrap() }
 }
 
-/// Returns a device without a link, and its guest's memory.
+/// Makes a device without a link, and its guest's memory.
 pub fn bare(properties: Properties) -> Guest {
     let folder = Arc::new(TempDir::with_prefix_in("vgpu-v1-", "/dev/shm").unwrap());
     let ram = Arc::new(Ram::create(&folder.path().join("ram"), RAM).unwrap());
@@ -89,7 +89,7 @@ pub fn bare(properties: Properties) -> Guest {
     Guest { device: Device::new(properties, memory), ram, token: 1234, seq: 0, folder }
 }
 
-/// Returns a device and a mediator of its own.
+/// Makes a device with a mediator of its own.
 pub fn guest(executor: Arc<dyn Executor>) -> Guest {
     with(
         &Mediator::new(executor, MediatorRules::default()).unwrap(),
@@ -97,7 +97,7 @@ pub fn guest(executor: Arc<dyn Executor>) -> Guest {
     )
 }
 
-/// Returns a device at a mediator.
+/// Makes a device that uses this mediator.
 pub fn with(mediator: &Arc<Mediator>, properties: Properties) -> Guest {
     let guest = bare(properties);
     guest.device.attach(Box::new(Local::connect(mediator, guest.device.inlet()).unwrap()));
@@ -105,7 +105,7 @@ pub fn with(mediator: &Arc<Mediator>, properties: Properties) -> Guest {
 }
 
 impl Guest {
-    /// Another process of the same machine.
+    /// Returns another process of the same machine.
     pub fn process(&self, token: u32) -> Self {
         Self {
             device: Arc::clone(&self.device),
@@ -179,7 +179,7 @@ impl Guest {
         }
     }
 
-    /// Returns a call whose payload is inline, or in BAR1 when it is longer.
+    /// Makes a call whose payload is inline, or in BAR1 if it is longer.
     pub fn raw(&mut self, op: u32, args: &[u32], data: &[u8]) -> Done {
         if data.len() <= INLINE_BYTES as usize {
             self.put_inline(data);
@@ -252,7 +252,7 @@ pub fn wide(values: &[u64]) -> Vec<u32> {
     values.iter().flat_map(|&value| split(value)).collect()
 }
 
-/// Returns the number of bytes that are no others' and never zero.
+/// Returns bytes that are never zero, and that differ for each seed.
 pub fn pattern(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     let next = || {

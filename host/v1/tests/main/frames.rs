@@ -30,13 +30,13 @@ fn call(op: u8, seq: u8, args: &[u32], bytes: u32) -> Vec<u8> {
     call
 }
 
-/// Returns a call's whole frame.
+/// Returns the whole frame of a call.
 pub(crate) fn frame(request: u8, op: u8, seq: u8, args: &[u32], data: &[u8]) -> Vec<u8> {
     let bytes = data.len() as u32;
     [&head(0x10, request, 88 + bytes)[..], &call(op, seq, args, bytes), data].concat()
 }
 
-/// Returns a result's whole frame.
+/// Returns the whole frame of a result.
 pub(crate) fn result(request: u8, seq: u8, status: u32, results: &[u64], data: &[u8]) -> Vec<u8> {
     let mut bytes = head(0x11, request, 88 + data.len() as u32);
     bytes.extend([0x55, 0x50, 0x47, 0x56, seq, 0, 0, 0]);
@@ -54,7 +54,7 @@ pub(crate) fn folder() -> TempDir {
     TempDir::with_prefix_in("vgpu-v1-socket-", "/dev/shm").unwrap()
 }
 
-/// Returns a mediator's socket in a directory of its own.
+/// Starts a mediator's socket in a directory of its own.
 pub(crate) fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
     let dir = folder();
     let path = dir.path().join("m.sock");
@@ -62,7 +62,7 @@ pub(crate) fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
     (dir, path, server)
 }
 
-/// Returns a socket that the test listens at, in a directory of its own.
+/// Makes a socket at which the test listens, in a directory of its own.
 pub(crate) fn socket() -> (TempDir, PathBuf, UnixListener) {
     let dir = folder();
     let path = dir.path().join("m.sock");
@@ -70,14 +70,14 @@ pub(crate) fn socket() -> (TempDir, PathBuf, UnixListener) {
     (dir, path, listener)
 }
 
-/// Returns a device whose mediator listens at `path`.
+/// Makes a device whose mediator listens at `path`.
 pub(crate) fn device(path: &Path) -> Guest {
     let guest = bare(Properties { vm_id: 10, ..Properties::default() });
     guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));
     guest
 }
 
-/// An end of the socket that is the test.
+/// An end of the socket that the test itself plays.
 pub(crate) struct Recorded(pub(crate) UnixStream);
 
 impl Recorded {
@@ -87,7 +87,7 @@ impl Recorded {
         Self(stream)
     }
 
-    /// The other end sends these bytes.
+    /// Checks that the other end sends these bytes.
     #[track_caller]
     pub(crate) fn expects(&mut self, bytes: &[u8]) {
         let mut found = vec![0; bytes.len()];

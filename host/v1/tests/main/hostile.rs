@@ -1,4 +1,5 @@
-//! Guests and devices that send anything: nothing panics, nothing hangs, and what others own stays as it is.
+//! Tests with guests and devices that send arbitrary bytes: nothing panics, nothing hangs, and the objects of
+//! other owners stay unchanged.
 
 use proptest::prelude::*;
 use vgpu_device_v1::{Bar, Connection, Mediator, MediatorRules, Properties, Verdict};
@@ -11,7 +12,7 @@ use zerocopy::FromZeros;
 use crate::code::PTX;
 use crate::driver::{Guest, RAM, null, pattern, soft, with};
 
-/// Numbers that are more likely to mean something.
+/// Returns a strategy for arguments, in which numbers that are known to be meaningful are more likely.
 fn argument(known: &[u64]) -> impl Strategy<Value = u32> + use<> {
     let halves: Vec<u32> = known.iter().flat_map(|&value| [value as u32, (value >> 32) as u32]).collect();
     prop_oneof![
@@ -44,7 +45,8 @@ fn call(connection: &Connection, op: u32, token: u32, args: &[u32], data: &[u8])
     connection.call(&Header::new(CUDA_CALL, 7, 1, 88 + data.len() as u32), &call, data)
 }
 
-/// Any calls of one owner, some of which mean something; another owner has memory that must stay as it is.
+/// Makes arbitrary calls of one owner, some of which are meaningful. Another owner has memory that must stay
+/// unchanged.
 fn storm(mediator: &std::sync::Arc<Mediator>, calls: &[(u32, Vec<u32>, Vec<u8>)], check: bool) {
     let mut bystander = with(mediator, Properties { vm_id: 7, ..Properties::default() });
     bystander.token = 2;
@@ -67,7 +69,7 @@ fn storm(mediator: &std::sync::Arc<Mediator>, calls: &[(u32, Vec<u32>, Vec<u8>)]
 }
 
 fn calls() -> impl Strategy<Value = Vec<(u32, Vec<u32>, Vec<u8>)>> {
-    // Handles and addresses are given out in order: these are the first ones, or near them.
+    // Handles and addresses are assigned in order, so these are the first ones or close to them.
     let near = |base: u64| (0..24_u64).map(move |step| base + 16 * step);
     let known: Vec<u64> = near(0x5560_0000_0020).chain(near(0x7000_0000_0000)).collect();
     let op = prop_oneof![
@@ -82,7 +84,7 @@ proptest! {
 
     #[test]
     fn calls_that_mean_anything_harm_nobody_over_the_soft_executor(calls in calls()) {
-        // Allocations of any size would be too slow to touch; a kernel of any size, too.
+        // Large allocations would be too slow to touch, and so would large kernels.
         let calm = |(op, args, data): &(u32, Vec<u32>, Vec<u8>)| {
             let mut args = args.clone();
             for arg in args.iter_mut().filter(|arg| **arg > 1 << 24 && **arg < 0x5000_0000) {
@@ -99,7 +101,7 @@ proptest! {
         storm(&Mediator::new(null(), MediatorRules::default()).unwrap(), &calls, false);
     }
 
-    /// Any accesses: every doorbell comes to an end, and the device still works.
+    /// After any accesses, every doorbell is answered, and the device still works.
     #[test]
     fn accesses_of_any_kind_leave_a_device_that_works(
         accesses in prop::collection::vec(

@@ -1,4 +1,5 @@
-//! A link whose other end is the test: what the device sends is kept, what comes back is what the test says.
+//! A link whose other end is the test. It keeps the calls that the device sends, and the test chooses the
+//! answers.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::driver::{Guest, bare};
 
-/// How the next calls fare.
+/// Outcome of the next calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]
@@ -61,7 +62,7 @@ impl Bench {
         self.kept.sent.lock().unwrap().last().expect("a call was sent").clone()
     }
 
-    /// The payload of the newest call, submitted anew with what is staged.
+    /// Submits the staged call again and returns the payload of the newest call.
     pub fn submitted(&mut self, op: u32, bytes: usize) -> Vec<u8> {
         self.guest.submit(op, &[], bytes);
         self.last().data
@@ -75,7 +76,7 @@ impl Bench {
         assert!(self.inlet.deliver(Delivery::result(request_id, payload)));
     }
 
-    /// An answer to the newest call.
+    /// Delivers an answer to the newest call.
     pub fn answer_last(&self, status: u32, results: &[u64], data: &[u8]) {
         let last = self.last();
         self.answer(last.header.request_id.get(), &outcome(last.call.seq.get(), status, results, data));

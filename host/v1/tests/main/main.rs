@@ -1,4 +1,4 @@
-//! Version 1 as its guests meet it: raw accesses to BAR0 and BAR1, guest memory, frames on a socket.
+//! Tests of version 1 as its guests use it: raw accesses to BAR0 and BAR1, guest memory, frames on a socket.
 
 mod blas;
 mod bus;

@@ -1,4 +1,4 @@
-//! Calls about device memory, by the values of section 14 of the protocol's description.
+//! Tests of calls about device memory, with the values of section 14 of the protocol's description.
 
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::GpuInfo;

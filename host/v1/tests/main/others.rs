@@ -1,5 +1,5 @@
-//! One machine stops no other: not by work that never ends, not by what it leaves behind when it hangs up,
-//! not by connections that do nothing.
+//! Tests that no machine blocks another: not by work that never ends, not by what it leaves when it hangs up,
+//! and not by idle connections.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,14 +22,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::driver::{Guest, bare, null, pattern, soft, wide, with};
 use crate::frames::{folder, listen};
 
-/// Returns a machine whose device reaches the mediator by its socket.
+/// Makes a machine whose device reaches the mediator by its socket.
 fn machine(path: &Path, vm_id: u32) -> Guest {
     let guest = bare(Properties { vm_id, ..Properties::default() });
     guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));
     guest
 }
 
-/// Returns a mediator that parks every fill.
+/// Makes a mediator that parks every fill.
 fn parked(executor: Arc<dyn Executor>, settings: MediatorSettings) -> (Arc<Parking>, Arc<Mediator>) {
     let parking = Arc::<Parking>::default();
     let executor = parking.around(executor, ParkAt::Message, |body| matches!(body, Body::Fill(_)));
@@ -40,7 +40,7 @@ fn with_grace(grace: Duration) -> Arc<Mediator> {
     Mediator::with_settings(null(), MediatorSettings { grace, ..MediatorSettings::default() }).unwrap()
 }
 
-/// All that a process does: it attaches, works, looks at every byte, and goes.
+/// Does everything that a process does: attaches, works, checks every byte, and ends.
 fn works(guest: &mut Guest) {
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(1 << 20);
@@ -51,7 +51,7 @@ fn works(guest: &mut Guest) {
     guest.call(Op::ProcessCleanup, &[token], &[]).nothing();
 }
 
-/// Begins work that is parked.
+/// Starts work that is parked.
 fn park(guest: &mut Guest, parking: &Parking, count: usize) {
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(4096);
@@ -68,7 +68,7 @@ fn work_that_never_ends_delays_no_other_machine() {
     for _ in 0..3 {
         works(&mut other);
     }
-    // Who asks what there is does not wait, and nor does the machine itself for its registers.
+    // A status request does not wait, and neither do the machine's own register accesses.
     let owners: Vec<(u32, u64)> =
         mediator.owners().iter().map(|owner| (owner.channel, owner.allocated)).collect();
     assert_eq!(owners, [(1, 4096)]);
@@ -79,13 +79,13 @@ fn work_that_never_ends_delays_no_other_machine() {
     assert_eq!(mediator.memory().1, 0);
 }
 
-/// A process is killed in a call that never ends. Whoever comes next has its owner cleaned up, and works,
-/// though nothing can stop that call.
+/// Checks the case of a process that is killed in a call that never ends. The next process cleans up its
+/// owner and works, although nothing can stop that call.
 fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediator) {
     park(&mut dead, parking, 1);
     let mut next = dead.process(2);
     let token = dead.token;
-    // The register is busy, and whose call it is says who is dead.
+    // The register is busy, and the owner of the call shows which process is dead.
     assert_eq!((next.read(reg::STATUS), next.read(reg::SCRATCH)), (reg::BUSY, token));
     dead.call(Op::ProcessCleanup, &[token], &[]).nothing();
     for _ in 0..3 {
@@ -95,7 +95,7 @@ fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediato
     assert!(mediator.memory().1 > 0, "what is parked has its memory");
     parking.open();
     until("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
-    // The answer that nobody waits for was not taken for another's.
+    // The answer that nobody waits for was not delivered to another call.
     works(&mut next);
     works(&mut dead);
 }
@@ -117,7 +117,7 @@ fn nor_over_a_mediator_s_socket() {
     drop(server);
 }
 
-/// The call and what ends it come in one piece.
+/// A call that arrives together with its cleanup is left behind.
 #[test]
 fn a_call_whose_end_came_with_it_is_left_behind() {
     let (parking, mediator) = parked(soft(), MediatorSettings::default());
@@ -163,18 +163,18 @@ fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
     drop(stuck);
     until("its owner is given up though work of its goes on", || mediator.owners().is_empty());
     assert!(mediator.memory().1 > 0, "which it does");
-    // The same machine and the same process number, started anew.
+    // The same machine and the same process number, started again.
     works(&mut machine(&path, 1));
     let mut again = machine(&path, 1);
     park(&mut again, &parking, 2);
-    // The mediator ends, whatever is being done.
+    // The mediator ends, whatever is in progress.
     drop(server);
     assert!(!path.exists());
     parking.open();
     until("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
 }
 
-/// Runs `what`, which must not wait for what is parked.
+/// Runs `what`, which must not wait for parked work.
 fn in_time(what: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     std::thread::spawn(move || {
@@ -184,7 +184,7 @@ fn in_time(what: impl FnOnce() + Send + 'static) {
     waiting.recv_timeout(PATIENCE).expect("the end of many takes no longer than that of one");
 }
 
-/// So many that half a second for each would be far too long.
+/// Number of calls, such that half a second for each would exceed the test's time limit.
 const MANY: u32 = 50;
 
 #[test]
@@ -232,7 +232,7 @@ fn who_fills_all_owners_and_hangs_up_blocks_nobody() {
     works(&mut machine(&path, 2));
     drop(hostile);
     until("its owners end", || mediator.owners().iter().all(|owner| owner.channel != 1));
-    // The machine itself has its room back as soon as they have ended.
+    // The machine gets its room back as soon as they have ended.
     let anew = machine(&path, 1).process(1000);
     until("there is room", || anew.process(1000).call(Op::Init, &[], &[]).status == reg::DONE);
 }
@@ -259,7 +259,7 @@ fn connections_that_do_nothing_lock_nobody_out() {
     let idle: Vec<UnixStream> =
         (0..2 * USER_CLIENTS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
     works(&mut machine(&path, 2));
-    // Who has something is not hung up on for them.
+    // A client with objects is not disconnected to make room.
     first.alloc(4096);
     assert_eq!(mediator.owners().iter().map(|owner| owner.allocations).collect::<Vec<_>>(), [2]);
     drop(idle);

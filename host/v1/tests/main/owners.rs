@@ -1,4 +1,5 @@
-//! Who owns what: processes, machines, connections; cleanups; limits; what one owner's fault costs others.
+//! Tests of ownership: processes, machines, connections, cleanups, limits, and the effect of one owner's
+//! fault on others.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ fn a_cleanup_frees_all_if_there_was_a_context() {
     assert_eq!(guest.put(address, &[1]).failed(), 1);
     assert_eq!(guest.call(Op::ModuleGetFunction, &wide(&[module]), b"scale\0").failed(), 1);
     assert_eq!(guest.call(Op::StreamDestroy, &wide(&[stream]), &[]).failed(), 400);
-    // Of one that is not there: success, and none comes to be.
+    // The cleanup of an unknown owner succeeds and creates none.
     cleanup(&mut guest.process(777));
     assert!(mediator.owners().iter().all(|owner| owner.process != 777));
 }
@@ -54,7 +55,7 @@ fn a_cleanup_without_a_context_leaves_memory_behind() {
     guest.call(Op::CublasCreate, &[], &[]).ok();
     cleanup(&mut guest);
     assert_eq!(used(&mediator), 1 << 20, "Q11");
-    // Whoever has the number next inherits it (Q12), and frees it if it does it right.
+    // The next process with the number inherits the objects (Q12), and frees them if it cleans up.
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     cleanup(&mut guest);
     assert_eq!(used(&mediator), 0);
@@ -100,7 +101,7 @@ fn nobody_reaches_what_another_owns() {
         assert_eq!(other.call(Op::StreamDestroy, &wide(&[stream]), &[]).failed(), 400);
         assert_eq!(other.call(Op::EventQuery, &wide(&[event]), &[]).failed(), 400);
         assert_eq!(other.call(Op::CublasDestroy, &wide(&[handle]), &[]).ok(), [1]);
-        // Its own memory may have the same address: it is other memory.
+        // Its own memory may have the same address, but is different memory.
         let own = other.alloc(4096);
         assert_eq!(other.get(own, 4096), [0; 4096]);
         other.put(own, &[0xff; 4096]).nothing();
@@ -164,7 +165,7 @@ fn the_65th_owner_gets_nothing() {
     assert_eq!(guest.process(17).call(Op::Init, &[], &[]).failed(), 2);
 }
 
-/// All machines together: the mediator admits 16 times as many owners as one machine may have.
+/// The mediator admits 16 times as many owners of all machines together as one machine may have.
 #[test]
 fn owners_of_all_machines_have_an_end() {
     const MACHINES: u32 = 16;
@@ -181,7 +182,7 @@ fn owners_of_all_machines_have_an_end() {
     one_more.call(Op::Init, &[], &[]).one();
 }
 
-/// cuBLAS has its own word for it: `CUBLAS_STATUS_ALLOC_FAILED`, in a call that succeeds.
+/// A full table of cuBLAS handles is reported as `CUBLAS_STATUS_ALLOC_FAILED`, in a call that succeeds.
 #[test]
 fn the_table_of_cublas_handles_has_an_end() {
     const ALLOC_FAILED: u64 = 3;
@@ -233,7 +234,7 @@ fn who_is_turned_away_is_told_so_and_is_taken_again_later() {
     let address = guest.alloc(256);
     for (rules, error) in [(MediatorRules::new(Some(0), []), 0x0a), (MediatorRules::new(None, [5]), 0x0b)] {
         mediator.set_rules(rules);
-        // The first call of a machine is never too often.
+        // The first call of a machine is never above the rate.
         guest.call(Op::Init, &[], &[]);
         let done = guest.call(Op::Init, &[], &[]);
         assert_eq!((done.status, done.error, done.code), (3, error, 0));
@@ -256,7 +257,7 @@ fn lengths_at_their_limits() {
     assert!(guest.bar1(0x80_0000, PAYLOAD_MAX - 8) == data[..most - 8]);
     let done = guest.call(Op::MemcpyDtoH, &wide(&[address, most as u64 + 1]), &[]);
     assert_eq!((done.data_len, done.ok().len()), (0, 0), "Q14: success, and nothing");
-    // More is said than comes, or comes than is said: the smaller counts.
+    // If the stated length differs from the sent one, the smaller counts.
     guest.put(address, &[0; 64]).nothing();
     guest.call(Op::MemcpyHtoD, &wide(&[address, 2]), &[7; 8]).nothing();
     guest.call(Op::MemcpyHtoD, &wide(&[address + 8, 1 << 40]), &[8; 4]).nothing();
@@ -264,7 +265,7 @@ fn lengths_at_their_limits() {
     assert_eq!(guest.call(Op::MemAlloc, &[0, 0, 0, 0], &[]).failed(), 1);
     assert_eq!(guest.call(Op::MemAlloc, &wide(&[u64::MAX, 0]), &[]).failed(), 2);
     assert_eq!(guest.call(Op::MemcpyDtoH, &wide(&[u64::MAX, 16]), &[]).failed(), 1);
-    // A payload that is cut off makes the mediator hang up (Q7), and the next call is as any other.
+    // A payload that is cut off makes the mediator hang up (Q7), and the next call works again.
     assert_eq!(guest.register(0, 64 << 10), 2);
     guest.submit(Op::LaunchKernel as u32, &[], 40_000);
     let done = guest.wait();

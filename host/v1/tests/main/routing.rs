@@ -1,5 +1,5 @@
-//! Which place a payload takes, against the tables of section 7, with a device whose places hold different
-//! bytes.
+//! Tests of where a payload is read from, against the tables of section 7, with a device that has different
+//! bytes in each location.
 
 use vgpu_device_v1::{Delivery, Preferences, Properties};
 use vgpu_wire::v1::call::Op;
@@ -18,7 +18,8 @@ const FATBIN: u32 = Op::ModuleLoadFatBinary as u32;
 const LIBRARY: u32 = Op::LibraryLoadData as u32;
 const LAUNCH: u32 = Op::LaunchKernel as u32;
 
-/// A device with a window; bytes of the window and of BAR1, which are both payload for any call.
+/// Makes a device with a window. Returns it with the bytes of the window and of BAR1, which are both a valid
+/// payload for any call.
 fn places(preferences: Preferences) -> (Bench, Vec<u8>, Vec<u8>) {
     let bench = Bench::new(Properties { preferences, ..Properties::default() });
     assert_eq!(bench.guest.register(GPA, WINDOW), reg::DONE);
@@ -70,7 +71,7 @@ fn prefixes_decide_where_bulk_calls_read() {
     for op in [HTOD, ASYNC, LIBRARY, MODULE] {
         assert_eq!(bench.submitted(op, 4096)[512..], window[512..4096], "{op:#x}: both prefixes are zero");
     }
-    // One byte at the prefix's end is enough, one behind it is not.
+    // One byte at the prefix's end is enough, and one after it is not.
     bench.guest.put_bar1(512, &[1]);
     assert_eq!(bench.submitted(HTOD, 4096)[513..], window[513..4096]);
     bench.guest.put_bar1(511, &[1]);
@@ -96,13 +97,14 @@ fn properties_change_what_prefixes_decide() {
     assert_eq!(bench.submitted(LIBRARY, 4096)[512..], window[512..4096]);
     assert_eq!(bench.submitted(HTOD, 4096), bar1[..4096]);
 
-    // The guest's pages and the device's view of them are one memory here: read anew they are as they were.
+    // The guest's pages and the device's view of them are the same memory here, so a fresh read returns the
+    // same bytes.
     let (mut bench, _, bar1) = places(Preferences { probe_fresh_library: true, ..plain });
     bench.guest.put_ram(GPA, &[0; 512]);
     assert_eq!(bench.submitted(LIBRARY, 4096), bar1[..4096]);
 }
 
-/// Answers a call with so many bytes, which are no others'.
+/// Answers a call with this number of bytes and returns them.
 fn answered(bench: &mut Bench, bytes: usize) -> Vec<u8> {
     let data = pattern(bytes as u32, bytes);
     bench.guest.submit(Op::MemcpyDtoH as u32, &[], 0);
@@ -170,7 +172,7 @@ fn the_window_is_everybodys_unless_it_is_told_otherwise() {
         bench.answer_last(0, &[], &answer);
         assert_eq!(bench.guest.get_ram(GPA + HALF as u64, 5000), answer);
 
-        // Another process, which has no window and released none (Q10).
+        // Another process, which has no window and has released none (Q10).
         bench.guest.token += 1;
         let other = bench.submitted(LAUNCH, 4096);
         let secret = pattern(4, 5000);

@@ -1,4 +1,4 @@
-//! The mediator's end of its socket, against recorded bytes and against devices.
+//! Tests of the mediator's end of its socket, against recorded bytes and against devices.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -44,12 +44,11 @@ fn the_mediator_answers_as_the_examples_say() {
     assert_eq!((owner.channel, owner.process, owner.allocated), (10, 1234, 4096));
 }
 
-/// What the mediator does with a connection whose first bytes these are: everything that it sends until it
-/// hangs up.
+/// Returns everything that the mediator sends on a connection with these first bytes, until it hangs up.
 fn reaction(path: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may hang up before all is sent.
+    // The mediator may hang up before everything is sent.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let end = stream.read_to_end(&mut answer);
@@ -108,7 +107,7 @@ fn machines_that_call_too_often_are_turned_away_and_others_not() {
     let mut other = bare(Properties { vm_id: 11, ..Properties::default() });
     other.device.attach(Box::new(Client::connect(&path, other.device.inlet())));
     other.call(Op::Init, &[], &[]).one();
-    // Tried again, it is taken some time.
+    // The call is accepted after some attempts.
     while guest.call(Op::Init, &[], &[]).status == reg::ERROR {
         assert!(start.elapsed() < PATIENCE, "it is turned away for good");
     }
@@ -146,7 +145,7 @@ fn a_client_that_is_stuck_stops_nobody() {
         stream.write_all(bytes).unwrap();
         stuck.push(stream);
     }
-    // One that asks for much and takes nothing of it.
+    // A client that requests much and reads none of it.
     let mut greedy = UnixStream::connect(&path).unwrap();
     greedy.write_all(&frame(1, 0x30, 1, &[8 << 20, 0], &[])).unwrap();
     let mut answer = [0; 112];

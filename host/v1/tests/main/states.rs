@@ -1,5 +1,5 @@
-//! States of a call, seen from both ends of the device: what is sent, what is shown, what a host can do
-//! wrong.
+//! Tests of the states of a call, seen from both ends of the device: what is sent, what is shown, and what a
+//! host can do wrong.
 
 use vgpu_device_v1::{Bar, Delivery, Pool, Priority, Properties};
 use vgpu_wire::v1::call::Op;
@@ -27,7 +27,7 @@ fn a_call_is_busy_until_it_is_answered() {
     bench.answer_last(0, &[5, 6 << 32], &[]);
     assert_eq!(busy(&bench), (reg::DONE, reg::DONE, 1));
     assert_eq!(bench.guest.collect().ok(), [5, 6 << 32]);
-    // At the next doorbell nothing of it is left.
+    // The next doorbell clears all of it.
     bench.guest.ring();
     assert_eq!(busy(&bench), (reg::BUSY, reg::BUSY, 0));
     assert_eq!((bench.guest.read(reg::RESULTS), bench.guest.read(reg::RESULTS + 12)), (0, 0));
@@ -48,7 +48,7 @@ fn the_frame_holds_what_was_staged_and_no_more() {
     assert_eq!((sent.header.pool, sent.header.priority, sent.header.bytes.get()), (b'B', 2, 88));
     assert_eq!((sent.call.op.get(), sent.call.seq.get(), sent.call.num_args.get()), (0x7777, 2, 2));
     assert_eq!(sent.call.args()[..6], [9, 8, 0, 0, 0, 0], "arguments beyond their number are zero");
-    // The machine's low byte above the token's low three.
+    // The owner is the machine's low byte above the token's low three bytes.
     assert_eq!(sent.call.owner.get(), 0x0a00_04d2);
     bench.guest.token = 0;
     bench.guest.submit(1, &[], 0);
@@ -84,14 +84,15 @@ fn an_answer_to_another_call_is_dropped() {
     let mut bench = bench();
     bench.guest.submit(Op::MemAlloc as u32, &[], 0);
     bench.guest.submit(Op::MemAlloc as u32, &[], 0);
-    // The first call's, with the second's sequence even; one that never was; and garbage.
+    // The first call's answer, even with the second's sequence; an answer to an unknown call; and invalid
+    // bytes.
     bench.answer(1, &outcome(2, 0, &[1], &[]));
     bench.answer(7, &outcome(2, 0, &[1], &[]));
     bench.answer(0, &[]);
     assert_eq!(bench.guest.read(reg::STATUS), reg::BUSY);
     bench.answer(2, &outcome(2, 0, &[2], &[]));
     assert_eq!(bench.guest.collect().one(), 2);
-    // What is answered is answered.
+    // A call is answered only once.
     bench.answer(2, &outcome(2, 999, &[3], &[]));
     assert_eq!(bench.guest.collect().one(), 2);
 }
@@ -159,7 +160,8 @@ fn a_send_that_fails_is_not_shown_in_bar1() {
 fn a_late_answer_is_taken_when_nothing_else_was_submitted() {
     let mut bench = bench();
     bench.guest.submit(Op::LaunchKernel as u32, &[], 0);
-    // The guest gave up; a release of the window shows done (Q4), the answer comes after all (Q24).
+    // The guest gave up. A release of the window shows done (Q4), and the answer is accepted nevertheless
+    // (Q24).
     bench.guest.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE);
     assert_eq!((bench.guest.read(reg::STATUS), mirror(&bench)), (reg::DONE, reg::DONE));
     bench.answer_last(1, &[], &[]);
@@ -184,7 +186,7 @@ fn narrow_accesses_miss_and_clobber() {
     assert_eq!(read(reg::INLINE_REQUEST + 1, 1), 0x22);
     write(reg::SHMEM_GPA_LO, 8, 0x0123_4567_89ab_cdef);
     assert_eq!((read(reg::SHMEM_GPA_LO, 4), read(reg::SHMEM_GPA_HI, 4)), (0x89ab_cdef, 0x0123_4567));
-    // What no bus lets through.
+    // Accesses that no bus delivers.
     write(reg::CUDA_OP + 2, 4, 5);
     write(reg::CUDA_OP, 3, 5);
     write(reg::CUDA_OP, 16, 5);

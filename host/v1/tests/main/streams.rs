@@ -1,4 +1,4 @@
-//! Calls about streams and events.
+//! Tests of calls about streams and events.
 
 use vgpu_wire::v1::call::{EVENTS_MAX, Op, STREAMS_MAX};
 

@@ -1,10 +1,11 @@
-//! The table of calls, row by row: done, ignored, or refused with 801; and what the plain rows answer.
+//! Tests of the table of calls, row by row: executed, ignored, or refused with 801, and the answers of the
+//! simple rows.
 
 use vgpu_wire::v1::call::{Op, Treatment};
 
 use crate::driver::{Guest, guest, null, soft, wide};
 
-/// Calls of which an empty one succeeds, with the number of results.
+/// Calls that succeed with an empty payload, with the number of results.
 const PLAIN: &[(Op, usize)] = &[
     (Op::Init, 1),
     (Op::DriverGetVersion, 1),
@@ -39,7 +40,7 @@ const PLAIN: &[(Op, usize)] = &[
     (Op::ProcessCleanup, 0),
 ];
 
-/// Calls of which an empty one is wrong, with the `CUresult`.
+/// Calls that fail with an empty payload, with the `CUresult`.
 const WRONG: &[(Op, u32)] = &[
     (Op::MemAlloc, 1),
     (Op::ModuleLoadData, 200),
@@ -63,7 +64,7 @@ const WRONG: &[(Op, u32)] = &[
     (Op::EventElapsedTime, 400),
 ];
 
-/// Calls that succeed whatever they are told, with cuBLAS's status for nothing at all.
+/// Calls that always succeed, with cuBLAS's status for an empty payload.
 const CUBLAS: &[(Op, u64)] = &[
     (Op::CublasDestroy, 1),
     (Op::CublasSetStream, 1),
@@ -106,7 +107,7 @@ fn each_call_is_treated_as_its_row_says() {
     rows(guest(soft()));
 }
 
-/// The rows are the mediator's: what stands behind it does not change them.
+/// The treatment of calls does not depend on the executor behind the mediator.
 #[test]
 fn each_call_is_treated_so_over_the_null_executor_too() {
     rows(guest(null()));

@@ -31,10 +31,10 @@ pub struct WorkerConfig {
     pub facts: DeviceFacts,
     /// Unit in which the executor in the workers takes device memory, in bytes.
     pub memory_unit: u64,
-    /// Device addresses. This process keeps them from other device processes for as long as the executor
-    /// lives; a worker knows only their number.
+    /// Device addresses of the sessions. This process keeps them from other device processes for as long as
+    /// the executor lives. A worker only knows the number of the range.
     pub addresses: Addresses,
-    /// The program of a worker, which must call [`main`](crate::main) when it is given `arguments`. Usually
+    /// Program of a worker, which must call [`main`](crate::main) when it is given `arguments`. It is usually
     /// `/proc/self/exe`, which names the running program even if its file was replaced.
     pub program: PathBuf,
     /// Arguments of the program.
@@ -54,7 +54,7 @@ pub struct WorkerConfig {
     pub compiled: Option<PathBuf>,
 }
 
-/// Why an executor of workers cannot be created.
+/// Reason for which an executor of workers cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The configured user does not exist.
@@ -89,7 +89,7 @@ pub struct WorkerExecutor {
     name: &'static str,
     facts: Box<DeviceFacts>,
     context: Arc<ExecutorContext>,
-    /// Reserves the addresses against other device processes.
+    /// Keeps the addresses reserved against other device processes.
     _addresses: Addresses,
 }
 

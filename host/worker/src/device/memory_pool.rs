@@ -40,7 +40,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Quota {
     fn used(&self, total: u64) -> u64 {
         let mut pending = lock(&self.pending);
-        // Read first: what was settled by then is in the allocations that are read after it.
+        // Read first, so that the allocations that are read after it include everything that was settled by
+        // then.
         let settled = self.page.settled();
         while pending.front().is_some_and(|&(number, _)| number <= settled) {
             pending.pop_front();
@@ -143,7 +144,7 @@ mod tests {
         assert!(pool.reserve(&first, 3, 60));
         assert!(!pool.reserve(&second, 9, 41) && pool.reserve(&second, 9, 40));
         assert_eq!(pool.info(), (0, 100));
-        // The first is carried out and took a little more; the second failed.
+        // The first message is carried out and took a little more; the second failed.
         holds(&one, 3, 64);
         holds(&two, 9, 0);
         assert_eq!(pool.info(), (36, 100));

@@ -16,7 +16,7 @@ use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss,
 use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::status_page::{Sleeper, StatusPage};
 
-/// A worker that does not read its socket for this long counts as lost.
+/// Time after which a worker that does not read its socket counts as lost.
 const UNREAD_MOST: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Number of polls before the session's thread sleeps.
 const LOOKS: u32 = 200;
@@ -28,13 +28,13 @@ pub(crate) struct WorkerProcess {
     pub(crate) socket: OwnedFd,
     pub(crate) pidfd: OwnedFd,
     pub(crate) pid: u32,
-    /// Start of the worker, which limits the time that it can claim to have worked.
+    /// Start time of the worker, which limits the time that it can claim to have worked.
     started: Instant,
     /// Number of the newest message that was forwarded.
     newest: AtomicU64,
     /// Number up to which the device's process has completed messages itself, because the worker was idle.
     done_here: AtomicU64,
-    /// Whether nothing more is to be expected of the worker.
+    /// Whether nothing more is expected of the worker.
     over: AtomicBool,
     /// Whether the worker is dead and reaped.
     reaped: Mutex<bool>,
@@ -86,7 +86,7 @@ impl WorkerProcess {
         self.newest.store(number, Ordering::Release);
     }
 
-    /// Marks all messages up to this number as completed, though the worker was not told of the last of them.
+    /// Marks all messages up to this number as completed. The worker was not told of the last of them.
     pub(crate) fn set_done_here(&self, number: u64) {
         self.done_here.store(number, Ordering::Release);
     }
@@ -159,7 +159,7 @@ impl WorkerProcess {
 
     /// Kills the worker if it is alive.
     pub(crate) fn kill(&self) {
-        // It may be dead already.
+        // The worker may be dead already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 

@@ -17,7 +17,7 @@ const UNTOLD_MOST: u64 = 0x4000;
 pub(crate) struct RingWriter {
     ring: Window,
     page: Arc<StatusPage>,
-    /// Number of bytes ever written, and of those that are published.
+    /// Number of bytes ever written, whether published or not.
     tail: u64,
     published: u64,
     /// Number of bytes that the worker had copied when the status page was last read.
@@ -135,7 +135,7 @@ mod tests {
         fn release(&self, _number: u64, _range: SharedRange) {}
     }
 
-    /// Returns the handle of a process that is no worker, with its session.
+    /// Returns the handle of a process that is not a worker, with the process.
     fn link(page: &Arc<StatusPage>) -> (WorkerProcess, std::process::Child) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();

@@ -27,7 +27,7 @@ use crate::shared::frame::{
 use crate::shared::packet::{FILES_MAX, WorkerOrder};
 use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
 
-/// Time that a worker has to end after it was told to. Then it is killed.
+/// Time within which a worker must end after it was told to. Then it is killed.
 const ENDING_MOST: Duration = Duration::from_secs(1);
 /// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 32;
@@ -47,7 +47,7 @@ struct SessionWorker {
     ring: RingWriter,
     quota: Arc<Quota>,
     supervisor: Option<JoinHandle<()>>,
-    /// Number up to which the worker knows that messages have been handed over.
+    /// Number up to which the worker knows that messages have been forwarded.
     known: u64,
     /// Number of retired pieces of memory and of files that were sent. The next ones are numbered after them.
     retirements: u64,
@@ -59,7 +59,7 @@ struct SessionWorker {
 /// Returns the number of bytes of device memory that a message requests.
 const fn requested_memory(body: &Body) -> Option<u64> {
     match body {
-        // No executor has managed memory.
+        // No executor supports managed memory.
         Body::MemAlloc(body) if body.flags & MEM_MANAGED == 0 => Some(body.bytes),
         Body::MemAllocAsync(body) => Some(body.bytes),
         Body::MemCreate(body) => Some(body.bytes),
@@ -86,7 +86,7 @@ impl SessionWorker {
         };
         let supervisor = supervisor.map_err(|error| {
             link.kill();
-            // It is this process's child and was killed, so there is nothing to go wrong.
+            // The process is this process's child and was killed, so the call cannot fail.
             let _ = waitid(WaitId::PidFd(link.pidfd.as_fd()), WaitIdOptions::EXITED);
             context.pool.close(&quota);
             lost("watch a worker process", &error)
@@ -117,14 +117,15 @@ impl SessionWorker {
             Body::GraphUpdate(body) => Some(body.records.segment),
             _ => None,
         };
-        // Records that do not lie in the message were copied, and the copy was checked: that is what goes on.
+        // Records outside of the message were copied and checked. The copy is forwarded.
         if records.is_some_and(|segment| segment != SEGMENT_INLINE) {
             for piece in work.payload.chunks(PIECE_MAX) {
                 self.write_frame(FrameKind::Payload, work.number, &[piece])?;
             }
         }
         if let Body::StreamRelease(body) = &work.message.body {
-            // The thread that reads the ring may be in a call of the driver that returns only then.
+            // The thread that reads the ring may be in a call of the driver that returns only after the
+            // release.
             self.link.order(WorkerOrder::Release(body.hold), &[])?;
         }
         self.write_frame(FrameKind::Message, work.number, &[work.bytes])?;
@@ -193,7 +194,7 @@ impl SessionWorker {
         self.retirements += 1;
         let (id, granted) = (self.retirements, GrantRecord::from(memory.range()));
         self.link.retain(id, memory);
-        // If the worker is gone, the memory is let go of with it.
+        // If the worker is gone, the memory is released with it.
         let _ = self.write_frame(FrameKind::Retire, id, &[granted.as_bytes()]);
     }
 }
@@ -203,7 +204,7 @@ impl WorkerSession {
         Self { context, host, worker: None }
     }
 
-    /// Returns the worker. Starts it if there is none.
+    /// Returns the worker of the session. Starts it if there is none.
     fn worker(&mut self) -> Result<&mut SessionWorker, SessionError> {
         if self.worker.is_none() {
             let worker = self.worker.insert(SessionWorker::start(&self.context, &self.host)?);
@@ -217,7 +218,7 @@ impl WorkerSession {
     /// Answers how much memory the device has free. A worker knows only its own part of it.
     fn answer_memory_info(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Some(worker) = &mut self.worker {
-            // What was freed before counts as free.
+            // Memory that was freed earlier counts as free.
             worker.catch_up()?;
         }
         let Some(to) = work.reply_to() else { return Ok(()) };
@@ -237,7 +238,7 @@ impl WorkerSession {
         if context.pool.reserve(&worker.quota, number, bytes) {
             return Ok(true);
         }
-        // The session may have freed some by messages that are not carried out yet.
+        // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
         Ok(context.pool.reserve(&worker.quota, number, bytes))
     }
@@ -263,7 +264,7 @@ impl Session for WorkerSession {
             Some(worker) => {
                 worker.write_frame(FrameKind::Join, worker.link.newest(), &[&stream.to_le_bytes()])
             }
-            // Without a worker no stream has been made, and none has been given anything.
+            // Without a worker, no stream exists and no work was submitted.
             None if stream == 0 || stream == JOIN_ALL => Ok(()),
             None => Err(Violation::unknown("stream", stream).into()),
         }
@@ -281,7 +282,7 @@ impl Session for WorkerSession {
     }
 
     fn refuse_in_order(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<bool, SessionError> {
-        // A worker that is started for this excuses later messages that name what was not made.
+        // The worker that is started for the refusal ignores later messages that name the missing object.
         self.worker()?.forward_refusal(work, code, why)?;
         Ok(true)
     }
@@ -291,7 +292,7 @@ impl Session for WorkerSession {
         let behind = worker.link.page.executed() < worker.known;
         if worker.known < number && behind {
             worker.link.set_newest(number);
-            // A worker that is gone ends the session by itself.
+            // The death of a worker ends the session by itself.
             if worker.write_frame(FrameKind::Through, number, &[]).is_ok() {
                 worker.known = number;
             }
@@ -301,7 +302,7 @@ impl Session for WorkerSession {
         if behind || worker.known == number {
             return Progress::ByItself;
         }
-        // It has nothing to do, so it stores no progress before it is given something later.
+        // The worker is idle, so it stores no progress before it receives a later message.
         worker.link.set_done_here(number);
         Progress::Upto(number)
     }
@@ -318,14 +319,15 @@ impl Drop for WorkerSession {
     fn drop(&mut self) {
         let Some(mut worker) = self.worker.take() else { return };
         let link = &worker.link;
-        // From here on its end is expected.
+        // From here on, the worker's end is expected.
         self.host.stop();
         if !link.wait_reaped(ENDING_MOST) {
             tracing::debug!(session = self.host.session(), pid = link.pid, "worker does not end: killed");
             link.kill();
         }
         if let Some(supervisor) = worker.supervisor.take() {
-            // A panic there is a bug that has been reported; the worker is dead or will be.
+            // A panic of the supervisor is a bug that has been reported. The worker is dead or will be
+            // killed.
             let _ = supervisor.join();
         }
         self.host.set_worker(None);

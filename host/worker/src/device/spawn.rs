@@ -1,5 +1,5 @@
-//! Starts a worker process: by executing a program, never by a fork alone, with a socket as its standard
-//! input.
+//! Starts a worker process. It executes a program instead of only forking, with a socket as the program's
+//! standard input.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use vgpu_wire::area;
 use crate::shared::packet;
 use crate::shared::setup::{FileRange, SETUP_MAX, Setup, WorkerUser};
 
-/// How to start a worker of an executor.
+/// Program and options with which an executor's workers are started.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerProgram {
     pub(crate) path: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct WorkerProgram {
     pub(crate) executor: serde_json::Value,
     pub(crate) identity: Option<WorkerUser>,
     pub(crate) connects: bool,
-    /// Directory of the driver's cache of compiled code; `None` disables the cache.
+    /// Directory of the driver's cache of compiled code, or `None` to disable the cache.
     pub(crate) compiled: Option<PathBuf>,
 }
 
@@ -47,15 +47,15 @@ pub(crate) fn start(
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let log = io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(&program.path);
-    // Its name in a list of processes.
+    // The worker's name in a list of processes.
     command.arg0("vgpu-worker").args(&program.arguments);
-    // The driver's own places for it are a user's, which several VMs' workers may be.
+    // The driver's default directory belongs to a user, whom the workers of several VMs may share.
     match &program.compiled {
         Some(directory) => command.env("CUDA_CACHE_PATH", directory).env_remove("CUDA_CACHE_DISABLE"),
         None => command.env_remove("CUDA_CACHE_PATH").env("CUDA_CACHE_DISABLE", "1"),
     };
     let mut child = command.stdin(theirs).stdout(Stdio::from(log)).spawn()?;
-    // Nobody else reaps it, so the number is its own.
+    // Nobody else reaps the process, so its number cannot be reused.
     let pidfd = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
     let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let told = pidfd.map_err(io::Error::from).and_then(|pidfd| {
@@ -65,7 +65,7 @@ pub(crate) fn start(
     match told {
         Ok(pidfd) => Ok(SpawnedWorker { child, socket: ours, pidfd }),
         Err(error) => {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
             Err(error)

@@ -30,7 +30,7 @@ pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<Memor
     pool.close(quota);
     tracing::debug!(session = link.host.session(), pid = link.pid, "worker {end}");
     if !link.host.stopping() {
-        // What it said before is the better reason.
+        // A reason that the worker has reported takes precedence.
         link.lose(SessionLoss::Executor { number: None, text: format!("worker process {} {end}", link.pid) });
     }
     link.host.memory_changed();
@@ -49,7 +49,7 @@ fn read_reports(link: &WorkerProcess) {
             }
         }
         let dead = !fds[1].revents().is_empty();
-        // What it said last is still there when it is dead.
+        // The worker's last packets are still readable after its death.
         while let Some(packet) = receive(link) {
             match packet {
                 Ok(packet) if handle_report(link, &packet) => {}
@@ -62,10 +62,10 @@ fn read_reports(link: &WorkerProcess) {
     }
 }
 
-/// Receives a packet. `None` means that none has arrived; an error means that none will.
+/// Receives a packet. Returns `None` if none has arrived, and an error if none will.
 fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
-    // One byte more than the longest: a packet that fills it is too long. Descriptors that come along the
-    // kernel drops.
+    // One byte more than the longest packet, so that a packet that fills it is too long. The kernel drops
+    // descriptors that arrive with it.
     let mut packet = vec![0; REPORT_MAX + 1];
     match recv(&link.socket, &mut packet[..], RecvFlags::DONTWAIT) {
         Ok((0, _)) => Some(Err(())),
@@ -78,12 +78,12 @@ fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
     }
 }
 
-/// Handles the report in a packet. Returns false if the worker must not be listened to any more.
+/// Handles the report in a packet. Returns false if no more reports of the worker may be read.
 fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match WorkerReport::decode(packet) {
         Ok(WorkerReport::Memory) => {
-            // Who looks at the device is shown the amount that the gauges have.
+            // The status then shows the amount that the gauges have.
             link.show_figures();
             link.host.memory_changed();
         }

@@ -16,7 +16,7 @@ pub(crate) const REASON_MAX: usize = 1024;
 /// Largest part of a payload in one frame, in bytes.
 pub(crate) const PIECE_MAX: usize = MESSAGE_MAX as usize;
 
-/// Kinds of frames. Each says what the body holds.
+/// Kinds of frames, which differ in the content of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum FrameKind {
@@ -28,13 +28,15 @@ pub(crate) enum FrameKind {
     Payload = 2,
     /// A [`RefusalRecord`], the reason, and a message that must not be carried out.
     Refuse = 3,
-    /// Number of a stream. Later messages start after the work that the stream has been given so far.
+    /// The body is the number of a stream. Later messages start after all work that was submitted to the
+    /// stream so far.
     Join = 4,
-    /// The body is empty. All messages up to the head's number have been handed over.
+    /// The body is empty. All messages up to the head's number have been forwarded.
     Through = 5,
-    /// A [`GrantRecord`]. One of guest pages is followed by a [`FileRun`] for each run of pages.
+    /// The body is a [`GrantRecord`]. A grant of guest pages has a [`FileRun`] for each run of pages after
+    /// it.
     Grant = 6,
-    /// A [`GrantRecord`]. The worker reports the head's number once nothing refers to the memory.
+    /// The body is a [`GrantRecord`]. The worker reports the head's number once nothing refers to the memory.
     Retire = 7,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct RefusalRecord {
     pub(crate) reason: u32,
 }
 
-/// A range of shared memory that the session gains or gives back.
+/// A range of shared memory that the session gains or releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct GrantRecord {
@@ -117,7 +119,7 @@ pub(crate) struct FileRun {
     pub(crate) bytes: u64,
 }
 
-/// Returns the number of bytes that a frame of `bytes` bytes occupies in the ring.
+/// Returns the number of bytes in the ring that a frame of `bytes` bytes occupies.
 pub(crate) const fn room(bytes: u64) -> u64 {
     bytes.div_ceil(FRAME_ALIGN) * FRAME_ALIGN
 }

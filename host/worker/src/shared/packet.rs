@@ -17,7 +17,7 @@ pub(crate) const FILES_MAX: usize = 64;
 /// An order of the device's process. Orders follow the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerOrder {
-    /// Brings files, which are numbered from here on.
+    /// Announces files that are sent with the packet. They are numbered from this number on.
     Files(u64),
     /// Stops the worker, whatever it does at the moment.
     Stop,

@@ -34,7 +34,7 @@ pub(crate) enum WorkerReport {
     Lost(u64, String),
 }
 
-/// Why a packet is not a report.
+/// Reason for which a packet is not a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadReport {
     /// The packet is too short, too long, or differs from the length that it states.
@@ -64,7 +64,7 @@ impl WorkerReport {
         packet
     }
 
-    /// Decodes a packet. Control characters in the text become escapes, because the text goes to a log.
+    /// Decodes a packet. Control characters in the text are escaped, because the text is logged.
     pub(crate) fn decode(packet: &[u8]) -> Result<Self, BadReport> {
         let length = || BadReport::Length(packet.len());
         let (head, text) = FrameHead::read_from_prefix(packet).map_err(|_| length())?;
@@ -102,7 +102,7 @@ mod tests {
         #[test]
         fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..7) {
             let _ = WorkerReport::decode(&packet);
-            // The same with a head that could be one.
+            // The same packet with a plausible head.
             let mut likely = kind.to_le_bytes().to_vec();
             likely.extend_from_slice(&(packet.len().saturating_sub(8) as u32).to_le_bytes());
             likely.extend_from_slice(&packet);

@@ -30,16 +30,16 @@ pub(crate) struct Setup {
     pub(crate) channel: u32,
     pub(crate) process: u32,
     pub(crate) wakes: bool,
-    /// The whole window.
+    /// Range of the whole window.
     pub(crate) window: FileRange,
-    /// Area of the channel in the window.
+    /// Range of the channel's area in the window.
     pub(crate) area: FileRange,
-    /// The return area, if it lies in guest pages.
+    /// Range of the return area, if it lies in guest pages.
     pub(crate) returns: Option<FileRange>,
     /// Time on the device's clock, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) limits: Limits,
-    /// User that the worker becomes. `None` keeps the user of the device's process.
+    /// User that the worker becomes, or `None` to keep the user of the device's process.
     pub(crate) identity: Option<WorkerUser>,
     /// Whether the worker may connect to UNIX sockets.
     pub(crate) connects: bool,

@@ -24,11 +24,11 @@ mod at {
     /// Number of the newest message that the worker has answered or carried out. The gauges include its
     /// memory.
     pub(super) const SETTLED: u64 = 0x50;
-    /// Futex: 1 while the worker sleeps until the tail moves.
+    /// Futex word that is 1 while the worker sleeps until the tail moves.
     pub(super) const WORKER_SLEEPS: u64 = 0x80;
-    /// Futex: 1 while the session's thread sleeps until the head or the executed number moves.
+    /// Futex word that is 1 while the session's thread sleeps until the head or the executed number moves.
     pub(super) const DEVICE_SLEEPS: u64 = 0xc0;
-    /// Gauges of the worker, from here on.
+    /// First of the worker's gauges, the number of allocated bytes of device memory.
     pub(super) const ALLOCATED: u64 = 0x100;
     pub(super) const CHARGED: u64 = 0x108;
     pub(super) const ALLOCATIONS: u64 = 0x110;
@@ -40,7 +40,7 @@ mod at {
     pub(super) const BUSY: u64 = 0x128;
 }
 
-/// The status page as one of the two processes has it mapped.
+/// Mapping of the status page in one of the two processes.
 #[derive(Debug)]
 pub(crate) struct StatusPage(Window);
 
@@ -170,7 +170,7 @@ impl StatusPage {
     }
 
     /// Sleeps until `news` returns true, at most for `limit`. [`StatusPage::wake`] ends the sleep. The flag
-    /// is set before `news` is asked for the last time, so whoever stores news later sees the flag.
+    /// is set before `news` is called for the last time, so whoever stores news later sees the flag.
     pub(crate) fn sleep(&self, sleeper: Sleeper, limit: Option<Duration>, mut news: impl FnMut() -> bool) {
         let end = limit.map(|limit| Instant::now() + limit);
         let flag = self.0.u32_at(sleeper.offset());
@@ -187,8 +187,8 @@ impl StatusPage {
                 return;
             }
             let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
-            // Not private: the waker is another process, or another mapping. It ends for a signal too; the
-            // loop looks again.
+            // Not a private futex, because the waker is another process or uses another mapping. A signal
+            // also ends the wait, and the loop checks again.
             let _ = futex::wait(flag, futex::Flags::empty(), 1, left.as_ref());
             if news() {
                 flag.store(0, Ordering::SeqCst);
@@ -197,7 +197,7 @@ impl StatusPage {
         }
     }
 
-    /// Wakes the other side if it sleeps. The store that it may wait for comes first.
+    /// Wakes the other side if it sleeps. The caller has stored what the sleeper waits for.
     pub(crate) fn wake(&self, sleeper: Sleeper) {
         fence(Ordering::SeqCst);
         let flag = self.0.u32_at(sleeper.offset());
@@ -205,7 +205,7 @@ impl StatusPage {
             return;
         }
         flag.store(0, Ordering::SeqCst);
-        // There is no failure for a mapped word.
+        // A wake of a mapped word does not fail.
         let _ = futex::wake(flag, futex::Flags::empty(), i32::MAX as u32);
     }
 }

@@ -1,4 +1,4 @@
-//! The worker's loop: it takes frames from the ring, has the session carry out messages, and publishes its
+//! The worker's loop: it reads frames from the ring, passes messages to the session, and publishes its
 //! progress.
 
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::worker::reporter::Reporter;
 use crate::worker::ring_reader::{RingFrame, RingReader};
 use crate::worker::window_mapping::Reservation;
 
-/// Largest number of messages between two reports of progress to the guest, whatever the executor asks for.
+/// Largest number of messages between two reports of progress to the guest, whatever the executor requests.
 const BATCH_MOST: u32 = 32;
 
-/// Why the loop ends without having been told to: the number of the message, or 0, and the error.
+/// Unexpected end of the loop: the number of the message, or 0, and the error.
 pub(crate) struct SessionEnd {
     pub(crate) number: u64,
     pub(crate) error: SessionError,
 }
 
-/// What the loop shares with the other parts of a worker.
+/// State that the loop shares with the other parts of a worker.
 pub(crate) struct CarrierParts {
     pub(crate) host: SessionHost,
     pub(crate) page: Arc<StatusPage>,
@@ -40,7 +40,7 @@ pub(crate) struct CarrierParts {
 struct EarlyPayload {
     bytes: Vec<u8>,
     charge: Option<Charge>,
-    /// The limit that the payload exceeds, so that its message is refused.
+    /// Limit that the payload exceeds, if it does. Its message is refused then.
     over: Option<OverLimit>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Carrier {
     number: u64,
     /// Number of the newest message whose completion was published.
     shown: u64,
-    /// Number of messages since then.
+    /// Number of messages since the last publication.
     unshown: u32,
     budget: SpinBudget,
 }
@@ -91,7 +91,7 @@ impl Carrier {
                 self.handle_frame(&frame).map_err(|error| SessionEnd { number, error })?;
             }
             self.publish_progress();
-            // Whatever the guest may sleep for has been stored by now.
+            // Everything that the guest may sleep for has been stored by now.
             self.parts.host.wake_guest();
             self.wait();
             if self.parts.host.stopping() {
@@ -175,7 +175,8 @@ impl Carrier {
         self.parts.reporter.publish(None);
         if self.shown != self.number {
             self.shown = self.number;
-            // In this order: who sees that the worker has nothing to do may tell the guest of later messages.
+            // In this order, because a process that sees the worker idle may report later messages to the
+            // guest.
             self.parts.host.store_done(self.number);
             self.parts.page.set_executed(self.number);
         }
@@ -232,7 +233,7 @@ impl Carrier {
                 WaitEvent::Nothing
             }
         };
-        // This thread, and those of the device's process that compete with it.
+        // This thread, and the threads of the device's process that compete with it.
         budget.wait(
             || page.awake() + 1,
             look,

@@ -31,7 +31,7 @@ use seccompiler::{
 
 use crate::shared::setup::WorkerUser;
 
-/// Why a worker cannot be confined. It does not start then.
+/// Reason for which a worker cannot be confined. It does not start then.
 #[derive(Debug, thiserror::Error)]
 #[error("confine the worker: {step}: {source}")]
 pub(crate) struct NotConfined {
@@ -47,13 +47,13 @@ fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
 
 /// System calls that are always refused.
 const REFUSED: &[libc::c_long] = &[
-    // Programs.
+    // Starting programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    // Connections from other processes. Which sockets there are, [`other_sockets`] says.
+    // Accepting connections from other processes. [`other_sockets`] restricts the kinds of sockets.
     libc::SYS_accept,
     libc::SYS_accept4,
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -78,7 +78,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
-    // The kernel's own.
+    // Interfaces of the kernel itself.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -113,11 +113,11 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
-/// The low bits of a socket's type, which say what it is; the others are flags. `SOCK_TYPE_MASK` in the
-/// kernel's `linux/net.h`.
+/// Mask of the low bits of a socket's type that select the kind of socket. The others are flags. It is
+/// `SOCK_TYPE_MASK` in the kernel's `linux/net.h`.
 const SOCKET_TYPE: u64 = 0xf;
-/// Types of sockets that can send nothing before they are connected. In the UNIX family all others are
-/// datagrams, `SOCK_RAW` among them.
+/// Types of sockets that cannot send before they are connected. In the UNIX family all others are datagrams,
+/// including `SOCK_RAW`.
 const CONNECTED: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
 /// Flags of `clone` that create namespaces.
@@ -141,7 +141,7 @@ pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<()
         setresgid(group, group, group).map_err(failed("change the group"))?;
         setresuid(user, user, user).map_err(failed("change the user"))?;
     }
-    // After the change of user, which sets it anew.
+    // After the change of user, which resets it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("forbid being looked into"))?;
     set_no_new_privs(true).map_err(failed("forbid new rights"))?;
     for (step, program) in filters(connects).map_err(failed("make a filter of system calls"))? {
@@ -167,10 +167,11 @@ fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
 
 /// Returns the filters, each with the step that an error names.
 fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompiler::BackendError> {
-    // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
+    // The arguments of clone3 are in memory, which no filter can read. Without clone3 the C library uses
+    // clone.
     let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
     let mut all = vec![("refuse clone3", no_clone3)];
-    // To what a worker connects that may is a question of the modes of sockets' files.
+    // If it may connect, the modes of the sockets' files decide to which of them.
     if !connects {
         all.push(("refuse connections", filter([(libc::SYS_connect, vec![])], libc::ENOENT)?));
     }
@@ -181,13 +182,13 @@ fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompile
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         rules.push((call, other_sockets()?));
     }
-    // A signal to itself is how a process aborts.
+    // A process aborts by sending a signal to itself.
     let own = u64::from(getpid().as_raw_nonzero().get().cast_unsigned());
     for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_tgsigqueueinfo] {
         let other = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own)?;
         rules.push((call, vec![SeccompRule::new(vec![other])?]));
     }
-    // Its own limits a library may ask for, by 0 or by its number.
+    // A library may query the process's own limits, by 0 or by its number.
     let others = [0, own].map(|own| condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own));
     let others = others.into_iter().collect::<Result<Vec<_>, _>>()?;
     rules.push((libc::SYS_prlimit64, vec![SeccompRule::new(others)?]));
@@ -207,11 +208,11 @@ fn filter(
 ) -> Result<BpfProgram, seccompiler::BackendError> {
     let rules: BTreeMap<i64, Vec<SeccompRule>> = rules.into_iter().collect();
     let refuse = SeccompAction::Errno(errno.cast_unsigned());
-    // A call by another architecture's numbers kills the process.
+    // A system call by another architecture's number kills the process.
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
 }
 
-/// `walls.rs` tests what a confined worker finds if it tries what it may not.
+/// `walls.rs` tests that a confined worker is refused what it may not do.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,10 @@ use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::setup::SETUP_MAX;
 use crate::shared::status_page::{Sleeper, StatusPage};
 
-/// Time that a worker may go on without the device's process.
+/// Time for which a worker may continue without the device's process.
 const ORPHANED_MOST: Duration = Duration::from_secs(2);
 
-/// What the two threads of a worker share.
+/// State that the two threads of a worker share.
 #[derive(Debug, Default)]
 pub(crate) struct ControlChannel {
     state: Mutex<ControlState>,
@@ -40,7 +40,7 @@ impl ControlChannel {
     }
 
     /// Returns the file of a number. It was sent before the frame that names it. Returns `None` if it will
-    /// not come.
+    /// not arrive.
     pub(crate) fn file(&self, number: u64) -> Option<File> {
         let mut state = self.lock();
         while !state.files.contains_key(&number) && !state.closed {
@@ -49,7 +49,7 @@ impl ControlChannel {
         state.files.get(&number)?.try_clone().ok()
     }
 
-    /// Forgets files that are not named again: those with a number smaller than `below`.
+    /// Drops the files with a number smaller than `below`, which are not named again.
     pub(crate) fn forget_files(&self, below: u64) {
         self.lock().files.retain(|&number, _| number >= below);
     }
@@ -73,7 +73,7 @@ impl ControlChannel {
                 None => break,
             }
         }
-        // Nobody wants to know any more what comes of it.
+        // Nobody needs the results any more.
         let mut state = self.lock();
         state.closed = true;
         self.changed.notify_all();
@@ -82,7 +82,7 @@ impl ControlChannel {
         while !state.ended {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                // In the middle of work that does not look up.
+                // The session's thread may be in work that does not check for the stop.
                 let _ = kill_process(getpid(), Signal::KILL);
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

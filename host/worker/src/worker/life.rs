@@ -25,7 +25,7 @@ use crate::worker::control::ControlChannel;
 use crate::worker::reporter::Reporter;
 use crate::worker::window_mapping::{Reservation, close_inherited};
 
-/// Why a worker does not start.
+/// Reason for which a worker does not start.
 #[derive(Debug, thiserror::Error)]
 enum NotStarted {
     #[error("read what the session is: {0}")]
@@ -52,12 +52,12 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
     let (told, socket) = match told {
         Ok(told) => told,
         Err(error) => {
-            // Somebody called it by hand: there is nobody else to tell.
+            // The program was started by hand, so the error is printed.
             eprintln!("vgpu-worker: {error}");
             return ExitCode::FAILURE;
         }
     };
-    // The device's process learns by this end that the session is lost; a thread that is missing it would
+    // The end of this process tells the device's process that the session is lost. A missing thread would
     // not.
     threads::on_panic(|panic| {
         eprintln!("vgpu-worker: {panic}");
@@ -69,7 +69,7 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let record = WorkerReport::Lost(0, error.to_string());
-            // If nobody listens, nobody wants to know.
+            // If nobody receives the packet, nobody needs it.
             let _ = packet::send(&socket, &record.encode(), &[], rustix::net::SendFlags::empty());
             ExitCode::FAILURE
         }
@@ -149,7 +149,7 @@ fn live(
             SessionError::Lost(text) | SessionError::OutOfMemory(text) => WorkerReport::Lost(number, text),
         });
     }
-    // What is left undone leaves no mark.
+    // Marks of work that was not completed are not stored.
     host.end();
     drop(carrier);
     drop(executor);

@@ -14,8 +14,8 @@ use crate::shared::report::WorkerReport;
 use crate::shared::status_page::StatusPage;
 use crate::worker::window_mapping::Reservation;
 
-/// Growth of the working time after which the device's process is told. A packet takes each process a few
-/// microseconds, less than a thousandth of this time.
+/// Growth of the working time after which it is reported to the device's process. A packet takes each process
+/// a few microseconds, less than a thousandth of this time.
 const WORKED_STEP: Duration = Duration::from_millis(10);
 
 /// Reports to the device's process.
@@ -39,18 +39,18 @@ impl Reporter {
 
     /// Sets the session whose gauges are published.
     pub(crate) fn set_host(&self, host: &SessionHost) {
-        // There is one session.
+        // There is only one session.
         let _ = self.host.set(host.clone());
     }
 
     /// Sends a report.
     pub(crate) fn report(&self, record: &WorkerReport) {
-        // It fails when nobody listens any more; then the worker is told to stop, or killed.
+        // It fails if nobody receives any more. The worker is then told to stop, or killed.
         let _ = packet::send(&self.socket, &record.encode(), &[], SendFlags::empty());
     }
 
-    /// Publishes what the session holds, and reports a changed amount of device memory. `answered` is the
-    /// number of a message that is answered next; the gauges include what it took or gave back.
+    /// Publishes the session's gauges, and reports a changed amount of device memory. `answered` is the
+    /// number of the message that is answered next. The gauges include the memory that it allocated or freed.
     pub(crate) fn publish(&self, answered: Option<u64>) {
         let Some(host) = self.host.get() else { return };
         self.page.store_gauges(host.gauges(), host.charges().bytes());
@@ -76,7 +76,7 @@ impl DeviceProcess for Reporter {
         let now = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
         let step = WORKED_STEP.as_nanos() as u64;
         let due = |told: u64| (now >= told.saturating_add(step)).then_some(now);
-        // Of several threads one tells.
+        // Only one of several threads reports.
         if self.worked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok() {
             self.report(&WorkerReport::Worked);
         }
@@ -86,7 +86,7 @@ impl DeviceProcess for Reporter {
         if let SharedRange::Window { offset, bytes } = range
             && let Err(error) = self.reservation.unmap(offset, bytes)
         {
-            // It stays the session's until this process ends.
+            // The memory stays mapped until this process ends.
             tracing::error!("unmap window memory: {error}");
             return;
         }

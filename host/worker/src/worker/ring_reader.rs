@@ -1,6 +1,6 @@
-//! The reading end of a worker's ring: it copies frames to private memory and splits them. The device's
-//! process is trusted with the content. That frames are whole is checked nevertheless, so that a mistake ends
-//! the worker and has no other effect.
+//! The reading end of a worker's ring: it copies frames to private memory and splits them. The content comes
+//! from the device's process and is trusted. Frames are checked for completeness nevertheless, so that a
+//! mistake ends the worker and has no other effect.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::shared::status_page::StatusPage;
 /// Number of bytes that are copied at once unless a frame is longer. They stay in the first-level cache.
 const CHUNK: u64 = 0x2000;
 
-/// A frame of the ring is malformed.
+/// Error for a malformed frame of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring makes no sense at {0:#x}")]
 pub(crate) struct BadFrame(u64);
@@ -72,7 +72,7 @@ impl RingReader {
             let (bytes, offset) = (u64::from(head.bytes), self.head % RING_BYTES);
             let kind = FrameKind::from_number(head.kind).ok_or(BadFrame(self.head))?;
             if kind == FrameKind::Pad {
-                // What it fills is not looked at.
+                // The content of padding is ignored.
                 if offset + bytes != RING_BYTES || bytes > tail - self.head {
                     return Err(BadFrame(self.head));
                 }
@@ -108,12 +108,12 @@ impl RingReader {
         let source = self.ring.slice(offset, bytes).ok_or(BadFrame(self.head))?;
         (self.start, self.end) = (0, bytes as usize);
         source.copy_to(&mut self.private[..self.end]);
-        // What has been copied may be overwritten, but for the end of a frame that is copied again.
+        // The copied bytes may be overwritten, except for the end of a frame that is copied again.
         page.set_head(self.head);
         Ok(())
     }
 
-    /// Lets the other side overwrite what has been read.
+    /// Permits the other side to overwrite the bytes that have been read.
     pub(crate) fn release(&self, page: &StatusPage) {
         if page.head() != self.head {
             page.set_head(self.head);

@@ -1,10 +1,9 @@
-//! The unsafe code of a worker, and the only one of this crate: [`close_inherited`], and the mapping of the
-//! window ([`Reservation`]). A worker reserves addresses for the whole window, and maps memory only for the
-//! parts of its session.
+//! The only unsafe code of this crate: [`close_inherited`], and the mapping of the window ([`Reservation`]).
+//! A worker reserves addresses for the whole window, and maps memory only for the parts of its session.
 //!
 //! **Invariant.** `base` and `bytes` are a mapping that this module made and that lives as long as the
-//! process. Every change replaces whole pages within it, so no mapping of anybody else is ever touched. An
-//! access to a part that is not mapped ends the process, which is the worker's own.
+//! process. Every change replaces whole pages within it, so no other mapping is ever touched. An access to a
+//! part that is not mapped ends the worker process.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -21,11 +20,11 @@ const PAGE: u64 = 0x1000;
 /// Closes all descriptors except the standard three. The parent process may have received some, from a
 /// library for instance, without marking them as closed on exec.
 pub(crate) fn close_inherited() {
-    // SAFETY: a system call without memory. Nothing of this program refers to what it closes: `main` calls it
-    // before the program has opened anything, as it demands of its callers.
+    // SAFETY: the system call accesses no memory. Nothing of this program refers to the closed descriptors,
+    // because `main` requires of its callers that the program has opened nothing before.
     let closed = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     if closed != 0 {
-        // Kernels before 5.9.
+        // Kernels before 5.9 lack the call.
         tracing::warn!("inherited descriptors stay open: {}", io::Error::last_os_error());
     }
 }
@@ -40,8 +39,8 @@ pub(crate) struct Reservation {
     offset: u64,
 }
 
-// SAFETY: the addresses are the process's own for its whole life, and the methods are system calls, which
-// threads may make at once.
+// SAFETY: the addresses belong to the process for its whole life, and the methods are system calls, which
+// several threads may make at once.
 unsafe impl Send for Reservation {}
 // SAFETY: as above.
 unsafe impl Sync for Reservation {}
@@ -55,7 +54,7 @@ impl Reservation {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing is replaced.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), flags) }?;
         Ok(Self { base, bytes, file, offset })
     }
@@ -63,7 +62,7 @@ impl Reservation {
     /// Returns the window. Only the mapped parts of it may be accessed.
     pub(crate) fn window(&self) -> io::Result<Window> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: the invariant: base and bytes are a mapping that is never taken away.
+        // SAFETY: by the invariant, base and bytes are a mapping that is never removed.
         let region =
             unsafe { MmapRegion::build_raw(self.base.cast(), self.bytes as usize, protection, flags) };
         Ok(Window::from_region(region.map_err(io::Error::other)?, self.file.try_clone()?))
@@ -74,7 +73,7 @@ impl Reservation {
         let (at, length) = self.part(offset, bytes)?;
         let place = self.offset.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: `part` gave whole pages of the reservation, which nothing else of the process is in.
+        // SAFETY: `part` returned whole pages of the reservation, which nothing else of the process uses.
         unsafe { mmap(at, length, ProtFlags::READ | ProtFlags::WRITE, flags, &self.file, place) }?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A bus in a temporary folder whose sessions have workers.
+//! A bus in a temporary directory whose sessions have workers.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::probe::Probe;
 
-/// The program's first argument where it is to be a worker, or a device.
+/// First argument of the program when it runs as a worker or as a device.
 pub const WORKER: &str = "worker";
 pub const DEVICE: &str = "device";
 
@@ -32,7 +32,7 @@ pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
         Some("soft") => Arc::new(Soft::new(&gpu).map_err(error)?),
         Some("null") => Arc::new(Null::new(&gpu).map_err(error)?),
         Some("probe") => Arc::new(Probe::new(Null::new(&gpu).map_err(error)?)),
-        // Never gets as far as a session.
+        // The constructor never returns, so no session starts.
         Some("stuck") => loop {
             std::thread::park();
         },
@@ -40,7 +40,7 @@ pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
     })
 }
 
-/// Returns an executor of workers that are this program.
+/// Returns the configuration of an executor whose workers run this program.
 pub fn worker_config(kind: &str) -> WorkerConfig {
     let gpu = gpu();
     let executor: Box<dyn Executor> = match kind {
@@ -94,12 +94,12 @@ impl WorkerBench {
         sessions.into_iter().find(|session| session.channel == channel).expect("a session")
     }
 
-    /// Returns the process of a channel's worker.
+    /// Returns the process id of a channel's worker.
     pub fn worker(&self, channel: u32) -> u32 {
         self.session(channel).worker.expect("a worker")
     }
 
-    /// Workers that were started, and those that run.
+    /// Returns the number of workers that were started, and of those that run.
     pub fn workers(&self) -> (u64, u64) {
         let status = self.status();
         (status.workers_started.expect("counted"), status.workers_running.expect("counted"))
@@ -121,7 +121,7 @@ fn bus(folder: &Path, config: WorkerConfig, limits: Limits) -> SimBus {
     SimBus::serve_hooked(folder, Some(RAM), vec![device], &TestHooks::default()).expect("a bus")
 }
 
-/// Serves a device whose worker processes hang when they are told to, until somebody kills it.
+/// Serves a device whose worker processes hang on request, until the process is killed.
 pub fn serve(folder: &str) -> ExitCode {
     let _bus = bus(Path::new(folder), worker_config("probe"), Limits::default());
     println!("ready");
@@ -145,7 +145,7 @@ impl Write for LogBuffer {
     }
 }
 
-/// Keeps what the devices of this process log.
+/// Records the log of the devices of this process.
 pub fn keep_log() {
     tracing_subscriber::fmt()
         .with_ansi(false)
@@ -154,7 +154,7 @@ pub fn keep_log() {
         .init();
 }
 
-/// Returns the lines that hold each of the words.
+/// Returns the log lines that contain each of the words.
 pub fn log_lines(words: &[&str]) -> Vec<String> {
     let log = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let text = String::from_utf8_lossy(&log);

@@ -1,4 +1,4 @@
-//! What goes to the device and comes back: as without a worker.
+//! Tests of data that is copied to the device and back, with the same results as without a worker.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -46,7 +46,7 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
-/// Waits until all messages so far are done.
+/// Waits until all messages so far are carried out.
 pub fn wait_until_done(guest: &Guest) {
     until("all is done", || guest.done() == guest.number);
 }
@@ -57,7 +57,7 @@ pub fn copies_come_back_as_they_went() {
     let memory = allocate(&mut guest, 1 << 20);
     let staging = guest.area + area::STAGING;
     for round in 1..50 {
-        // Inline, by the session's own area, and within the device.
+        // Inline, through the session's own area, and within the device.
         let data = pattern(0x8000, round as u8);
         copy_in(&mut guest, memory, Span::inline(0x4000), Mark::NONE, &data[..0x4000]);
         guest.function.put(staging, &data[0x4000..]);
@@ -95,7 +95,8 @@ pub fn launches_are_counted_with_what_the_device_answers_itself() {
         for _ in 0..round * 7 % 300 {
             guest.send(&launch(1), &[]);
         }
-        // The device answers this itself, before or after the worker has done what came before.
+        // The device's process answers this itself, before or after the worker has carried out earlier
+        // messages.
         guest.echo();
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(5, round) }, &[]);
         guest.wait_word(5, round);
@@ -113,7 +114,7 @@ pub fn a_graph_whose_records_lie_in_the_window_is_launched() {
     let bench = WorkerBench::new("soft");
     let mut guest = bench.guest(1);
     let memory = allocate(&mut guest, 1 << 20);
-    // So many nodes that their records are longer than any message.
+    // The records of this many nodes are longer than any message.
     let nodes = 3000_u32;
     let mut records = Vec::new();
     for node in 0..nodes {
@@ -143,7 +144,7 @@ pub fn a_graph_whose_records_lie_in_the_window_is_launched() {
     assert_eq!((guest.late(), guest.function.get(staging, u64::from(nodes) * 4)), (None, expected));
 }
 
-/// Returns the ranges of the window that a process has mapped: offset and end.
+/// Returns the ranges of the window that a process has mapped, as offset and end.
 fn mapped(pid: u32) -> Vec<(u64, u64)> {
     let maps =
         std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("root reads the maps of any process");
@@ -189,16 +190,16 @@ pub fn window_memory_is_mapped_while_it_is_the_sessions() {
         let bytes: u64 = mapped(first).iter().map(|&(start, end)| end - start).sum();
         assert_eq!(bytes, area::AREA_BYTES + before.bytes + after.bytes);
     } else {
-        // Workers cannot be looked into, so only root sees more.
+        // Only root can inspect workers any further.
         assert!(std::fs::File::open(format!("/proc/{first}/maps")).is_err());
     }
     one.send(&WindowFree { offset: before.offset }, &[]);
     until("the range is free", || bench.session(0).window_bytes == after.bytes);
-    // It is another's only when the worker has let go of it.
+    // The memory is reused only after the worker has released it.
     let again = window(&mut two, before.bytes);
     if again.offset == before.offset && rustix::process::geteuid().is_root() {
         assert!(!holds(first, before.offset));
-        // The device's process answers before the worker has mapped it.
+        // The device's process answers before the worker has mapped the memory.
         until("its worker has it", || holds(second, before.offset));
     }
     copy_in(&mut one, memory, Span::bar(before.offset, 16), Mark::NONE, &[]);
@@ -244,7 +245,7 @@ pub fn guest_pages_are_found() {
     let mut back = vec![0; 0x1000];
     ram.read_exact_at(&mut back, 32 * PAGE_BYTES).expect("a page");
     assert_eq!(back, data[0x1800..0x2800]);
-    // Answered when the worker has unmapped them; they may then be registered anew.
+    // Answered when the worker has unmapped the pages, which may be registered again then.
     assert_eq!(guest.call(PagesUnregister { reply: 0, segment: 8 }, &[]).0, 0);
     register(&mut guest, 9, &[run(32, 1)]);
     copy_out(&mut guest, memory, span(9, 0, 0x1000), Mark::new(1, 2));
@@ -257,7 +258,8 @@ pub fn errors_arrive_as_without_a_worker() {
     let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     let memory = allocate(&mut two, 4096);
-    // An address that nobody has: the program's fault, which its session survives, lost as it is.
+    // An address without an allocation is the program's mistake. The session survives it, with a lost
+    // context.
     let number = {
         let body = CopyDevice { stream: 0, reserved: 0, destination: 0x1000, source: 0x2000, bytes: 16 };
         one.send(&body, &[])
@@ -272,7 +274,7 @@ pub fn errors_arrive_as_without_a_worker() {
     assert_eq!(one.call(vgpu_wire::body::memory::MemInfo { reply: 0, reserved: 0 }, &[]).0, code);
     one.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(1, 1) }, &[]);
     one.wait_word(1, 1);
-    // A handle that nobody made: the end of the session, found by the worker.
+    // An unknown handle ends the session, and is found by the worker.
     let number = two.send(&StreamWait { stream: 9, event: 1 }, &[]);
     assert_eq!(two.ended(), (999, area::ERROR_STICKY | area::ERROR_ENDED, number));
     assert_eq!(two.register(channel::ERROR), vgpu_wire::registers::Refusal::Violation as u32);
@@ -301,7 +303,7 @@ pub fn handles_that_were_refused_excuse_their_users() {
     let record = EventRecord { event: 1, stream: 2, mark: Mark::new(4, 1) };
     let number = guest.send(&record, &[]);
     until("an invalid handle", || guest.late() == Some((400, 0, number)));
-    // Nobody waits in vain for the mark of what was refused.
+    // The mark of the refused work is stored, so that nobody waits in vain.
     guest.wait_word(4, 1);
     guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::new(4, 2) }, &[]);
     guest.wait_word(4, 2);
@@ -309,11 +311,11 @@ pub fn handles_that_were_refused_excuse_their_users() {
     assert_eq!(guest.register(channel::STATE), channel::STATE_ATTACHED);
 }
 
-/// The thread that reads the worker's ring is in a call that returns when a later message is carried out.
+/// A release reaches a worker whose ring thread is in a call that returns only after that release.
 pub fn a_release_overtakes_what_waits_for_it() {
     let bench = WorkerBench::new("probe");
     let mut guest = bench.guest(0);
-    // The worker hears of the release before or after it waits.
+    // The worker learns of the release before or after it waits.
     for _ in 0..20 {
         guest.send(&StreamHold { stream: 0, hold: probe::HELD, mark: Mark::NONE }, &[]);
         guest.send(&launch(probe::WAIT_FOR_RELEASE), &[]);
@@ -330,7 +332,7 @@ pub fn a_sleeping_guest_is_woken() {
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(3, value) }, &[]);
         guest.sleep_for_word(3, value);
     }
-    // Both sides have slept by now, and neither for ever.
+    // Both sides have slept by now, and neither sleeps for ever.
     until("the worker sleeps", || guest.done() == guest.number);
     assert_eq!(
         guest.function.u64_at(guest.returns() + area::RETURN_DONE).load(Ordering::Acquire),

@@ -1,4 +1,5 @@
-//! Workers that die, in each state: their session ends, its neighbour goes on, and nothing is left.
+//! Tests of workers that die in each state: their session ends, its neighbour continues, and no memory is
+//! left in use.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -34,7 +35,7 @@ pub fn kill(number: u32) {
     signal(number, Signal::KILL);
 }
 
-/// A device with a session that hangs or does not, and a neighbour that works.
+/// A device with a session that may hang, and with a neighbour that works.
 struct DeathScene {
     bench: WorkerBench,
     victim: Guest,
@@ -58,7 +59,7 @@ impl DeathScene {
         self.neighbour.echo();
     }
 
-    /// The victim has hung in its worker since before this returns.
+    /// Makes the victim hang in its worker, and returns when it does.
     fn hang(&mut self) {
         self.victim.send(&launch(1), &[]);
         wait_until_done(&self.victim);
@@ -74,8 +75,8 @@ impl DeathScene {
         self.ended(&[&[killed.as_str()][..], words].concat());
     }
 
-    /// The victim's session has ended, with CUDA's error; its channel can be used again; its neighbour goes
-    /// on.
+    /// Checks that the victim's session has ended with CUDA's error, that its channel can be used again, and
+    /// that its neighbour continues.
     fn ended(mut self, words: &[&str]) {
         let (code, flags, _) = self.victim.ended();
         assert_eq!((code, flags), (999, area::ERROR_STICKY | area::ERROR_ENDED));
@@ -131,7 +132,7 @@ pub fn killed_in_the_middle_of_a_message() {
 pub fn killed_with_work_queued() {
     let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
-    // Window memory that the worker will not let go of is free when it is dead.
+    // Window memory that the worker does not release is free when it is dead.
     let window = WindowAlloc { reply: 0, reserved: 0, bytes: 0x1_0000 };
     let (_, data) = scene.victim.call(window, &[]);
     let offset = u64::from_le_bytes(data[..8].try_into().expect("an offset"));
@@ -155,7 +156,7 @@ pub fn killed_with_a_full_ring() {
     let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
-    // More than the worker's ring holds: the session's thread waits for room.
+    // This exceeds the worker's ring, so the session's thread waits for space.
     let tail = vec![0; 0x7000];
     let body = vgpu_wire::body::launch::Launch { param_bytes: tail.len() as u32, ..launch(1) };
     let rings = (1 << 20) / tail.len() + 2;
@@ -173,7 +174,7 @@ pub fn killed_while_the_device_waits_for_it() {
     let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
-    // How much is free the device says when earlier messages are done.
+    // The device reports the amount of free memory when earlier messages are carried out.
     let number = scene.victim.send(&MemInfo { reply: 2, reserved: 0 }, &[]);
     until("the device waits", || scene.bench.session(0).messages == number);
     scene.kill(&["kind=\"MemInfo\""]);
@@ -187,7 +188,7 @@ pub fn killed_while_it_ends() {
     let number = scene.victim.register(channel::SESSION);
     let at = channel::base(0) + channel::DETACH_SESSION;
     scene.victim.function.write(at, number);
-    // It may have been killed already if this takes longer than it is given.
+    // The worker may have been killed already if this takes longer than its time limit.
     let _ = kill_process(pid(worker), Signal::KILL);
     until("the channel is free", || scene.victim.register(channel::STATE) == channel::STATE_FREE);
     scene.neighbour_works();
@@ -202,7 +203,7 @@ pub fn a_worker_that_does_not_stop_is_killed() {
     scene.victim.detach();
     assert_eq!(scene.bench.workers().1, 1);
     scene.neighbour_works();
-    // One that looks at its flag ends by itself.
+    // A worker that checks its flag ends by itself.
     let mut next = scene.bench.guest(0);
     next.send(&launch(probe::HANG), &[]);
     next.detach();
@@ -255,7 +256,7 @@ pub fn a_worker_that_cannot_be_started_ends_its_session() {
         assert!(!log_lines(&[words, &session]).is_empty());
         guest.detach();
         assert_eq!(bench.workers().1, 0);
-        // Who only looks does not mind.
+        // A session without a worker is not affected.
         bench.guest(0).echo();
     }
 }

@@ -1,5 +1,5 @@
-//! Sessions whose messages worker processes carry out, over a simulated bus. The test's program is also that
-//! of the workers, and of a device that is killed: the first argument says which.
+//! Tests of sessions whose messages worker processes carry out, over a simulated bus. The test's program also
+//! runs as a worker, and as a device that is killed, depending on the first argument.
 
 mod bench;
 mod data;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Each test by its name.
+/// Lists each test by its name.
 macro_rules! trials {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
         vec![$($(trial(concat!(stringify!($module), "::", stringify!($name)), $module::$name)),*),*]

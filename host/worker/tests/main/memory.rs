@@ -1,4 +1,4 @@
-//! Device memory of all sessions, and sessions that need none.
+//! Tests of the device memory of all sessions, and of sessions that need none.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn info(guest: &mut Guest) -> (u64, u64) {
 
 pub fn who_only_looks_has_no_worker() {
     let bench = WorkerBench::new("soft");
-    // As many processes as Ollama starts to look.
+    // As many processes as Ollama starts to query the device.
     for round in 0..15 {
         let mut guest = bench.guest(round % 8);
         guest.echo();
@@ -66,7 +66,7 @@ pub fn memory_is_the_devices_and_comes_back() {
         refused(&mut one, 512);
         refused(&mut one, u64::MAX);
         assert_eq!((info(&mut one).0, bench.status().allocated), (0, MEMORY), "{kind}");
-        // Freed by a message that nobody waits for, and asked for by the next.
+        // Freed by a message that nobody waits for, and requested by the next.
         one.send(&MemFree { address: half }, &[]);
         let half = allocate(&mut one, MEMORY / 2);
         one.send(&MemFree { address: half }, &[]);
@@ -78,8 +78,8 @@ pub fn memory_is_the_devices_and_comes_back() {
     }
 }
 
-/// An allocation that a worker has not carried out yet counts with all that it will take, so that no other
-/// session is promised a part of it.
+/// An allocation that a worker has not carried out yet counts with its full size in units, so that no part of
+/// it is promised to another session.
 pub fn allocations_under_way_count_in_whole_units() {
     let bench = WorkerBench::new("soft");
     let unit = worker_config("soft").memory_unit;
@@ -97,7 +97,7 @@ pub fn allocations_under_way_count_in_whole_units() {
     assert_eq!(info(&mut two), (0, MEMORY));
 }
 
-/// Managed memory is refused for what it is, and takes nothing from anybody meanwhile.
+/// Managed memory is refused as unsupported, and reserves no memory in the meantime.
 pub fn managed_memory_is_not_reserved() {
     let bench = WorkerBench::new("soft");
     let mut guest = bench.guest(0);
@@ -145,7 +145,7 @@ pub fn what_a_worker_has_worked_is_shown() {
         crate::data::wait_until_done(&one);
         shown(&one, 0) > 0
     });
-    // Read in this order, because it grows.
+    // Read in this order, because the value grows.
     let (register, report) = (shown(&one, 0), bench.session(0).busy_us);
     let passed = start.elapsed().as_micros() as u64;
     assert!(register <= report && report <= passed, "{register} {report} {passed}");

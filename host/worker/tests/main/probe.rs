@@ -1,5 +1,5 @@
-//! An executor that does what the tests ask for: it looks at its own process, hangs, panics, or talks
-//! rubbish. All else the null executor does.
+//! An executor whose functions inspect its own process, hang, panic or send invalid packets, as the tests
+//! request. The null executor does everything else.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,52 +21,55 @@ use vgpu_wire::body::module::OccupancyReply;
 use vgpu_wire::facts::DeviceFacts;
 use zerocopy::IntoBytes;
 
-/// How often a launch that waits looks whether its session ends.
+/// Interval at which a waiting launch checks whether its session ends.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Functions whose launch does something else.
+/// Number of the first function whose launch has a special effect.
 pub const HANG: u32 = 1000;
-/// The same, and looks at no flag.
+/// Function that hangs without checking whether the session ends.
 pub const HANG_FOR_EVER: u32 = 1001;
 pub const PANIC: u32 = 1002;
-/// Returns when the hold of this number is released, as a call of NVIDIA's driver may.
+/// Function that returns when the hold of this number is released, as a call of NVIDIA's driver may.
 pub const WAIT_FOR_RELEASE: u32 = 1008;
 pub const HELD: u32 = 77;
-/// A packet of no kind.
+/// Function that sends a packet of an unknown kind.
 pub const RUBBISH_KIND: u32 = 1003;
-/// A packet that is too long.
+/// Function that sends a packet that is too long.
 pub const RUBBISH_LENGTH: u32 = 1004;
-/// Memory is let go of that was not given back.
+/// Function that reports memory as released that was not retired.
 pub const RUBBISH_MEMORY: u32 = 1005;
-/// An end at a message that was never sent.
+/// Function that reports the end at a message that was never sent.
 pub const RUBBISH_NUMBER: u32 = 1006;
 
-/// Functions whose occupancy is the error that something answers; 0 for none.
+/// Number of the first function whose occupancy is the error of a system call, or 0 if there is none.
 pub const SOCKET_INET: u32 = 2000;
 pub const EXEC: u32 = 2002;
 pub const KILL_PARENT: u32 = 2003;
 pub const UNSHARE: u32 = 2004;
-/// A signal 0 to itself, and a thread: what must work.
+/// Function that sends signal 0 to itself and starts a thread, which must both work.
 pub const KILL_SELF: u32 = 2005;
 pub const THREAD: u32 = 2006;
-/// Opens and reads a device file, as driver libraries do.
+/// Function that opens and reads a device file, as driver libraries do.
 pub const OPEN_DEVICE: u32 = 2007;
-/// Asks for its own limit of open files.
+/// Function that queries its own limit of open files.
 pub const OWN_LIMITS: u32 = 2008;
-/// Counts descriptors of files below /etc.
+/// Function that counts descriptors of files below /etc.
 pub const FOREIGN_FILES: u32 = 2009;
-/// Connects to a UNIX socket that listens.
+/// Function that connects to a UNIX socket that listens.
 pub const CONNECT_UNIX: u32 = 2010;
-/// Binds an abstract name as NVIDIA's driver does when it starts, and listens.
+/// Function that binds an abstract name, as NVIDIA's driver does when it starts, and listens.
 pub const LISTEN_UNIX: u32 = 2011;
-/// Keeps a file where the driver keeps compiled code; [`NOT_KEPT`] where it is told to keep none.
+/// Function that stores a file where the driver caches compiled code, and returns [`NOT_KEPT`] if the cache
+/// is disabled.
 pub const KEEP_COMPILED: u32 = 2012;
 pub const NOT_KEPT: u32 = 9999;
-/// Takes a connection of such a socket.
+/// Function that accepts a connection of such a socket.
 pub const ACCEPT_UNIX: u32 = 2013;
-/// Makes sockets that could send without a connection, alone and in pairs: those that can be made.
+/// Function that makes sockets that could send without a connection, alone and in pairs, and returns those
+/// that could be made.
 pub const DATAGRAMS: u32 = 2014;
-/// Names a thread by its file in `/proc`, and makes a file in memory, as the driver does when it starts.
+/// Function that names a thread by its file in `/proc`, and makes a file in memory, as the driver does when
+/// it starts.
 pub const NAME_THREAD: u32 = 2015;
 pub const MEMORY_FILE: u32 = 2016;
 
@@ -102,7 +105,7 @@ struct ProbeSession {
     host: SessionHost,
 }
 
-/// Says something to the device's process that no worker says.
+/// Sends a packet to the device's process that no worker sends.
 fn say(kind: u32, number: u64, text: &[u8]) {
     let mut packet = kind.to_le_bytes().to_vec();
     packet.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -119,7 +122,7 @@ fn os_error(result: io::Result<()>) -> u32 {
     result.map_or_else(|error| error.raw_os_error().unwrap_or(-1).cast_unsigned(), |()| 0)
 }
 
-/// Returns a socket that listens at an abstract name which holds this process's number.
+/// Makes a socket that listens at an abstract name with this process's number.
 fn listen_abstract(name: &str) -> Result<OwnedFd, Errno> {
     let name = format!("{name}-{}", getpid().as_raw_nonzero());
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;

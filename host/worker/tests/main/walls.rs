@@ -1,4 +1,4 @@
-//! What a worker has given up before it looks at its first message.
+//! Tests of the rights that a worker has given up before it reads its first message.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -15,12 +15,12 @@ use crate::bench::{WorkerBench, worker_config};
 use crate::data::{launch, wait_until_done};
 use crate::probe;
 
-/// What a refused call answers.
+/// Error that a refused call returns.
 const REFUSED: u32 = Errno::PERM.raw_os_error().cast_unsigned();
-/// What a worker is answered that may not connect, wherever.
+/// Error that every connect of a worker returns if it may not connect.
 const ABSENT: u32 = Errno::NOENT.raw_os_error().cast_unsigned();
 
-/// What a function of the probe finds.
+/// Runs a function of the probe and returns its result.
 fn look(guest: &mut Guest, function: u32) -> u32 {
     let body = Occupancy { reply: 0, function, block_threads: 32, flags: 0, shared_bytes: 0 };
     let (status, data) = guest.call(body, &[]);
@@ -88,7 +88,7 @@ pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let compiled = folder.path().join("compiled");
     let config = || WorkerConfig { compiled: Some(compiled.clone()), ..worker_config("probe") };
-    // The directory is there when the device starts again.
+    // The directory still exists when the device starts again.
     for _ in 0..2 {
         let bench = WorkerBench::with(config(), Limits::default());
         assert_eq!(look(&mut bench.guest(0), probe::KEEP_COMPILED), 0);
@@ -100,7 +100,7 @@ pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
     let nowhere = WorkerConfig { compiled: Some("/nowhere/compiled".into()), ..worker_config("probe") };
     assert!(matches!(WorkerExecutor::new(nowhere), Err(WorkerError::Compiled { .. })));
     if rustix::process::geteuid().is_root() {
-        // The workers' user finds it on its way.
+        // The workers' user has access to the parent directories.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("a mode");
         let config = WorkerConfig { user: Some("nobody".to_owned()), ..config() };
         let bench = WorkerBench::with(config, Limits::default());
@@ -108,7 +108,7 @@ pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
     }
 }
 
-/// Returns the fields of a file like `/proc/PID/status`.
+/// Returns the fields of a file such as `/proc/PID/status`, by name.
 fn fields(path: &str) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let field = |line: &str| {
@@ -127,7 +127,7 @@ pub fn rights_are_given_up() {
     let status = fields(&format!("/proc/{worker}/status"));
     assert_eq!(status["NoNewPrivs"], ["1"]);
     assert_eq!(status["Seccomp"], ["2"]);
-    // Of every thread, those of the executor too.
+    // The checks apply to every thread, including those of the executor.
     for thread in std::fs::read_dir(format!("/proc/{worker}/task")).expect("threads") {
         let path = thread.expect("a thread").path().join("status");
         assert_eq!(fields(&path.to_string_lossy())["Seccomp"], ["2"]);
@@ -137,7 +137,7 @@ pub fn rights_are_given_up() {
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
         assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"]);
     }
-    // What is not dumpable belongs to root in /proc, whoever it is.
+    // The files in /proc of a process that is not dumpable belong to root.
     let owner = std::fs::metadata(format!("/proc/{worker}/environ")).expect("a process");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult};
 use vgpu_abi::driver::CUstream;
 
-/// `cublasHandle_t`
+/// A `cublasHandle_t` as a number.
 pub(crate) type RawBlasHandle = usize;
 /// A descriptor of cuBLASLt: of a product, of a matrix, or of what an algorithm may rely on.
 pub(crate) type Record = usize;
@@ -27,7 +27,8 @@ macro_rules! functions {
     )* };
 }
 
-/// `cublas<t>trsm`: handle; side, fill mode, operation, diagonal; m, n; alpha; A, leading dimension; B.
+/// Type of `cublas<t>trsm`: handle; side, fill mode, operation, diagonal; m, n; alpha; A, leading dimension;
+/// B.
 type Trsm = unsafe extern "C" fn(
     RawBlasHandle,
     c_int,
@@ -42,7 +43,7 @@ type Trsm = unsafe extern "C" fn(
     At,
     i64,
 ) -> BlasStatus;
-/// `cublas<t>trsmBatched`: takes arrays of addresses, and their number as the last argument.
+/// Type of `cublas<t>trsmBatched`, which takes arrays of addresses, and their number as the last argument.
 type TrsmBatched = unsafe extern "C" fn(
     RawBlasHandle,
     c_int,
@@ -58,7 +59,7 @@ type TrsmBatched = unsafe extern "C" fn(
     i64,
     i64,
 ) -> BlasStatus;
-/// `cublas<t>asum`: handle; n; x, increment; address of the sum.
+/// Type of `cublas<t>asum`: handle; n; x, increment; address of the sum.
 type Asum = unsafe extern "C" fn(RawBlasHandle, i64, At, i64, At) -> BlasStatus;
 
 /// Declares types of functions that differ only in their element type.

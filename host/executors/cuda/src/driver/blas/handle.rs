@@ -54,7 +54,7 @@ pub(super) fn longs<const N: usize>(call: &'static str, sizes: [u64; N]) -> Resu
 /// Settings of a handle during one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlasSettings {
-    /// `cublasMath_t`
+    /// Math mode as a `cublasMath_t`.
     pub(crate) math: u32,
     /// Whether alpha and beta are in device memory.
     pub(crate) device_scalars: bool,
@@ -66,7 +66,7 @@ pub(crate) struct BlasSettings {
 #[derive(Debug)]
 pub(crate) struct BlasHandle {
     blas: Arc<Blas>,
-    /// Keeps the context alive, which was current when the handle was made.
+    /// Context of the handle, which was current when the handle was made, and which lives as long.
     _context: Arc<DriverContext>,
     raw: RawBlasHandle,
 }
