@@ -1,4 +1,4 @@
-//! How often a guest accessed its device: each access is an exit of its virtual machine.
+//! Counts of a guest's accesses to its device. Each access is an exit of its virtual machine.
 
 use serde::{Deserialize, Serialize};
 

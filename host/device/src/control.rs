@@ -1,8 +1,8 @@
-//! A control socket: a line in, a line of JSON out. For operators and tests, who are the same user as the
-//! process that answers.
+//! A control socket that answers each line with a line of JSON. It serves operators and tests, who are the
+//! same user as the process.
 //!
-//! Nobody waits for a client: each has a thread, a client that takes no answer or says nothing is let go, and
-//! there are only so many of them.
+//! Nobody waits for a client: each has a thread, and a client that reads no answer or sends nothing is
+//! disconnected. The number of clients is limited.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -50,11 +50,11 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, for processes of this user alone, and has `answer` answer each line until stopped.
-    /// What a dead process left there is removed.
+    /// Listens at `path`, for processes of this user alone, and calls `answer` for each line until stopped. A
+    /// socket that a dead process left there is removed.
     ///
     /// # Errors
-    /// As [`listen_for`].
+    /// The errors are those of [`listen_for`].
     pub fn start(path: &Path, answer: LineHandler) -> Result<Self, ListenError> {
         let listener = Arc::new(UnixListener::from(listen_for(path, None)?));
         let shared =
@@ -65,7 +65,7 @@ impl ControlSocket {
         Ok(Self { path: path.to_owned(), listener, shared })
     }
 
-    /// Stops answering and removes the socket. A question that is being answered is not waited for.
+    /// Stops answering and removes the socket. A request that is being answered is not waited for.
     pub fn stop(&self) {
         let Some(open) = lock(&self.shared.open).take() else { return };
         // Errors mean that the socket is down or gone already.
@@ -99,7 +99,7 @@ impl SocketState {
                 Err(_) if lock(&self.open).is_none() => break,
                 Err(error) => {
                     tracing::warn!("accept a client of the control socket: {error}");
-                    // Others of the process hold descriptors, too, and nothing tells when some are free
+                    // Other parts of the process hold descriptors too, and nothing signals when some are free
                     // again.
                     thread::sleep(PAUSE);
                     continue;
@@ -108,7 +108,8 @@ impl SocketState {
             let Ok(kept) = connection.try_clone() else { continue };
             match lock(&self.open).as_mut() {
                 Some(open) if open.len() >= CLIENTS_MOST => {
-                    // Whoever does not read this has room for it in its socket; else it learns by the end.
+                    // A client that does not read this has room for it in its socket. Otherwise it learns of
+                    // it by the end of the connection.
                     let _ = connection.set_nonblocking(true);
                     let _ = say(&connection, &json!({ "error": "too many clients are connected" }));
                     continue;
@@ -118,7 +119,7 @@ impl SocketState {
             }
             let (own, answer) = (Arc::clone(self), Arc::clone(answer));
             let spawned = self.threads.spawn("control", move || {
-                // The connection's end is the client's affair.
+                // The reason for the connection's end does not matter here.
                 let _ = answer_all(&connection, &answer);
                 own.forget(id);
             });

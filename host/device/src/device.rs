@@ -1,5 +1,5 @@
-//! The device: channels, the window and an executor. How it attaches guests is in [`attach`], how it ends
-//! their sessions in [`end`], and what it says of itself in [`status_report`].
+//! The device: channels, the window and an executor. [`attach`] starts sessions, [`end`] ends them, and
+//! [`status_report`] reports their state.
 
 mod attach;
 mod channel;
@@ -33,7 +33,7 @@ use crate::memory::window::Window;
 use crate::memory::window_allocator::WindowAllocator;
 use crate::session::register_page::RegisterPage;
 
-/// Why a device cannot be made.
+/// Reason for which a device cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The registers cannot express the number of channels.
@@ -127,7 +127,7 @@ pub struct Device {
     gate: Arc<Gate>,
     next_session: AtomicU32,
     epoch: Instant,
-    /// Number of register reads and writes by way of the bus. Reads of the register page are not counted.
+    /// Number of register reads and writes through the bus. Reads of the register page are not counted.
     reads: AtomicU64,
     writes: AtomicU64,
     longest: Longest,
@@ -165,7 +165,8 @@ impl Device {
             return Err(DeviceError::Window { bytes, channels, areas });
         }
         let facts = config.executor.facts();
-        // Without storage for the page the facts read zeros, which a guest takes for no device.
+        // Without storage for the page, the facts read as zeros, which means to a guest that there is no
+        // device.
         if window.reserve(area::FACTS, area::FACTS_BYTES)
             && let Some(page) = window.slice(area::FACTS, size_of_val(&facts) as u64)
         {

@@ -1,8 +1,7 @@
-//! What carries messages out. The traits are shaped so that a session can live in another process:
-//! what goes in is bytes of checked messages, what comes out are completions ([`SessionHost`]), which
-//! may come later and from any thread. Such an executor is told of what the session is granted
-//! ([`Session::granted`]), refuses in the order of its messages ([`Session::refuse_in_order`]), and says
-//! itself how far it has come ([`Session::progress`]).
+//! The interface of executors. A session may be in another process: its input is the bytes of checked
+//! messages, and its output are completions ([`SessionHost`]), which may come later and from any thread. Such
+//! an executor is told of the session's grants ([`Session::granted`]), refuses messages in their order
+//! ([`Session::refuse_in_order`]), and reports its own progress ([`Session::progress`]).
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::session::remote::SharedRange;
 use crate::session::return_area::ReplyTo;
 use crate::session::violation::Violation;
 
-/// Why a session cannot be opened.
+/// Reason for which a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     /// The executor has reached its number of sessions.
@@ -28,7 +27,7 @@ pub enum ExecutorError {
     Failed(String),
 }
 
-/// Why a session ends while it carries out messages.
+/// Reason for which a session ends while it carries out messages.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.
@@ -112,27 +111,27 @@ pub struct WorkerCount {
     pub running: u64,
 }
 
-/// How many messages a session has carried out.
+/// The number of messages that a session has carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All messages up to this number. The session's thread stores the number for the guest.
+    /// All messages up to this number are carried out. The session's thread stores the number for the guest.
     Upto(u64),
-    /// The session stores its progress in the return area itself, from the process that carries messages out.
+    /// The process that carries out messages stores the progress in the return area itself.
     ByItself,
 }
 
 /// One message for an executor, checked as far as it can be without the executor's own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// The message's number in its session, in full.
+    /// Number of the message in its session, in full width.
     pub number: u64,
-    /// The message.
+    /// Message with its decoded body.
     pub message: Message<'a>,
-    /// The checked records of `GraphDefine` and `GraphUpdate` in private memory. For other kinds, the
-    /// message's tail.
+    /// Checked records of `GraphDefine` and `GraphUpdate` in private memory. For other kinds, the message's
+    /// tail.
     pub payload: &'a [u8],
-    /// The whole message with its padding, in private memory, for an executor that passes it on. The executor
-    /// has been told of a join in its header already.
+    /// Whole message with its padding, in private memory, for an executor that passes it on. The executor has
+    /// already been told of a join in its header.
     pub bytes: &'a [u8],
 }
 

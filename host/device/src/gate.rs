@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether sessions are held. A held session takes messages from its ring but does not carry them out.
+/// Whether sessions are held. A held session reads messages from its ring but does not carry them out.
 #[derive(Debug, Default)]
 pub struct Gate(AtomicBool);
 

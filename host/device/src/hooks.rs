@@ -1,4 +1,4 @@
-//! What tests change about a device of version 2 to see what a guest makes of it. A product sets none of it.
+//! Changes that tests make to a device of version 2 to see how a guest reacts. Products make none.
 
 /// Changes that a test makes to a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

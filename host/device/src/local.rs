@@ -50,8 +50,8 @@ impl std::fmt::Debug for LocalSession {
 }
 
 impl LocalSessions {
-    /// Makes a private window with `areas` areas, and `extra` bytes behind them that the caller uses as it
-    /// likes. The window reserves addresses, and memory is allocated where it is first used.
+    /// Makes a private window with `areas` areas, and with `extra` bytes after them for the caller's own use.
+    /// The window reserves addresses, and memory is allocated when it is first used.
     pub fn new(
         executor: Arc<dyn Executor>,
         limits: Limits,
@@ -139,7 +139,7 @@ impl LocalSession {
         self.host.memory().lend(offset, bytes);
     }
 
-    /// Ends what [`LocalSession::lend_window`] allowed for the range that starts at `offset`.
+    /// Ends the effect of [`LocalSession::lend_window`] for the range that starts at `offset`.
     pub fn revoke_window(&self, offset: u64) {
         self.host.memory().revoke(offset);
     }

@@ -1,4 +1,4 @@
-//! The longest that guests waited for a register: figures for the status report.
+//! The longest times for which guests waited for a register, for the status report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

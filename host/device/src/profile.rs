@@ -1,4 +1,4 @@
-//! Where the time of a session's work went, as far as its executor counts it.
+//! Profile of the time of a session's work, as far as its executor counts it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Profile of the launches of one kernel in grids and blocks of about the same size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelProfile {
-    /// Name of the kernel in its image. Empty for launches that exceed the number of rows.
+    /// Name of the kernel in its image, which is empty for launches that exceed the number of rows.
     pub kernel: String,
     /// Maximum number of blocks of the grids. Each grid had more than half as many.
     pub most_blocks: u64,
@@ -46,8 +46,8 @@ pub struct Profile {
     pub kernels: Vec<KernelProfile>,
     /// Profiles of copies, fills and products, by the names of their kinds.
     pub tasks: BTreeMap<String, TaskProfile>,
-    /// Time during which messages were carried out, in nanoseconds. It includes the times above where work is
-    /// not queued.
+    /// Time during which messages were carried out, in nanoseconds. It includes the times above unless work
+    /// is queued.
     pub messages_ns: u64,
 }
 

@@ -1,16 +1,16 @@
-//! How a session thread waits for the next message: when it looks at its ring, and when it sleeps.
+//! Waits of a session thread for the next message: when it polls its ring, and when it sleeps.
 //!
-//! A thread that sleeps takes tens of microseconds to wake, one that spins a tenth of one. So a thread spins
-//! for a time that follows what its waits usually take, within bounds, and not at all when the CPUs are
-//! needed by others. Waits that are longer than that often have a length of their own, such as a program's
-//! that decodes one token after the other: it gives work, waits for the GPU, and gives work again. There a
-//! thread sleeps until shortly before the next message is to be expected, and spins again.
+//! A thread that sleeps takes tens of microseconds to wake, and one that spins a tenth of a microsecond. So a
+//! thread spins for a time that follows the length of its usual waits, within bounds, and not at all if other
+//! threads need the CPUs. Longer waits often have a usual length of their own, such as those of a program
+//! that decodes one token after the other: it submits work, waits for the GPU, and submits work again. In
+//! such waits a thread sleeps until shortly before the next message is expected, and spins again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Minimum and maximum time to spin.
+/// Least time to spin, in a wait that may spin at all.
 const LEAST: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_micros(100);
 /// Initial time to spin, because a first answer usually leads to the next message at once.
@@ -34,8 +34,8 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Returns whether one more thread may spin: a CPU is left over when everything that is awake and `beside`
-/// further threads, among them a guest's, have one.
+/// Returns whether one more thread may spin: a CPU is left over if every awake thread and `beside` further
+/// threads, among them a guest's, use one.
 #[must_use]
 pub fn has_spare_cpus(beside: usize) -> bool {
     static CPUS: OnceLock<usize> = OnceLock::new();
@@ -47,14 +47,14 @@ pub fn has_spare_cpus(beside: usize) -> bool {
 pub struct Awake;
 
 impl Awake {
-    /// Counts one more until the value is dropped.
+    /// Counts one more awake thread until the value is dropped.
     #[must_use]
     pub fn start() -> Self {
         BUSY.fetch_add(1, Ordering::Relaxed);
         Self
     }
 
-    /// Returns how many are awake, including the caller.
+    /// Returns the number of threads that are awake, including the caller.
     #[must_use]
     pub fn count() -> usize {
         BUSY.load(Ordering::Relaxed)
@@ -67,15 +67,15 @@ impl Drop for Awake {
     }
 }
 
-/// Whether a thread spins before it sleeps, in waits that are all short or all long: it does so as long as
-/// that pays. Spinning pays where the other side runs on another CPU. Where the scheduler has put both on
-/// one, the other side runs only once this one sleeps, and each spin is time lost. So a spin in vain is
-/// followed by waits without one, twice as many after each further spin in vain.
+/// Decides whether a thread spins before it sleeps, in waits that are all short or all long. It spins as long
+/// as that pays. Spinning pays if the other side runs on another CPU. If the scheduler has put both on one
+/// CPU, the other side runs only once this one sleeps, and each spin is wasted. So a spin in vain is followed
+/// by waits without one, twice as many after each further spin in vain.
 #[derive(Debug, Default)]
 pub(crate) struct SpinBackoff {
     /// Number of spins in vain since the last one that paid off.
     vain: u32,
-    /// Number of waits that are still to sleep at once.
+    /// Number of further waits that sleep at once.
     skipped: u32,
 }
 
@@ -111,7 +111,7 @@ pub enum WaitEvent {
 /// Predicts waits that are longer than a spin, if they have a usual length.
 #[derive(Debug, Default)]
 struct WaitPattern {
-    /// Smoothed length, or zero until there was such a wait.
+    /// Smoothed length of such waits, or zero if there was none yet.
     usual: Duration,
     last: Duration,
     tries: SpinBackoff,
@@ -179,7 +179,7 @@ impl SpinBudget {
     ) -> WaitEvent {
         let start = Instant::now();
         let mut seen = spin(start, self.now(busy()), &mut look);
-        // Who may not spin need not wake for it.
+        // A thread that may not spin need not wake for it.
         if seen == WaitEvent::Nothing
             && !self.now(busy()).is_zero()
             && let Some([early, late]) = self.rhythm.expect()
@@ -211,7 +211,8 @@ impl SpinBudget {
             self.rhythm.learn(waited);
         }
         let target = if waited <= MOST { (waited * 3).clamp(LEAST, MOST) } else { LEAST };
-        // Quick to grow: a wait that is cut short costs a wake-up, a spin too long only its own time.
+        // The time grows quickly, because a spin that is too short costs a wake-up, and one that is too long
+        // only its own time.
         self.spin = if target > self.spin { (self.spin + target) / 2 } else { (self.spin * 7 + target) / 8 };
     }
 }
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// A wait whose message comes after `end`; whether a thread that spun saw it.
+    /// Waits for a message that comes after `end`. Returns whether the thread saw it while it spun.
     fn spins_through(budget: &mut SpinBudget, end: Duration) -> bool {
         let (start, mut slept) = (Instant::now(), false);
         let over = || start.elapsed() >= end;
@@ -267,7 +268,7 @@ mod tests {
         let end = Duration::from_millis(3);
         let mut budget = SpinBudget::new(4);
         assert!(!spins_through(&mut budget, end), "nothing is known yet");
-        // A machine that is busy with other things may miss one.
+        // A busy machine may miss one.
         let awake = (0..40).filter(|_| spins_through(&mut budget, end)).count();
         assert!(awake >= 10, "{awake}");
     }

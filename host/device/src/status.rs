@@ -1,4 +1,4 @@
-//! What the control socket reports.
+//! The report of the control socket.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ pub struct SessionStatus {
     /// State of the session: "attached", "held", "failed", or "ending" if it was told to end and is in the
     /// middle of work.
     pub state: String,
-    /// Number of bytes of device memory.
+    /// Number of bytes of device memory that the session has allocated.
     pub allocated: u64,
-    /// Number of allocations of device memory.
+    /// Number of allocations of device memory that the session has.
     pub allocations: u32,
     /// Number of bytes of host and device memory that are charged to the session.
     #[serde(default)]
@@ -36,7 +36,7 @@ pub struct SessionStatus {
     pub contexts: u32,
     /// Number of bytes of window memory.
     pub window_bytes: u64,
-    /// Number of bytes of guest pages that the device has mapped for it.
+    /// Number of bytes of guest pages that the device has mapped for the session.
     #[serde(default)]
     pub page_bytes: u64,
     /// Number of streams other than the default one.
@@ -79,7 +79,7 @@ pub struct DeviceStatus {
     pub address: String,
     /// Name of the executor.
     pub executor: String,
-    /// The device's generation.
+    /// Number of this start of the device, which distinguishes it from others.
     pub generation: u32,
     /// Number of bytes of device memory.
     pub total: u64,

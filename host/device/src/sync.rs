@@ -1,8 +1,8 @@
-//! The one way in which this crate locks a mutex.
+//! The only function by which this crate locks a mutex.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex whose data is whole even if a thread panicked while it held the lock.
+/// Locks a mutex whose data is valid even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

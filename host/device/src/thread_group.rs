@@ -14,7 +14,7 @@ pub(crate) struct ThreadGroup(Arc<RunningCount>);
 #[derive(Debug, Default)]
 struct RunningCount {
     running: Mutex<usize>,
-    /// Notified when the last thread ends.
+    /// Condition that is notified when the last thread ends.
     none: Condvar,
 }
 
@@ -35,7 +35,7 @@ impl ThreadGroup {
     /// Starts a thread.
     ///
     /// # Errors
-    /// The system has no room for another.
+    /// The system has no room for another thread.
     pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         *lock(&self.0.running) += 1;
         let member = GroupMember(Arc::clone(&self.0));

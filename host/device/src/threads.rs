@@ -1,8 +1,8 @@
-//! Threads that a process cannot do without, which are all that it starts.
+//! Threads without which a process does not work, which are all that it starts.
 //!
-//! A thread that panics leaves its duty undone: a socket that nobody serves, a channel that stays taken. The
-//! process lives on and looks healthy. So a panic that the work itself does not contain is reported to the
-//! process, by [`on_panic`], which ends with an error: its service manager then starts it anew.
+//! A thread that panics leaves its task undone: a socket that nobody serves, or a channel that is never
+//! freed. The process lives on and looks healthy. So a panic that the work itself does not contain is
+//! reported by [`on_panic`] to the process, which ends with an error. Its service manager then restarts it.
 
 use std::any::Any;
 use std::io;
@@ -22,7 +22,7 @@ pub struct ThreadPanic {
     pub message: String,
 }
 
-/// Reaction of a process to a panic.
+/// Function by which a process reacts to a panic.
 type Act = dyn Fn(ThreadPanic) + Send + Sync;
 
 static ACT: Mutex<Option<Arc<Act>>> = Mutex::new(None);
@@ -41,8 +41,8 @@ pub fn spawn(name: impl Into<String>, work: impl FnOnce() + Send + 'static) -> i
     let name = name.into();
     let thread = name.clone();
     Builder::new().name(name).spawn(move || {
-        // What `work` held is dropped by the unwinding. All else that it changed is shared with threads that
-        // end with the process.
+        // Unwinding dropped everything that `work` held. All other state that it changed is shared with
+        // threads that end with the process.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
             let message = panic_message(&*payload).to_owned();
             let act = lock(&ACT).clone();

@@ -1,5 +1,5 @@
-//! UNIX sockets by path: who listens at one, and who connects. A path may be longer than a socket address can
-//! hold.
+//! UNIX sockets by path: servers that listen, and clients that connect. A path may be longer than a socket
+//! address can hold.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,14 +29,15 @@ fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io:
 /// Makes a socket that listens at `path`, for this user alone.
 pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    // The name in the file system gets the socket's mode: there is no moment in which others could connect.
+    // The name in the file system gets the socket's mode, so there is no moment in which others could
+    // connect.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     with_address(path, |address| bind(&socket, address))?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Why a service cannot listen at a path.
+/// Reason for which a service cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process listens there.
@@ -58,11 +59,12 @@ pub enum ListenError {
     },
 }
 
-/// Listens at `path` for stream connections of this user and, with `group`, of that group's users:
+/// Listens at `path` for stream connections of this user and, with `group`, of that group's users, because
 /// hypervisors often run as users of their own. A socket that a dead process left there is removed first.
 ///
 /// # Errors
-/// [`ListenError::Served`] if somebody listens there, else what cannot be done and why.
+/// The error is [`ListenError::Served`] if another process listens there. Otherwise it states the operation
+/// that failed.
 pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenError> {
     let failed = |what| move |source| ListenError::File { what, path: path.to_owned(), source };
     if std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
@@ -70,7 +72,7 @@ pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenErro
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path).map_err(failed("remove"))?;
             }
-            // Accepted, or waiting to be.
+            // The connection was accepted, or waits to be.
             _ => return Err(ListenError::Served { path: path.to_owned() }),
         }
     }
@@ -90,14 +92,14 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
     if !is_socket || about.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("it is not the socket that was made there"));
     }
-    // A descriptor like this one has no other name that its mode could be set by.
+    // A descriptor of this kind has no other name by which its mode could be set.
     let name = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
     chownat(CWD, &name, None, Some(Gid::from_raw(group)), AtFlags::empty())?;
     std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
 }
 
-/// Connects a stream socket to `path`. The socket does not block, so that a listener that accepts nobody is
-/// not waited for.
+/// Connects a stream socket to `path`. The socket does not block, so that a listener that accepts no
+/// connection is not waited for.
 pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -105,11 +107,11 @@ pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to the socket of a BAR, such as `resource0` in the folder of its function, as a guest process
+/// Connects to the socket of a BAR, such as `resource0` in the directory of its function, as a guest process
 /// does.
 ///
 /// # Errors
-/// The system's: nobody listens at `path`.
+/// The system reports the error, such as that nobody listens at `path`.
 pub fn connect_bar(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     with_address(path, |address| connect(&socket, address))?;

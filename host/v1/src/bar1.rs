@@ -21,7 +21,7 @@ impl std::fmt::Debug for Bar1 {
 }
 
 impl Bar1 {
-    /// Returns memory of which every byte is 0.
+    /// Makes the memory, in which every byte is 0.
     pub(super) fn new() -> Self {
         Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
     }
@@ -32,8 +32,8 @@ impl Bar1 {
         &rest[..bytes.min(rest.len())]
     }
 
-    /// Returns a guest's load of 1 to 8 bytes, aligned to its size. A load that starts within the status
-    /// returns the status from its first byte on.
+    /// Returns the value that a guest loads: 1 to 8 bytes, aligned to the size. A load that starts within the
+    /// status returns the status from its first byte on.
     pub(super) fn load(&self, offset: u32, size: usize) -> u64 {
         if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) {
             return u64::from(self.status()) & mask(size);
@@ -47,7 +47,7 @@ impl Bar1 {
         u64::from_le_bytes(bytes)
     }
 
-    /// Returns what a guest gets that loads a range 8 bytes at a time.
+    /// Returns what a guest reads that loads a range 8 bytes at a time.
     pub(super) fn load_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         let mut block = self.get(offset, bytes).to_vec();
         let lost = LAST_WORD.saturating_sub(offset)..BAR1_STATUS.saturating_sub(offset);
@@ -56,7 +56,7 @@ impl Bar1 {
         block
     }
 
-    /// A guest's store. Bytes beyond the end and bytes of the status are dropped.
+    /// Stores bytes as a guest does. Bytes beyond the end and bytes of the status are dropped.
     pub(super) fn store(&mut self, offset: u32, bytes: &[u8]) {
         self.put(offset, bytes, BAR1_STATUS as usize);
     }

@@ -1,5 +1,5 @@
-//! Devices of version 1 on the simulated bus: BAR0 and BAR1 as sockets, guest memory as a file, and what an
-//! access costs.
+//! Devices of version 1 on the simulated bus: BAR0 and BAR1 as sockets, guest memory as a file, and the cost
+//! of accesses.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::local::Local;
 use super::mediator::Mediator;
 use super::properties::Properties;
 
-/// Waits below this are spun: a sleep takes tens of microseconds longer than it is told to.
+/// Longest wait that spins. A sleep takes tens of microseconds longer than requested.
 const SPIN_MOST: Duration = Duration::from_micros(200);
-/// Executor in the status of a device whose mediator is another process, which alone knows sessions and
-/// memory.
+/// Name of the executor in the status of a device whose mediator is another process. Only that process knows
+/// the sessions and the memory.
 pub const OTHER_PROCESS: &str = "mediator";
 
 /// The mediator that executes a device's calls.
@@ -37,9 +37,9 @@ pub enum MediatorPlace {
 pub struct BusDeviceConfig {
     /// The device's address on the bus.
     pub address: PciAddress,
-    /// The properties that its administrator set.
+    /// Properties that the device's administrator set.
     pub properties: Properties,
-    /// The mediator that executes its calls.
+    /// Mediator that executes the device's calls.
     pub mediator: MediatorPlace,
 }
 
@@ -51,7 +51,7 @@ struct Served {
     mediator: Option<Arc<Mediator>>,
 }
 
-/// One of the BARs.
+/// A BAR of the device, as the socket serves it.
 #[derive(Debug)]
 struct Socket {
     address: PciAddress,
@@ -158,7 +158,7 @@ impl BusDevice for Served {
         self.address
     }
 
-    /// Owners and memory are known if the mediator is of this process.
+    /// Returns the state of the device. Owners and memory are known if the mediator is in this process.
     fn status(&self) -> DeviceStatus {
         let mediator = self.mediator.as_ref();
         let (total, allocated) = mediator.map_or((0, 0), |mediator| mediator.memory());

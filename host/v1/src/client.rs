@@ -19,7 +19,7 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::outbox::Outbox;
 use super::stream::Frames;
 
-/// A mediator that accepts no byte of a call for this long is treated as gone.
+/// Time after which a mediator that accepts no byte of a call is treated as gone.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;
@@ -53,7 +53,7 @@ impl Client {
         Self::with_limit(path, inlet, SEND_LIMIT)
     }
 
-    /// As [`Client::connect`], with another limit for a mediator that accepts nothing.
+    /// Connects as [`Client::connect`] does, with another limit for a mediator that accepts nothing.
     pub fn with_limit(path: &Path, inlet: Inlet, limit: Duration) -> Self {
         let client = Self { path: path.to_owned(), inlet, state: Mutex::default(), limit };
         if let Err(error) = client.connected(&mut lock(&client.state)) {
@@ -121,7 +121,7 @@ fn write_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
         tracing::warn!("send a call to the mediator: {error}");
         // This is delivered first, because the end of the connection reports the loss with another status.
         inlet.deliver(Delivery::Unsent { connection: number });
-        // The mediator would take anything that follows for the rest of this call.
+        // The mediator would take any following bytes for the rest of this call.
         outbox.close();
     }
 }
@@ -180,7 +180,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
                     }
                 }
                 Err(error) => {
-                    // Only the log says that it is dropped.
+                    // Only the log shows that it is dropped.
                     tracing::warn!("what the mediator sent is dropped: {error}");
                     frames.clear();
                 }

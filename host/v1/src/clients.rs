@@ -1,29 +1,29 @@
-//! Who may connect to a mediator's socket. The number of clients is limited, in all and for each user. At a
-//! limit, the client that has been idle longest, among those that own nothing, makes room: idle clients lock
-//! nobody out, and one user's clients cannot lock out another user's.
+//! Admission of clients to a mediator's socket. The number of clients is limited, in all and for each user.
+//! At a limit, the client that has been idle longest, among those that own nothing, is disconnected. So idle
+//! clients lock nobody out, and one user's clients cannot lock out those of another user.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The most clients at a time.
+/// Largest number of clients at a time.
 pub const CLIENTS_MAX: usize = 256;
-/// The most clients of one user at a time.
+/// Largest number of clients of one user at a time.
 pub const USER_CLIENTS_MAX: usize = 64;
 
-/// What the decision about a new client needs to know of each connected one.
+/// Facts about a connected client that the decision about a new one needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
-    /// The user whose process it is.
+    /// User of the client's process.
     pub(super) user: u32,
-    /// When it became idle. `None` while it has a call in progress, or if its machine owns something that a
-    /// disconnection would end.
+    /// Time at which the client became idle, or `None` while it has a call in progress, or if its machine has
+    /// owners that a disconnection would end.
     pub(super) idle_since: Option<Instant>,
 }
 
-/// The decision about one more client.
+/// Decision about one more client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// There is room for it.
+    /// There is room for the client.
     Room,
     /// There is room once this client is disconnected.
     InPlaceOf(u64),
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// The first of a user's has been idle longest.
+    /// Creates `count` clients of a user. The first of them has been idle longest.
     fn clients(count: usize, user: u32, first: u64, idle: bool) -> HashMap<u64, Client> {
         let start = Instant::now();
         let since = |id: u64| idle.then(|| start + Duration::from_secs(id));

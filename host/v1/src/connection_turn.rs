@@ -26,16 +26,16 @@ struct TurnState {
 
 #[derive(Debug)]
 enum Doing {
-    /// The connection has been idle since then.
+    /// The connection has been idle since this time.
     Nothing(Instant),
-    /// A call of this owner is being executed; `behind` are the bytes that were received after it.
+    /// A call of this owner is being executed. `behind` holds the bytes that were received after it.
     Call { owner: u32, behind: Vec<u8> },
-    /// The call's answer is being sent.
+    /// The answer to the call is being sent.
     Answer,
 }
 
 impl ConnectionTurn {
-    /// Returns an idle connection and the first thread's turn.
+    /// Creates an idle connection and the first thread's turn.
     pub(super) fn new() -> (Self, Turn) {
         let turn = Turn(0);
         (Self(Mutex::new(TurnState { turn, doing: Doing::Nothing(Instant::now()) })), turn)

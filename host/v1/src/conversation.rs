@@ -11,7 +11,7 @@ use super::connection_turn::{ConnectionTurn, Turn};
 use super::mediator::{Answer, Connection, Verdict};
 use super::stream::Frames;
 
-/// A client that reads nothing of its answer for this long is disconnected.
+/// Time after which a client that reads nothing of its answer is disconnected.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;

@@ -1,10 +1,10 @@
-//! Charges for what a session makes its host hold, and the guards that return them.
+//! Charges for the resources that a session makes its host hold, and the guards that return them.
 //!
-//! Every byte and every handle that exists because a guest asked for it is charged to its session before it
-//! is made. The code that makes it keeps the [`Charge`] beside it, so that both are dropped together. Over a
-//! limit nothing is made, and the guest gets CUDA's out-of-memory status. When a session has ended, the
-//! device checks that nothing is charged to it any more; charges that were not returned stay in the device's
-//! total.
+//! Every byte and every handle that exists because a guest requested it is charged to its session before it
+//! is made. The code that makes it keeps the [`Charge`] beside it, so that both are dropped together. If a
+//! limit would be exceeded, nothing is made, and the guest gets CUDA's out-of-memory status. When a session
+//! has ended, the device checks that nothing is charged to it any more. Charges that were not returned stay
+//! in the device's total.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +18,17 @@ pub const OUT_OF_MEMORY: u32 = 2;
 /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`: the status for a kernel that is too large to prepare.
 pub const OUT_OF_RESOURCES: u32 = 701;
 
-/// A session would exceed a limit. The guest gets [`OUT_OF_MEMORY`].
+/// Error for a charge that would exceed a limit of the session. The guest gets [`OUT_OF_MEMORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} more {}: the session has {used} of {limit}{}", .resource.name(), if *.host_lacks { ", and the host has no memory" } else { "" })]
 pub struct OverLimit {
     /// The resource whose limit would be exceeded.
     pub resource: Resource,
-    /// The amount that was requested, in units of the resource.
+    /// Amount that was requested, in units of the resource.
     pub wanted: u64,
-    /// The amount that the session has.
+    /// Amount that the session holds, in units of the resource.
     pub used: u64,
-    /// The most that the session may have.
+    /// Limit of the session, in units of the resource.
     pub limit: u64,
     /// Whether the limit allows the amount, but the host has no memory for it.
     pub host_lacks: bool,
@@ -82,19 +82,19 @@ impl Charges {
         self.session
     }
 
-    /// Returns the limits that hold for the session.
+    /// Returns the limits of the session.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Returns the amount of a resource that the session has.
+    /// Returns the amount of a resource that the session holds, in units of the resource.
     #[must_use]
     pub fn used(&self, resource: Resource) -> u64 {
         self.used[resource as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes of host and device memory that the session has.
+    /// Returns the number of bytes of host and device memory that the session holds.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.used(Resource::HostBytes) + self.used(Resource::DeviceBytes)
@@ -114,8 +114,8 @@ impl Charges {
         }
     }
 
-    /// As [`Charges::log`], for the line that says why the session ended. Only the device's budget counts,
-    /// because the session's may be used up by then.
+    /// Writes a log line as [`Charges::log`] does, for the line with the reason why the session ended. Only
+    /// the device's budget counts, because the session's may be used up by then.
     pub(crate) fn log_end(&self, bytes: usize, write: impl FnOnce()) {
         self.device.log(bytes, write);
     }
@@ -127,7 +127,7 @@ impl Charges {
         }
     }
 
-    /// Describes what the session still has; `None` if it has nothing.
+    /// Describes what the session still holds, or returns `None` if it holds nothing.
     fn remaining(&self) -> Option<String> {
         let left = Resource::NAMES.into_iter().filter(|&(resource, _)| self.used(resource) > 0);
         let text: Vec<String> =
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(one.remaining(), None);
     }
 
-    /// An amount that no host has is refused before anything is allocated, and is not charged.
+    /// An amount that the host does not have is refused before anything is allocated, and is not charged.
     #[test]
     fn what_the_host_does_not_have_is_refused_though_the_session_may_have_it() {
         let (one, device) = charges(Limits { host_bytes: u64::MAX, ..Limits::default() });

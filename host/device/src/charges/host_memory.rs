@@ -1,11 +1,12 @@
-//! What the device's process gets from its host: memory for sessions, which is requested ahead, and mappings.
+//! Resources that the device's process gets from its host: memory for sessions, which is requested ahead, and
+//! mappings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Linux's default limit, `DEFAULT_MAX_MAP_COUNT`, used if the limit cannot be read.
 const MAPPINGS_USUAL: u64 = 65_530;
 
-/// Returns the number of mappings that Linux allows a process: `vm.max_map_count`. Above it no thread can be
+/// Returns the number of mappings that Linux allows a process, `vm.max_map_count`. Above it no thread can be
 /// started, and the process would end.
 #[must_use]
 pub fn mappings_allowed() -> u64 {
@@ -21,7 +22,7 @@ pub fn mappings_allowed() -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     bytes: AtomicU64,
-    /// The number of bytes for which the host has been asked.
+    /// Number of bytes that the host was asked for.
     asked: AtomicU64,
 }
 

@@ -65,7 +65,7 @@ impl Resource {
     }
 }
 
-/// The most of each resource that one session may have, and the most that it may write to the log.
+/// Limits of the resources that one session may hold, and of the lines that it may write to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Limit of [`Resource::HostBytes`]; default 4 GiB.
@@ -100,7 +100,7 @@ pub struct Limits {
     /// Number of lines that may be written to the log in one burst; default 500. A long line counts once for
     /// each 256 bytes.
     pub log_lines: u64,
-    /// Number of lines a minute after that; default 60.
+    /// Number of lines per minute after the burst; default 60.
     pub log_lines_per_minute: u64,
 }
 
@@ -133,7 +133,7 @@ impl Default for Limits {
 const MAPPINGS_SHARE: u64 = 2 * 2 * vgpu_wire::registers::MAX_CHANNELS as u64;
 
 impl Limits {
-    /// Returns the limit of a resource.
+    /// Returns the limit of a resource, in its units.
     #[must_use]
     pub const fn limit(&self, resource: Resource) -> u64 {
         match resource {

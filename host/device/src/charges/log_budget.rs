@@ -1,5 +1,5 @@
-//! Limits what a guest can make its host write to the log: a burst of lines, and then a number of lines a
-//! minute. Also writes the line that says that lines are left out.
+//! Limits on the lines that a guest can make its host write to the log: a burst of lines, and then a number
+//! of lines per minute. It also writes the line that states that lines are left out.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(crate) struct LogBudget {
 #[derive(Debug)]
 struct BudgetState {
     left: u64,
-    /// When lines were last added.
+    /// Time at which lines were last added to the budget.
     filled: Instant,
     /// Number of lines that were left out since the last one was written.
     dropped: u64,
@@ -44,8 +44,8 @@ impl LogBudget {
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
-    /// Returns whether a line may be written of which the guest chose `bytes`. Calls `say` with the line that
-    /// says that lines are left out from here on, or were left out.
+    /// Returns whether a line may be written, of which the guest chose `bytes`. Calls `say` with a line that
+    /// states that lines are left out from here on, or were left out.
     pub(crate) fn admit(&self, bytes: usize, say: impl Fn(&str)) -> bool {
         self.admit_at(bytes, Instant::now(), say)
     }

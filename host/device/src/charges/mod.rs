@@ -1,4 +1,4 @@
-//! What a session makes its host hold: the limits, the charges against them, and the log budget.
+//! Resources that a session makes its host hold: the limits, the charges against them, and the log budget.
 
 pub(crate) mod charge;
 pub(crate) mod host_memory;

@@ -1,4 +1,5 @@
-//! Attach and detach, as far as whoever serves registers does them. A session's own thread does the rest.
+//! Attach and detach, as far as the thread that serves registers handles them. A session's own thread does
+//! the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +33,7 @@ impl Device {
         let Err(why) = begun else { return };
         channel.refuse(&control, why);
         if why == Refusal::Busy {
-            // Usual, where a session is ending.
+            // This is usual while a session is ending.
             tracing::debug!(device = %self.label, channel = channel.index(), state = channel.state(), "attach refused: {why:?}");
             return;
         }
@@ -74,7 +75,8 @@ impl Device {
             });
             return Err(Refusal::NoRoom);
         }
-        // Whatever somebody wrote there meanwhile; of the ring nothing is read but what this session writes.
+        // Another process may have written here. The session reads nothing of the ring that it has not
+        // written itself.
         self.window.zero(base, area::RETURN);
         let number = self.draw_session();
         let returns = match (address, pages) {

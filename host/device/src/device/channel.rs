@@ -1,7 +1,7 @@
-//! A channel: its registers, the session that is attached, if any, and every change of its state. What a
-//! session needs to start is in `attach.rs`, what it does in `session_thread.rs`.
+//! A channel: its registers, the session that is attached, if any, and every change of its state. The start
+//! of a session is in `attach.rs`, and its thread in `session_thread.rs`.
 //!
-//! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`],
+//! Two parties change the state: the thread that serves registers ([`Channel::open`], [`Channel::refuse`],
 //! [`Channel::end`]) and the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made
 //! under [`Channel::control`], which nobody holds while an executor works or a session is dropped, so a
 //! register access waits for neither.
@@ -34,15 +34,16 @@ pub(crate) struct Channel {
     /// Register page that shows which channels are free.
     published: Arc<RegisterPage>,
     control: Mutex<()>,
-    /// Notified when the channel becomes free.
+    /// Condition that is notified when the channel becomes free.
     freed: Condvar,
-    /// The session, until the channel is free. This lock and that of `sleeper` are held for moments only.
+    /// The session, present until the channel is free. This lock and that of `sleeper` are only held for
+    /// moments.
     running: Mutex<Option<SessionHost>>,
     /// The session's thread, which a doorbell wakes.
     sleeper: Mutex<Option<Thread>>,
 }
 
-/// The right to change a channel's state.
+/// Lock that gives the right to change a channel's state.
 pub(crate) type ChannelControl<'a> = MutexGuard<'a, ()>;
 
 /// Registers that keep what a guest writes for its attach, by their offsets in the channel's block.
@@ -61,7 +62,7 @@ fn load(register: &AtomicU32) -> u32 {
     register.load(Ordering::Relaxed)
 }
 
-/// Reads a register, which is 0 from then on.
+/// Reads a register and sets it to 0.
 fn clear(register: &AtomicU32) -> u32 {
     register.swap(0, Ordering::Relaxed)
 }
@@ -140,9 +141,9 @@ impl Channel {
         self.wide(channel::GUEST_DIGEST_LO, channel::GUEST_DIGEST_HI, load)
     }
 
-    /// Takes what the guest stated of its pages for this attach: the guest-physical address of its return
-    /// area, which is 0 if that is in the window, and the key of its pages. They are for one attach only: the
-    /// next process on the channel must not inherit the key.
+    /// Takes the values that the guest stated about its pages for this attach: the guest-physical address of
+    /// its return area, which is 0 if that is in the window, and the key of its pages. They are valid for one
+    /// attach only, because the next process on the channel must not inherit the key.
     pub(crate) fn take_pages(&self) -> (u64, u64) {
         let key = self.wide(channel::PAGES_KEY_LO, channel::PAGES_KEY_HI, clear);
         (self.wide(channel::RETURN_GPA_LO, channel::RETURN_GPA_HI, clear), key)

@@ -1,4 +1,4 @@
-//! BAR0 as data: which offset is answered by what.
+//! The registers of BAR0, with the source of the value of each offset.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,13 +47,13 @@ const REGISTERS: &[DeviceRegister] = &[
     DeviceRegister { offset: reg::V2_FREE_MIB, read: Device::free_mib },
 ];
 
-/// Returns the channel whose block an offset lies in, and the offset within the block.
+/// Returns the channel whose block contains an offset, and the offset within the block.
 fn channel_block(device: &Device, offset: u32) -> Option<(&Arc<Channel>, u32)> {
     let within = offset.checked_sub(channel::FIRST)?;
     Some((device.channels().get((within / channel::STRIDE) as usize)?, within % channel::STRIDE))
 }
 
-/// Reads a register of a channel's block. Returns 0 where there is none.
+/// Reads a register of a channel's block. Returns 0 if there is none.
 fn read_channel(channel: &Channel, register: u32) -> u32 {
     match register {
         channel::STATE => channel.state(),

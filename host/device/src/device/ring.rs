@@ -1,5 +1,5 @@
-//! The host's end of a ring: copies messages out of shared memory and cuts them apart. What it
-//! returns lies in private memory and cannot change under the reader's hands.
+//! The host's end of a ring, which copies messages out of shared memory and separates them. The returned
+//! bytes are in private memory, so that the guest cannot change them any more.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -70,7 +70,7 @@ impl Ring {
         }
         let mut bytes = self.length(tail)?;
         if bytes as usize > self.end - self.start {
-            // The header is read again with all that may follow it: it may have changed.
+            // The header is read again with the rest of the message, because it may have changed.
             self.refill(window, tail, area::MESSAGE_MAX);
             bytes = self.length(tail)?;
         }
@@ -87,7 +87,7 @@ impl Ring {
 
     /// Returns the length that the first header in private memory states.
     fn length(&self, tail: u64) -> Result<u32, Violation> {
-        // Private memory holds multiples of 16 bytes, so there is a whole header.
+        // Private memory holds multiples of 16 bytes, so it contains a whole header.
         let header = &self.private[self.start..self.start + size_of::<Header>()];
         let bytes = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
         let long = u64::from(bytes);

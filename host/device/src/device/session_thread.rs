@@ -1,7 +1,6 @@
-//! A session's host thread: reads the ring, spins and sleeps, publishes progress, and ends the session when
-//! the guest breaks the contract or the executor is lost, or when it is told to. What a session holds is
-//! freed here and nowhere else, however long its executor takes to let go of it; the channel is free after
-//! that.
+//! A session's host thread. It reads the ring, spins and sleeps, publishes progress, and ends the session if
+//! the guest breaks the contract, if the executor is lost, or on request. Everything that a session holds is
+//! freed here, however long its executor takes to release it. The channel is free after that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,12 +22,12 @@ use crate::session::violation::Violation;
 use crate::spin::{Awake, SpinBudget, WaitEvent, cpus};
 use crate::threads::panic_message;
 
-/// `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
+/// Status `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
 const CUDA_ERROR_UNKNOWN: u32 = 999;
 /// Maximum number of messages between two updates of the guest's progress.
 const BATCH_MOST: u32 = 32;
 
-/// Why a session's thread ends.
+/// Reason for which a session's thread ends.
 enum SessionEnd {
     /// The guest detached, or the device is reset or ends.
     Stopped,
@@ -77,7 +76,7 @@ impl SessionThread {
     /// thread.
     pub(crate) fn run_session(mut self, executor: &dyn Executor) {
         self.host.served_here();
-        // A panic is a bug of this program, not the guest's: it costs the session, not the device.
+        // A panic is a bug of this program, not of the guest. It ends the session, not the device.
         let end =
             catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| SessionEnd::Failed {
                 number: self.dispatcher.number(),
@@ -101,7 +100,7 @@ impl SessionThread {
                 SessionError::Violation(_) => Refusal::Violation,
                 SessionError::Lost(_) | SessionError::OutOfMemory(_) => Refusal::Executor,
             };
-            // A ring that makes no sense is found before there is a message.
+            // An invalid ring is found before there is a message.
             let kind = if number == newest.0 { newest.1 } else { "none" };
             let text = error.to_string();
             host.charges().log_end(text.len(), || {
@@ -109,8 +108,8 @@ impl SessionThread {
             });
             host.end_with(CUDA_ERROR_UNKNOWN, number);
             if channel.fail(why) {
-                // A guest whose session failed may be writing to window and area until it detaches. The
-                // executor may have set the stop flag, so that says nothing.
+                // A guest whose session failed may write to the window and its area until it detaches. The
+                // executor may have set the stop flag, so the flag does not show a detach.
                 while channel.state() == STATE_FAILED {
                     thread::park();
                 }
@@ -137,7 +136,7 @@ impl SessionThread {
                 }
             }
             self.publish();
-            // Whatever a guest may sleep for has been stored by now.
+            // Everything that a guest may sleep for has been stored by now.
             self.host.wake();
             if !self.wait(&mut awake) {
                 return self.interrupted();

@@ -1,4 +1,4 @@
-//! What the device says of itself and its sessions.
+//! The status that the device reports about itself and its sessions.
 
 use std::sync::atomic::Ordering;
 
@@ -69,7 +69,7 @@ impl Device {
         };
         channel.with_session(|host| {
             let (gauges, counters) = (host.gauges(), host.counters());
-            // First: what was read before this moment is counted.
+            // Read first, so that everything that was read from the ring before this moment is counted.
             let unread = host.unread();
             let stats = counters.stats.read();
             let (mut done, mut elsewhere) = (counters.done.load(Ordering::Relaxed), 0);

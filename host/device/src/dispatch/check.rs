@@ -1,6 +1,6 @@
-//! What is checked of every message before anybody acts on it, beyond what decoding finds: reserved
-//! fields, reply slots, marks, spans, and values that the contract enumerates. What depends on an
-//! executor's state (handles, device addresses) is the executor's to check.
+//! Checks of every message before it has any effect, beyond those of decoding: reserved fields, reply slots,
+//! marks, spans, and values that the contract enumerates. The executor checks what depends on its own state,
+//! such as handles and device addresses.
 
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, PARAM_BYTES_MAX};

@@ -1,5 +1,5 @@
-//! What happens to one message: number and content are checked, what concerns the session itself is
-//! answered here, the rest goes to the executor's session.
+//! Dispatch of a message. Its number and content are checked, messages that concern the session itself are
+//! answered here, and all others are passed to the executor's session.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::session::host::SessionHost;
 use crate::session::remote::SharedRange;
 use crate::session::violation::Violation;
 
-/// `CUresult` values with which the device itself answers.
+/// Values of `CUresult` with which the device itself answers.
 mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const INVALID_VALUE: u32 = 1;
@@ -191,7 +191,7 @@ impl Dispatcher {
                 self.session.retire(retired);
             }
             Body::PagesRegister(body) => {
-                // Looked at before all else: what is no list never is.
+                // Checked first, because an invalid list stays invalid.
                 let runs = body.runs(work.message.tail).map_err(Violation::from)?;
                 if !self.greeting.pages {
                     reply(status::NOT_SUPPORTED, &[]);

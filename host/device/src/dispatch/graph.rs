@@ -1,5 +1,5 @@
-//! Graph payloads: lists of records, each a head and an ordinary message. Walked and checked as a
-//! whole before an executor sees them; the iterators here walk what has been checked.
+//! Graph payloads: lists of records, each of which is a head and an ordinary message. A payload is checked as
+//! a whole before an executor sees it. The iterators here are for payloads that have been checked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ const fn can_be_node(kind: Kind) -> bool {
     )
 }
 
-/// Why a graph cannot be made.
+/// Reason for which a graph cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
     /// The payload is not a list of nodes.

@@ -1,7 +1,7 @@
-//! Handles whose creation is not answered: streams, events, holds and graphs, whose numbers the guest mints.
-//! They are charged here, for every executor. The guest learns of one that is refused by a late
-//! out-of-memory, and may have sent messages that name it before it looks. Such a message is an error of the
-//! program, and no violation.
+//! Handles whose creation is not answered: streams, events, holds and graphs, whose numbers the guest
+//! assigns. They are charged here for every executor. The guest learns of a refusal by a late out-of-memory
+//! error, and may have sent messages that name the handle before. Such a message is an error of the program,
+//! and not a violation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Handles {
     pub(crate) fn make(&mut self, body: &Body) -> Result<(), OverLimit> {
         let Some((kind, resource, number)) = made(body) else { return Ok(()) };
         if self.held[kind as usize].contains_key(&number) {
-            // That the number is in use is the executor's to say.
+            // The executor reports that the number is in use.
             return Ok(());
         }
         let charge = self.charges.charge(resource, 1)?;

@@ -1,5 +1,5 @@
-//! What happens to a message between the ring and the executor: [`dispatcher::Dispatcher`] and the tables
-//! that it checks messages against.
+//! The path of a message between the ring and the executor: [`dispatcher::Dispatcher`] and the tables that it
+//! checks messages against.
 
 pub(crate) mod check;
 pub(crate) mod dispatcher;

@@ -1,6 +1,6 @@
-//! Messages that are not carried out though the session goes on: what the guest gets for them, and which
-//! later messages that excuses. Used where messages are checked, and again in a worker process, whose
-//! executor refuses for reasons of its own.
+//! Messages that are not carried out although the session continues: the answers to them, and the later
+//! messages that they excuse. This is used where messages are checked, and again in a worker process, whose
+//! executor refuses messages for reasons of its own.
 
 use vgpu_wire::{Body, Kind};
 

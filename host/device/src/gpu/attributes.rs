@@ -1,7 +1,7 @@
-//! The table of `CUdevice_attribute` values. What a compute capability fixes is from the tables of the CUDA
-//! programming guide ("Compute Capabilities"); ids are those of `cuda.h`. Where a value is a promise, it is
-//! made only if software executors keep it: cooperative grids, virtual memory management, stream-ordered
-//! allocation, but no textures, no managed memory, no kernels beside copies.
+//! The table of `CUdevice_attribute` values. Values that depend on the compute capability are from the tables
+//! of the CUDA programming guide ("Compute Capabilities"); ids are those of `cuda.h`. A value that promises a
+//! feature is only set if software executors have the feature: cooperative grids, virtual memory management
+//! and stream-ordered allocation, but not textures, managed memory, or kernels that run beside copies.
 
 use super::config::GpuConfig;
 
@@ -63,7 +63,7 @@ impl Family {
     }
 }
 
-/// Attribute ids, named as `cuda.h` names them without `CU_DEVICE_ATTRIBUTE_`.
+/// Ids of attributes, named as in `cuda.h` without `CU_DEVICE_ATTRIBUTE_`.
 mod id {
     pub(super) const MAX_THREADS_PER_BLOCK: usize = 1;
     pub(super) const MAX_BLOCK_DIM_X: usize = 2;
@@ -145,7 +145,7 @@ pub(super) fn attributes(config: &GpuConfig, family: Family) -> [i32; 192] {
         (id::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, family.shared_kib << 10),
         (id::MAX_REGISTERS_PER_MULTIPROCESSOR, 64 << 10),
         (id::SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
-        // Grids that meet need instructions of 6.0.
+        // Kernels with a grid barrier need instructions of 6.0.
         (id::COOPERATIVE_LAUNCH, i32::from(major >= 6)),
         (id::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, family.optin_kib << 10),
         (id::VIRTUAL_MEMORY_MANAGEMENT, 1),

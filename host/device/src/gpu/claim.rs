@@ -1,6 +1,6 @@
-//! How device processes of one host come to different ranges of addresses: each range has a file in a
-//! directory that they share, and who has locked the file has the range. The kernel drops the lock when the
-//! process ends, however it ends.
+//! Locks by which device processes of one host choose different ranges of addresses. Each range has a file in
+//! a shared directory, and the process that has locked the file owns the range. The kernel drops the lock
+//! when the process ends, however it ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,10 +13,10 @@ use super::addresses::{ADDRESS_RANGES, Addresses};
 /// Name of the directory, within the directory of the host's software.
 const NAME: &str = "vgpu-device/address-ranges";
 
-/// Why a device has no range of addresses.
+/// Reason for which a device has no range of addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Other devices of the host have drawn all ranges.
+    /// Other devices of the host own all ranges.
     #[error(
         "all {ADDRESS_RANGES} ranges of device addresses are taken by devices of this host (locks in {}); \
          devices of different machines may share one: --address-range chooses it",
@@ -45,11 +45,11 @@ pub struct RangeLocks {
 }
 
 impl RangeLocks {
-    /// Opens a directory of locks, and makes it where it is not there. Nobody but root and this user may be
-    /// able to change what is in it, or to replace it.
+    /// Opens a directory of locks, and makes it if it does not exist. Only root and this user may be able to
+    /// change its content or to replace it.
     ///
     /// # Errors
-    /// It cannot be made or opened, or others could change it.
+    /// The directory cannot be made or opened, or others could change it.
     pub fn open(path: &Path) -> Result<Self, ClaimError> {
         let failed = |source| ClaimError::Directory { path: path.to_owned(), source };
         let dir = make(path).map_err(failed)?;
@@ -60,11 +60,12 @@ impl RangeLocks {
         Ok(Self { dir, path: path.to_owned() })
     }
 
-    /// Opens the directory that the device processes of this user share: in /run where this process may make
-    /// it or has been given it, else in `XDG_RUNTIME_DIR`, /run/user or the directory for temporary files.
+    /// Opens the directory that the device processes of this user share: in /run if this process may make it
+    /// or has been given it, and otherwise in `XDG_RUNTIME_DIR`, /run/user or the directory for temporary
+    /// files.
     ///
     /// # Errors
-    /// None of them can be used; the error is the last one's.
+    /// None of them can be used. The error is that of the last one.
     pub fn of_host() -> Result<Self, ClaimError> {
         let user = rustix::process::geteuid().as_raw();
         let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|given| !given.is_empty()).map(PathBuf::from);
@@ -94,10 +95,10 @@ impl RangeLocks {
         ClaimError::Directory { path: self.path.clone(), source }
     }
 
-    /// Locks the first range that no other device has.
+    /// Locks the first range that no other device owns.
     ///
     /// # Errors
-    /// All are taken, or a file cannot be locked.
+    /// All ranges are locked, or a file cannot be locked.
     pub fn draw(&self) -> Result<Addresses, ClaimError> {
         for index in 0..ADDRESS_RANGES {
             let file = self.file(index).map_err(|source| self.failed(source))?;
@@ -127,7 +128,7 @@ fn make(path: &Path) -> io::Result<Dir> {
     let mut parts = path.components().count();
     loop {
         match Dir::make(path) {
-            // Each turn that ends like this has found one more part of the path made by another.
+            // Each turn that ends here has found that another process has made one more part of the path.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && parts > 0 => parts -= 1,
             made => return made.map(|(dir, _)| dir),
         }
@@ -136,8 +137,8 @@ fn make(path: &Path) -> io::Result<Dir> {
 
 impl Addresses {
     /// Returns the range that an administrator has chosen by number. If there is a directory of locks, the
-    /// range is locked there as shared: others may choose it, and nobody draws it. A log line says if a
-    /// device has drawn it already, because devices of one machine must not share a range.
+    /// range is locked there as shared: others may choose it, and nobody draws it. If a device has drawn it
+    /// already, that is logged, because devices of one machine must not share a range.
     ///
     /// # Errors
     /// No range has the number.
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn each_device_draws_another_range_until_there_is_none() {
         let (folder, locks) = locks();
-        // As another process sees it.
+        // The locks as another process sees them.
         let other = RangeLocks::open(&folder.path().join(NAME)).unwrap();
         let mut drawn: Vec<Addresses> = (0..ADDRESS_RANGES)
             .map(|turn| if turn % 2 == 0 { &locks } else { &other }.draw().unwrap())
@@ -183,7 +184,7 @@ mod tests {
         let error = other.draw().unwrap_err();
         assert!(matches!(error, ClaimError::Taken(_)), "{error}");
         assert!(error.to_string().contains("all 45 ranges") && error.to_string().contains("--address-range"));
-        // A copy of it keeps a range; the last one gives it back.
+        // A copy keeps the range locked; the last copy releases it.
         let (gone, copy) = (drawn.swap_remove(7), drawn[11].clone());
         let kept = drawn.swap_remove(11).index();
         assert_eq!(copy.index(), kept);
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!((chosen.index(), &chosen), (0, &again));
         let drawn = locks.draw().unwrap();
         assert_eq!(drawn.index(), 1);
-        // What was drawn can still be chosen, which is the administrator's word against a lock.
+        // A range that was drawn can still be chosen, because the administrator overrides the lock.
         assert_eq!(Addresses::chosen(1, Some(&locks)).unwrap(), drawn);
         assert_eq!(Addresses::chosen(1, None).unwrap(), drawn);
         assert!(matches!(Addresses::chosen(ADDRESS_RANGES, None), Err(ClaimError::Absent(_))));
@@ -230,7 +231,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         let error = RangeLocks::open(&path).unwrap_err();
         assert!(matches!(&error, ClaimError::Directory { .. }), "{error}");
-        // A file that others could lock is none of ours.
+        // A file that others could lock is not accepted.
         let (_folder, locks) = locks();
         let drawn = locks.draw().unwrap();
         drop(drawn);

@@ -1,10 +1,10 @@
-//! The configuration of a GPU in software: what an executor is started with.
+//! The configuration of a GPU in software, with which an executor is started.
 
 use super::addresses::Addresses;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a configuration does not describe a GPU.
+/// Reason for which a configuration does not describe a GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     /// No GPU of this interface has the compute capability.
@@ -17,7 +17,7 @@ pub enum GpuError {
         field: &'static str,
         /// Length of the text in bytes.
         bytes: usize,
-        /// The most bytes that the field holds.
+        /// Number of bytes that the field can hold.
         room: usize,
     },
     /// The memory is too small for a GPU, or larger than its addresses.

@@ -1,4 +1,4 @@
-//! The facts that a guest reads of a GPU in software, made from its configuration.
+//! The facts that a guest reads about a GPU in software, derived from its configuration.
 
 use vgpu_wire::facts::DeviceFacts;
 

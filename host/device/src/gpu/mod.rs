@@ -1,6 +1,6 @@
-//! A GPU in software: its configuration ([`config`]), and the facts that guests read of it, made from the
-//! configuration ([`facts`]) and the table of device attributes ([`attributes`]). The device addresses that
-//! it has ([`addresses`]) are no other device's ([`claim`]).
+//! A GPU in software: its configuration ([`config`]), and the facts that guests read about it, derived from
+//! the configuration ([`facts`]) and the table of device attributes ([`attributes`]). Its device addresses
+//! ([`addresses`]) belong to no other device ([`claim`]).
 
 mod addresses;
 mod attributes;

@@ -1,6 +1,6 @@
-//! Readers of sizes, compute capabilities and UUIDs as command lines spell them.
+//! Parsers of sizes, compute capabilities and UUIDs in the form that command lines use.
 
-/// Reads a size as command lines have it: "8G", "512M", "65536".
+/// Parses a size such as "8G", "512M" or "65536".
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -17,14 +17,14 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Reads a compute capability: "6.1".
+/// Parses a compute capability such as "6.1".
 #[must_use]
 pub fn parse_compute_capability(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Reads a UUID, with or without "GPU-" and hyphens.
+/// Parses a UUID, with or without "GPU-" and hyphens.
 #[must_use]
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: Vec<u32> = text

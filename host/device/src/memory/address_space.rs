@@ -1,21 +1,21 @@
-//! Device addresses: which ones are taken. Addresses of freed memory are reused only when all others have
-//! been used, so that a stale pointer most likely points at nothing. A gap behind each range stays free, so
-//! that a pointer that has run over the end points at nothing either.
+//! Allocator of device addresses. Addresses of freed memory are reused only when all others have been used,
+//! so that a stale pointer most likely points at nothing. A gap after each range stays free, so that a
+//! pointer beyond the end points at nothing either.
 
 use std::collections::BTreeMap;
 
 /// Granularity of an address space, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
-    /// Ranges start and end at multiples of this power of two.
+    /// Power of two at whose multiples ranges start and end.
     pub least: u64,
-    /// Bytes behind each range that stay free, a multiple of `least`.
+    /// Number of bytes after each range that stay free, a multiple of `least`.
     pub gap: u64,
-    /// Ranges of this size and more start at multiples of it. A power of two.
+    /// Power of two that separates large ranges: ranges of this size and more start at multiples of it.
     pub large: u64,
 }
 
-/// No free range of an address space is long enough for a reservation.
+/// Error for a reservation for which no free range of an address space is long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "reserve {} MiB of device addresses: {} MiB are left, {} MiB of them in one piece",
@@ -28,7 +28,7 @@ pub struct NoAddresses {
     pub bytes: u64,
     /// Number of free bytes in all free ranges together.
     pub left: u64,
-    /// Size of the longest reservation that there is room for at the requested alignment.
+    /// Size in bytes of the longest reservation that is possible at the requested alignment.
     pub longest: u64,
 }
 
@@ -121,7 +121,7 @@ impl AddressSpace {
     pub fn give_up_end(&mut self, bytes: u64) -> bool {
         let Some(end) = self.end.checked_sub(bytes).filter(|&end| end >= self.base) else { return false };
         if end < self.fresh {
-            // What lies before the addresses that were never used has to be free from `end` on.
+            // The range before the unused addresses has to be free from `end` on.
             let last = self.free.last_key_value().map(|(&start, &room)| (start, room));
             let Some((start, _)) = last.filter(|(start, room)| *start <= end && start + room == self.fresh)
             else {
@@ -225,7 +225,7 @@ mod tests {
         assert_ne!(three, one);
         assert_eq!(space.allocate(4 << 20), None);
         space.free(two, 4 << 20);
-        // All of it is one free range now, and the first fit is its start.
+        // Everything is one free range now, and the first fit is its start.
         assert_eq!(space.allocate(4 << 20), Some(BASE));
         assert_eq!((space.allocate(u64::MAX), space.allocate(u64::MAX - 2 * PAGE)), (None, None));
         assert_eq!(space.allocate_aligned(PAGE, 1 << 62), None);
@@ -235,7 +235,7 @@ mod tests {
     fn a_place_is_given_if_it_is_free() {
         let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
         assert_eq!(space.allocate_at(BASE + 0x10_0000, 0x1000), Some(BASE + 0x10_0000));
-        // Before it there is room, behind it a gap.
+        // There is room before it, and a gap after it.
         assert_eq!(space.allocate_at(BASE, 0xf_f000), Some(BASE));
         for taken in [BASE, BASE + 0xf_f000, BASE + 0x10_0000, BASE + 0x10_1000] {
             assert_eq!(space.allocate_at(taken, 1), None, "{taken:#x}");
@@ -254,7 +254,7 @@ mod tests {
         let one = space.reserve(2 << 20, 2 << 20, 0).unwrap();
         let two = space.reserve(2 << 20, 2 << 20, BASE + (4 << 20)).unwrap();
         assert_eq!((one, two), (BASE, BASE + (4 << 20)), "the hint is followed");
-        // Free is what lies between the two, and what follows the second, each less the gap before it.
+        // Free ranges are between the two and after the second, each less the gap before it.
         let left = (4 << 20) - 2 * PAGE;
         let refused = space.reserve(4 << 20, PAGE, 0).unwrap_err();
         assert_eq!(refused, NoAddresses { bytes: 4 << 20, left, longest: (2 << 20) - 2 * PAGE });
@@ -277,7 +277,7 @@ mod tests {
         high.extend_front(6 << 20);
         let grown = high.allocate(4 << 20).unwrap();
         assert_eq!((grown, high.used()), (BASE + (2 << 20), (12 << 20) + PAGE));
-        // What was used and freed is given up, too.
+        // Ranges that were used and freed are given up, too.
         let more = low.allocate(512 << 10).unwrap();
         low.free(more, 512 << 10);
         low.free(below, 1 << 20);

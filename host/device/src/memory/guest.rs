@@ -1,4 +1,4 @@
-//! Guest memory as the device reaches it: by guest-physical addresses, copied from and to, never referred to.
+//! Guest memory as the device accesses it: by guest-physical addresses, copied from and to, never referenced.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -44,7 +44,7 @@ impl Ram {
 
 impl GuestMemory for Ram {
     fn map(&self, address: u64, bytes: u64) -> bool {
-        // Storage first: who touches shared memory that has none is killed.
+        // Storage is reserved first, because an access to shared memory without storage kills the process.
         self.0.slice(address, bytes).is_some() && self.0.reserve(address, bytes)
     }
 

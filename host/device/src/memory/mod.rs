@@ -1,5 +1,4 @@
-//! Memory that guests and the host share: the window, the memory of a guest, and who owns which part of
-//! either.
+//! Memory that guests and the host share: the window, the memory of a guest, and the owner of each part.
 
 pub(crate) mod address_space;
 pub(crate) mod guest;

@@ -1,5 +1,5 @@
-//! Guest pages that sessions have had the device map: which there are, and whose. Owns the rule that no two
-//! registrations share a page, and the key by which a session proves that it may name any.
+//! Guest pages that the device has mapped for sessions, with the session of each. It ensures that no two
+//! registrations share a page, and checks the key by which a session proves that it may register pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use crate::memory::guest::GuestMemory;
 use crate::memory::window::Window;
 use crate::sync::lock;
 
-/// Why guest pages cannot be registered.
+/// Reason for which guest pages cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PagesRefused {
-    /// They are not guest memory, or registered already.
+    /// The pages are not guest memory, or are registered already.
     Pages,
     /// The session has reached the maximum number of runs.
     Many,
@@ -192,7 +192,7 @@ mod tests {
         for taken in [run(4, 1), run(5, 3), run(3, 2), run(0, 16), run(15, 2), run(16, 1)] {
             assert_eq!(registry.map(2, taken, 0).unwrap_err(), PagesRefused::Pages, "{taken:?}");
         }
-        // None of a list that has one bad run.
+        // None of a list is registered if one run is bad.
         assert_eq!(registry.map_all(2, [run(8, 1), run(8, 1)].into_iter()).unwrap_err(), PagesRefused::Pages);
         assert_eq!(registry.bytes_of(2), 0);
         registry.forget(&segment);

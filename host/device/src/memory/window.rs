@@ -1,5 +1,5 @@
-//! The window: a file that both sides map, or a part of one. Owns the mapping and the only ways to touch it:
-//! copies and atomics.
+//! The window: a file that both sides map, or a part of one. This module owns the mapping, and is the only
+//! access to it, by copies and atomics.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 /// A part of memory that a guest may write at any moment. It is copied from and to, and never referenced.
 pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 
-/// Why a window cannot be made.
+/// Reason for which a window cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
     /// The file cannot be created or sized.
@@ -153,7 +153,7 @@ impl Window {
     #[must_use]
     pub fn reserve(&self, offset: u64, bytes: u64) -> bool {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes) {
-            // A filesystem that cannot say: it is on a disk, or a special one.
+            // The filesystem does not report it, because it is on a disk or a special one.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => true,
             Err(_) => false,
         }
@@ -165,11 +165,11 @@ impl Window {
         if fallocate(&self.file, hole, offset, bytes).is_ok() {
             return;
         }
-        // A filesystem without holes.
+        // The filesystem cannot make holes.
         self.zero(offset, bytes);
     }
 
-    /// Clears a page-aligned range and keeps its memory, which both sides have mapped. Faster than
+    /// Clears a page-aligned range and keeps its memory, which both sides have mapped. It is faster than
     /// [`Window::clear`] for memory that is soon used again.
     pub(crate) fn zero(&self, offset: u64, bytes: u64) {
         if let Some(slice) = self.slice(offset, bytes) {

@@ -1,5 +1,5 @@
-//! Allocates the part of the window behind the channels' areas to sessions, in granules. Each session keeps its
-//! own list of what it owns; the allocator knows only what is free.
+//! Allocator of the part of the window after the channels' areas, in granules. Each session keeps a list of
+//! the memory that it owns, and the allocator only knows what is free.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ impl WindowAllocator {
         Self { window, free: Mutex::new(free), bytes }
     }
 
-    /// Returns the number of bytes that there are to be allocated, whether free or not.
+    /// Returns the number of bytes that the allocator manages, whether free or not.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,14 +1,14 @@
-//! What a session holds and what it has been sent, as figures for the status report.
+//! Resources that a session holds and messages that it has been sent, as figures for the status report.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::session::stats::MessageStats;
 
-/// What a session holds in its executor, for the status report. The executor updates it.
+/// Resources that a session holds in its executor, for the status report. The executor updates it.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Number of bytes of device memory.
+    /// Number of bytes of device memory that the session holds.
     pub allocated: AtomicU64,
     /// Number of allocations of device memory.
     pub allocations: AtomicU32,

@@ -1,4 +1,4 @@
-//! Shared memory of a session as whole mappings: what a driver registers so that a GPU reaches it.
+//! Shared memory of a session as whole mappings, which a driver registers so that a GPU can access them.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl Grant {
         Self { memory: GrantMemory::Pages(run), offset: 0, bytes }
     }
 
-    /// Returns the address of the mapping in this process. The guest writes to it at any moment, so it is for
-    /// DMA and not for references.
+    /// Returns the address of the mapping in this process. The guest may write to the memory at any moment,
+    /// so the address is for DMA and not for references.
     #[must_use]
     pub fn address(&self) -> usize {
         let memory = match &self.memory {

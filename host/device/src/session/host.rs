@@ -1,5 +1,6 @@
-//! A session as its executor reaches it: replies, marks and late errors go to the guest through it, and spans
-//! of messages become memory. Owns when a session stops and ends, and when the guest's threads are woken.
+//! A session as its executor accesses it. Replies, marks and late errors go to the guest through it, and
+//! spans of messages are resolved to memory. It decides when a session stops and ends, and when the guest's
+//! threads are woken.
 
 mod retirement;
 
@@ -28,14 +29,14 @@ use crate::sync::lock;
 
 pub use retirement::RetiredMemory;
 
-/// The guest process of a session, and how it is reached.
+/// The guest process of a session, and how the device accesses it.
 #[derive(Debug, Default)]
 pub(crate) struct GuestProcess {
-    /// Process id that it stated when it attached.
+    /// Process id that the guest stated when it attached.
     pub(crate) process: u32,
-    /// Whether its threads run on this kernel, so that a futex wakes them.
+    /// Whether the guest's threads run on this kernel, so that a futex wakes them.
     pub(crate) wakes: bool,
-    /// Registry of its pages, if this session may register any.
+    /// Registry of the guest's pages, if this session may register any.
     pub(crate) pages: Option<Arc<PageRegistry>>,
     /// Return area, if that is in guest pages.
     pub(crate) returns: Option<Arc<MappedRun>>,
@@ -51,7 +52,7 @@ struct HostState {
     epoch: Instant,
     stopping: Arc<AtomicBool>,
     ended: AtomicBool,
-    /// Serialises the storing of errors. True once a sticky error is stored.
+    /// Lock that serializes the storing of errors. The value is true once a sticky error is stored.
     sticky: Mutex<bool>,
     charges: Arc<Charges>,
     gauges: Gauges,
@@ -62,14 +63,15 @@ struct HostState {
     releases: Releases,
     /// Link to the session's worker process, while it has one.
     remote: Mutex<Option<Arc<dyn WorkerLink>>>,
-    /// Reason for which the session is lost, until its thread takes it. `is_lost` says that there is one.
+    /// Reason for which the session is lost, until its thread takes it. `is_lost` is set if there is one.
     loss: Mutex<Option<SessionLoss>>,
     is_lost: AtomicBool,
-    /// The session's thread.
+    /// Thread of the session, which is woken to end the session.
     thread: OnceLock<Thread>,
 }
 
-/// Handle to a session's guest. Clones refer to the same session. Once the session has ended they do nothing.
+/// Handle to a session's guest. Clones refer to the same session. Once the session has ended, calls have no
+/// effect.
 #[derive(Clone)]
 pub struct SessionHost(Arc<HostState>);
 
@@ -185,7 +187,7 @@ impl SessionHost {
         self.show_busy();
     }
 
-    /// Sets the time that the session's worker process has worked for it. A total that is smaller than an
+    /// Sets the time for which the session's worker process has worked. A total that is smaller than an
     /// earlier one is ignored.
     pub fn worked_in_worker(&self, total: Duration) {
         self.0.gauges.raise_busy(total);
@@ -226,7 +228,7 @@ impl SessionHost {
         if self.ended() {
             return;
         }
-        // First, for the guest may look as soon as it has the answer.
+        // Done first, because the guest may read the memory in use as soon as it has the answer.
         self.0.published.answered(to.number);
         self.returns().store_reply(to, status, data);
         self.wake();
@@ -354,7 +356,7 @@ impl SessionHost {
         self.0.memory.release_window();
         self.0.memory.release_pages();
         let (window, base) = (self.window(), self.area());
-        // The facts, which lie between these, stay.
+        // The facts between these ranges are kept.
         window.zero(base, area::RETURN + area::RETURN_BYTES);
         window.zero(base + area::STAGING, area::STAGING_BYTES);
         window.zero(base + area::RING, area::RING_BYTES);
@@ -413,7 +415,7 @@ impl SessionHost {
         if self.stopping()
             && let Some(remote) = self.remote()
         {
-            // It may have been told before there was anybody to tell.
+            // The session may have been told to stop before there was a worker process.
             remote.stop();
         }
     }
@@ -442,9 +444,10 @@ impl SessionHost {
         self.stopping() || self.0.is_lost.load(Ordering::Acquire)
     }
 
-    /// Declares the calling thread to be the session's, which whatever ends the session wakes.
+    /// Declares the calling thread to be the session's thread, which is woken when another thread ends the
+    /// session.
     pub(crate) fn served_here(&self) {
-        // There is one such thread, so nothing is there yet.
+        // There is only one such thread, so the value is not set yet.
         let _ = self.0.thread.set(std::thread::current());
     }
 
@@ -468,7 +471,7 @@ impl SessionHost {
         if !self.0.wakes {
             return;
         }
-        // Pairs with the guest's fence between counting itself as a sleeper and looking once more.
+        // Pairs with the guest's fence between counting itself as a sleeper and its last check.
         fence(Ordering::SeqCst);
         let sleepers = self.window().u32_at(self.area() + area::SUBMIT + area::SUBMIT_SLEEPERS);
         if sleepers.load(Ordering::Relaxed) == 0 {
@@ -476,8 +479,8 @@ impl SessionHost {
         }
         let word = self.returns().u32_at(area::RETURN_WAKE);
         word.fetch_add(1, Ordering::SeqCst);
-        // Not private: the sleepers are in another process. Nothing can be done about a failure, and
-        // there is none for a mapped word.
+        // Not a private futex, because the sleepers are in another process. A wake of a mapped word does not
+        // fail.
         let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
     }
 }

@@ -1,5 +1,5 @@
 //! The shared memory that one session owns: its channel's area, ranges of the window, and guest pages. Every
-//! span that a message names is resolved here, so a span of another session's is found by nobody.
+//! span that a message names is resolved here, so that no session can use a span of another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::sync::lock;
 /// Range of the window, or of guest pages, that belonged to the session when it was resolved.
 #[derive(Clone, Debug)]
 pub struct ResolvedSpan {
-    /// Guest pages that `offset` counts in, or `None` for the window.
+    /// Guest pages in which `offset` counts, or `None` for the window.
     pages: Option<Arc<MappedRun>>,
     offset: u64,
     bytes: u64,
@@ -35,7 +35,7 @@ impl ResolvedSpan {
 pub(crate) struct SessionMemory {
     session: u32,
     window: Arc<Window>,
-    /// Allocator of window memory. `None` in a worker process, which is told what is allocated.
+    /// Allocator of window memory, or `None` in a worker process, which is told of allocations.
     allocator: Option<Arc<WindowAllocator>>,
     /// Offset of the channel's area.
     area: u64,

@@ -1,5 +1,5 @@
-//! A session as its executor and the device know it: [`host::SessionHost`], what it owns, and what the guest
-//! reads of it.
+//! A session as its executor and the device know it: [`host::SessionHost`], the memory that it owns, and the
+//! fields that the guest reads.
 
 pub(crate) mod gauges;
 pub(crate) mod grant;

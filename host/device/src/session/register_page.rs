@@ -1,5 +1,6 @@
-//! The device's own registers in a page of memory, for buses whose guests can read one: who looks at a
-//! device then asks nobody. The page holds each register at its offset; the device stores what changes.
+//! The device's own registers in a page of memory, for buses whose guests can read one. A guest that only
+//! reads then needs no answer of the device. The page holds each register at its offset, and the device
+//! stores changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,8 @@ pub(crate) trait MemoryInUse: Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// Stands in where the device memory in use is unknown: a worker process knows only its own session.
+/// Source for processes in which the device memory in use is unknown: a worker process knows only its own
+/// session.
 struct Unknown;
 
 impl MemoryInUse for Unknown {
@@ -30,11 +32,11 @@ pub(crate) struct RegisterPage {
     in_use: Box<dyn MemoryInUse>,
     /// Size of the device memory in bytes.
     total: u64,
-    /// A bit for each channel that is not free.
+    /// Bit mask of the channels that are not free.
     attached: AtomicU64,
     /// Offsets of registers that a test overrides. They do not change.
     overridden: Vec<u32>,
-    /// The device's process, if the registers are there. It is told of changes of memory and time.
+    /// Device's process, if the registers are there. It is told of changes of memory and time.
     home: Option<Arc<dyn DeviceProcess>>,
 }
 
@@ -58,7 +60,7 @@ impl RegisterPage {
 
     /// Sets the page, which has at least [`reg::V2_PAGE_BYTES`]. Only the first call has an effect.
     pub(crate) fn set_page(&self, page: Window) {
-        // A second page would be a bus's mistake, and nobody would read it.
+        // A second page would be a mistake of the bus, and nobody would read it.
         let _ = self.page.set(page);
     }
 
@@ -75,7 +77,7 @@ impl RegisterPage {
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 
-    /// Returns a bit for each channel that is not free.
+    /// Returns the bit mask of the channels that are not free.
     pub(crate) fn attached(&self) -> u64 {
         self.attached.load(Ordering::Acquire)
     }

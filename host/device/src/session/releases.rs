@@ -1,18 +1,18 @@
-//! Streams that the guest lets go, for executors whose session's thread may be in a call that returns only
-//! then.
+//! Releases of held streams, for executors whose session's thread may be in a call that returns only after
+//! the release.
 //!
 //! A release is a message. While a stream waits for one, calls of a GPU's driver that load or unload code,
-//! end registrations or free pinned memory wait too, and with them launches of other threads (driver
-//! 580.159.04, see `testbed/bench/drivers`): the thread that would carry the release out may be in one of
-//! them. So the process that reads the guest's ring, which calls no driver, tells the worker's second thread
-//! of a release as soon as it reads it.
+//! end registrations or free pinned memory wait too, and so do launches of other threads (driver 580.159.04,
+//! see `testbed/bench/drivers`). The thread that would carry out the release may be in one of these calls. So
+//! the process that reads the guest's ring, which calls no driver, tells the worker's second thread of a
+//! release as soon as it reads it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// Resumes a held stream.
+/// Function that resumes a held stream.
 type ReleaseAction = Box<dyn Fn() + Send>;
 
 /// Releases of holds whose message has been read and not been carried out.

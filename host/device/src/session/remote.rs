@@ -1,5 +1,5 @@
-//! A session that lives in another process, as the device's process sees it: what it is asked for the status
-//! report, how it is told to stop, why it is lost, and where the memory is that it shares with its guest.
+//! A session in another process, as the device's process sees it: how it is queried for the status report,
+//! how it is told to stop, why it is lost, and where the memory is that it shares with its guest.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,10 +12,10 @@ pub trait WorkerLink: Send + Sync {
     /// Updates the figures that the status report shows.
     fn show(&self, gauges: &Gauges);
 
-    /// Returns how many messages it has carried out.
+    /// Returns the number of messages that the session has carried out.
     fn done(&self) -> u64;
 
-    /// Returns the number of bytes of host and device memory that it holds.
+    /// Returns the number of bytes of host and device memory that the session holds.
     fn charged(&self) -> u64;
 
     /// Tells the session to stop, because the guest detached or the device ends.
@@ -37,21 +37,21 @@ pub trait DeviceProcess: Send + Sync {
     fn release(&self, number: u64, range: SharedRange);
 }
 
-/// Why a session is lost, if a thread other than its own finds out.
+/// Reason for which a session is lost, if a thread other than its own finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionLoss {
     /// The guest broke the contract in a way that only the executor can see.
     Violation {
         /// Number of the message.
         number: u64,
-        /// How the guest broke it. The text follows "ended: ".
+        /// Description of the violation, which follows "ended: " in the log.
         text: String,
     },
     /// The executor lost the session.
     Executor {
         /// Number of the message in progress, if that is known.
         number: Option<u64>,
-        /// How the session was lost.
+        /// Description of the loss as text.
         text: String,
     },
 }
@@ -68,7 +68,7 @@ pub enum SharedRange {
     },
     /// Guest pages, as a segment.
     Pages {
-        /// The segment's number.
+        /// Number of the segment.
         segment: u32,
     },
 }
@@ -76,7 +76,7 @@ pub enum SharedRange {
 /// Range of a file, for another process that maps it.
 #[derive(Clone, Copy, Debug)]
 pub struct FileRange<'a> {
-    /// The file.
+    /// File that contains the range.
     pub file: BorrowedFd<'a>,
     /// Offset in the file.
     pub offset: u64,

@@ -1,5 +1,5 @@
 //! A session's return area, which the guest reads: replies, completion words, and the error that no reply can
-//! carry. Owns the order of the stores to each.
+//! carry. This module defines the order of the stores to each.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -18,14 +18,14 @@ pub struct LateError {
     pub message: u64,
 }
 
-/// Why work failed. The guest shows it to the user.
+/// Reason for which work failed. The guest shows it to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureReason<'a> {
-    /// Mangled name of the kernel that failed; empty if it was no kernel.
+    /// Mangled name of the kernel that failed, or empty if it was no kernel.
     pub kernel: &'a str,
     /// Reason as a sentence.
     pub reason: &'a str,
-    /// Address that the work must not access, if that was the failure.
+    /// Address that the work must not access, if the failure was an access.
     pub address: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl<'a> ReturnArea<'a> {
         number.store(message, Ordering::Release);
     }
 
-    /// Stores an error. `ended` says that it ends the session.
+    /// Stores an error. With `ended`, the error ends the session.
     pub(crate) fn store_error(&self, error: LateError, ended: bool) {
         let mut flags = if error.sticky { area::ERROR_STICKY } else { 0 };
         if ended {

@@ -1,4 +1,5 @@
-//! What a session has been sent, counted by kind. Written by the session's thread alone, read at any time.
+//! Counts of the messages that a session has been sent, by kind. Only the session's thread writes them, and
+//! they can be read at any time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,12 +1,12 @@
-//! What a guest can do wrong. A violation ends its session.
+//! Violations of the contract by a guest. A violation ends its session.
 
 use vgpu_wire::body::pages::{PageRun, RunError};
 use vgpu_wire::{DecodeError, Kind};
 
-/// How a guest broke the contract. The text follows "ended: ".
+/// A violation of the contract by a guest. The text follows "ended: ".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The count of bytes written is unaligned, ahead of the ring, or behind what was read.
+    /// The tail is unaligned, ahead of the ring, or behind the bytes that were read.
     #[error("the ring's tail {tail:#x} does not fit its head {head:#x}")]
     Tail {
         /// Tail that the guest stored.
@@ -87,7 +87,7 @@ pub enum Violation {
         /// Length in bytes.
         bytes: u64,
     },
-    /// The guest frees window memory that it did not allocate.
+    /// The guest frees window memory at this offset that it did not allocate.
     #[error("window offset {0:#x} was not allocated by the session")]
     WindowFree(u64),
     /// A field has a value that the contract does not know.
@@ -116,7 +116,7 @@ pub enum Violation {
     Graph {
         /// Index of the record.
         record: u32,
-        /// What is wrong with the record.
+        /// Description of what is wrong with the record.
         reason: &'static str,
     },
     /// A message inside a graph's payload is not one.
@@ -124,7 +124,7 @@ pub enum Violation {
     GraphMessage {
         /// Index of the record.
         record: u32,
-        /// Why the message cannot be decoded.
+        /// Reason for which the message cannot be decoded.
         source: DecodeError,
     },
     /// A message of this kind cannot be a graph's node.

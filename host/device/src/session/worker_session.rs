@@ -1,7 +1,7 @@
-//! A session of which one half is in a worker process: what the device's process says of the shared memory,
-//! so that another can map it, and the [`SessionHost`] that a worker process makes of that. Replies, marks
-//! and late errors of a worker's session are stored by the worker itself: the return area is the session's
-//! own memory.
+//! A session of which one half is in a worker process: how the device's process describes the shared memory,
+//! so that another process can map it, and the [`SessionHost`] that a worker process makes from that. A
+//! worker stores the replies, marks and late errors of its session itself, because the return area is the
+//! session's own memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::session::remote::{DeviceProcess, FileRange, SharedRange};
 pub struct SessionInWorker {
     /// The session's number.
     pub session: u32,
-    /// The index of its channel.
+    /// Index of the session's channel.
     pub channel: u32,
     /// Process id of the guest, as it stated it.
     pub process: u32,
@@ -38,7 +38,7 @@ pub struct SessionInWorker {
     pub limits: Limits,
 }
 
-/// Functions of the device's process.
+/// The functions here are for the device's process.
 impl SessionHost {
     /// Returns the file of the window.
     #[must_use]
@@ -67,7 +67,7 @@ impl SessionHost {
         (flags & area::ERROR_STICKY != 0).then(|| returns.u32_at(area::RETURN_ERROR).load(Ordering::Relaxed))
     }
 
-    /// Returns what the session owns beside its channel's area.
+    /// Returns the memory that the session owns besides its channel's area.
     #[must_use]
     pub fn grants(&self) -> Vec<SharedRange> {
         let window = self.memory().window_ranges().into_iter();
@@ -84,7 +84,7 @@ impl SessionHost {
     }
 }
 
-/// Functions of a worker process.
+/// The functions here are for a worker process.
 impl SessionHost {
     /// Makes the host of a session in its worker process.
     pub fn in_worker(known: SessionInWorker, home: Arc<dyn DeviceProcess>) -> Self {

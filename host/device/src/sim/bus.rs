@@ -1,4 +1,4 @@
-//! The bus: devices in a folder, served until the bus is dropped.
+//! The bus: devices in a directory, served until the bus is dropped.
 
 use std::io;
 use std::path::Path;
@@ -162,7 +162,7 @@ impl SimBus {
     }
 
     /// Waits until the control socket or an [`ExitHandle`] asks the bus to end, but at most for `limit`.
-    /// Returns whether it was asked.
+    /// Returns whether the bus was asked.
     #[must_use]
     pub fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
         self.control.wait_for_exit(limit)
@@ -173,8 +173,8 @@ impl Drop for SimBus {
     fn drop(&mut self) {
         let deadline = Instant::now() + ENDING_MOST;
         self.control.stop();
-        // All of them end at a time. The control socket's threads hold them, so this is not left to their own
-        // drop.
+        // All devices end at the same time. The control socket's threads hold them, so this is not left to
+        // their own drop.
         for device in &*self.devices {
             device.leave();
         }

@@ -1,5 +1,5 @@
-//! What the bus's control socket answers: a JSON object a line, a JSON line in answer. For tests and
-//! operators.
+//! The answers of the bus's control socket: each line is a JSON object, answered by a line of JSON. It serves
+//! tests and operators.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -30,9 +30,9 @@ enum BusCommand {
     Status,
     /// Reports the profiles of all sessions.
     Profile,
-    /// Has sessions stop carrying out messages.
+    /// Holds all sessions, which then carry out no messages.
     Hold,
-    /// Has sessions carry out messages again.
+    /// Lets held sessions carry out messages again.
     Release,
     /// Asks the server to end.
     Exit,
@@ -101,7 +101,7 @@ impl BusControl {
         self.exit.clone()
     }
 
-    /// Stops answering and removes the socket. A question that is being answered is not waited for.
+    /// Stops answering and removes the socket. A request that is being answered is not waited for.
     pub(super) fn stop(&self) {
         self.socket.stop();
     }

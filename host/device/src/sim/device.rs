@@ -1,4 +1,4 @@
-//! A device on the bus: its folder, the sockets of its BARs, and how it leaves.
+//! A device on the bus: its directory, the sockets of its BARs, and how it is removed.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -26,10 +26,10 @@ pub trait BusDevice: std::fmt::Debug + Send + Sync {
     /// Returns the device's address on the bus.
     fn address(&self) -> PciAddress;
 
-    /// Returns what is allocated, by session.
+    /// Returns the state of the device and of its sessions.
     fn status(&self) -> DeviceStatus;
 
-    /// Returns where the time of each session's work went, as far as the model measures it.
+    /// Returns the profile of the time of each session's work, as far as the model measures it.
     fn profiles(&self) -> Vec<SessionProfile> {
         Vec::new()
     }
@@ -141,7 +141,7 @@ impl SimDevice {
         let bar0 = Registers { device: Arc::clone(&device), packets: Mutex::default() };
         let server = RegisterServer::start(&function.path("resource0"), Arc::new(bar0))?;
         let page = page::publish(&function.path("resource0_ro"), &device)?;
-        // Everything is there: the function appears at once or not at all.
+        // Everything exists now, so the function appears at once or not at all.
         function.show()?;
         tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
         let served = Arc::clone(&device) as Arc<dyn BusDevice>;
@@ -179,7 +179,7 @@ impl SimDevice {
     }
 
     /// Removes the device from the bus, so that no guest finds or reaches it any more, and tells its sessions
-    /// to end. Waits for nothing.
+    /// to end. It does not wait.
     pub(super) fn leave(&self) {
         self.function.remove();
         for server in &self.servers {

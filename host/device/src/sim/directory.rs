@@ -1,5 +1,5 @@
-//! The files of the bus: who may serve a folder, what a function's folder holds, and that all of it
-//! goes away again.
+//! The files of the bus: which process may serve a directory, what a function's directory holds, and how all
+//! of it is removed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -11,10 +11,10 @@ use vgpu_wire::pci::{self, PciAddress};
 
 use super::error::SimError;
 
-/// `f_type` of a tmpfs, from `linux/magic.h`.
+/// Value of `f_type` for a tmpfs, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Resource flags as sysfs prints them: memory, aligned to its size; for BAR2 also 64-bit and prefetchable,
-/// with the low bits of the BAR register. From `linux/ioport.h` and `linux/pci_regs.h`.
+/// with the low bits of the BAR register. They are from `linux/ioport.h` and `linux/pci_regs.h`.
 const BAR0_FLAGS: u64 = 0x0004_0200;
 const BAR1_FLAGS: u64 = 0x0004_0200;
 const BAR2_FLAGS: u64 = 0x0014_220c;
@@ -32,7 +32,7 @@ pub(super) type BarSizes = [u64; 3];
 #[derive(Debug)]
 pub(super) struct BusDirectory {
     folder: PathBuf,
-    /// Locked as long as it is open. The kernel releases the lock however the process ends.
+    /// Lock of the directory, held as long as it is open. The kernel releases it however the process ends.
     _lock: File,
 }
 
@@ -41,10 +41,10 @@ impl BusDirectory {
     pub(super) fn open(folder: &Path) -> Result<Self, SimError> {
         let devices = folder.join("bus/pci/devices");
         Dir::make(&devices).map_err(|error| SimError::file("create", &devices, error))?;
-        // From here on paths in it are used: nobody else may change what they mean.
+        // From here on paths in the directory are used, so nobody else may change what they refer to.
         vgpu_paths::reject_replaceable(&devices).map_err(|error| SimError::file("serve", folder, error))?;
         let folder = fs::canonicalize(folder).map_err(|error| SimError::file("resolve", folder, error))?;
-        // The folder itself is what is locked: a lock file could not be removed without a race.
+        // The directory itself is locked, because a lock file could not be removed without a race.
         let lock = File::open(&folder).map_err(|error| SimError::file("open", &folder, error))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => SimError::Served { folder: folder.clone() },
@@ -245,8 +245,8 @@ mod tests {
         assert!(text.lines().all(|line| line.len() == 56));
     }
 
-    /// A user becomes root, or writes where they should not: paths in the folder are opened, and have their
-    /// modes set, by name.
+    /// A directory that others can change is not served, because paths in it are opened and have their modes
+    /// set by name. A user could become root, or write to forbidden files.
     #[test]
     fn a_folder_that_others_can_change_is_not_served() {
         use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! Why a folder cannot be served.
+//! Errors of serving a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::device::DeviceError;
 use crate::memory::window::WindowError;
 use crate::unix_socket::ListenError;
 
-/// Why a directory cannot be served.
+/// Reason for which a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The list has no device, or two devices with the same address.
@@ -16,7 +16,7 @@ pub enum SimError {
     Devices {
         /// Path of the bus's directory.
         folder: PathBuf,
-        /// What is wrong with the list of devices.
+        /// Description of what is wrong with the list of devices.
         reason: &'static str,
     },
     /// Another process serves the directory.
@@ -28,7 +28,7 @@ pub enum SimError {
     /// A file or socket cannot be made.
     #[error("{what} {path}")]
     File {
-        /// What was tried, such as "create".
+        /// Operation that failed, such as "create".
         what: &'static str,
         /// Path of the file.
         path: PathBuf,

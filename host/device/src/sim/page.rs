@@ -1,6 +1,6 @@
-//! `resource0_ro`: the device's own registers as a file, so that a guest that only looks costs the device no
-//! wake-up. It is locked (`flock`) as long as the device's process lives: a guest that gets the lock has
-//! found what a dead device left.
+//! The file `resource0_ro`: the device's own registers, so that a guest that only reads does not wake the
+//! device. It is locked (`flock`) as long as the device's process lives. A guest that gets the lock has found
+//! the file of a dead device.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ pub(super) struct PageLock(#[expect(dead_code, reason = "held for its lock")] Fi
 pub(super) fn publish(path: &Path, device: &Device) -> Result<PageLock, SimError> {
     let page = Window::create(path, u64::from(V2_PAGE_BYTES))
         .map_err(|source| SimError::Window { address: device.address(), source })?;
-    // Storage first: a store to a page without any ends the process.
+    // Storage is reserved first, because a store to a page without storage ends the process.
     if !page.reserve(0, u64::from(V2_PAGE_BYTES)) {
         return Err(SimError::file("find room for", path, std::io::ErrorKind::StorageFull));
     }

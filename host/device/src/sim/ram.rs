@@ -1,4 +1,4 @@
-//! The file `ram`: memory of the guest whose processes all users of the bus are. The offset is the
+//! The file `ram`: memory of the guest whose processes are the users of the bus. The offset is the
 //! guest-physical address.
 
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl RamFile {
 
 impl Drop for RamFile {
     fn drop(&mut self) {
-        // It is gone already, or nobody can do anything about it.
+        // The file is gone already, or cannot be removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }

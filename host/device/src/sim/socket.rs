@@ -1,5 +1,5 @@
-//! A BAR over a socket: a connection for each guest process, packets of register accesses, an answer for each
-//! packet. Registers have side effects, so a file cannot stand for all of them. The packets are those of
+//! A BAR over a socket: a connection for each guest process, packets of register accesses, and an answer for
+//! each packet. Registers have side effects, so a file cannot represent all of them. The packets are those of
 //! [`vgpu_wire::sim_bus`].
 
 use std::collections::HashMap;
@@ -28,17 +28,17 @@ use crate::unix_socket::listen_at;
 const SPARE: usize = 4;
 /// Time to poll for the next packet before sleeping, because an attaching guest sends several.
 const LINGER: Duration = Duration::from_micros(60);
-/// Number of other threads that spin while one of these waits: the guest's.
+/// Number of other threads that spin while one of these waits: the guest's thread.
 const GUEST: usize = 1;
 /// Pause before the next `accept` when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
-/// A BAR whose accesses arrive at a socket. They come from any thread.
+/// A BAR whose accesses arrive at a socket, from any thread.
 pub trait Bar: std::fmt::Debug + Send + Sync {
     /// Returns the device's address, for log lines.
     fn address(&self) -> PciAddress;
 
-    /// Delays `accesses` accesses of at most 8 bytes each by what they cost. Called before each access.
+    /// Delays `accesses` accesses of at most 8 bytes each by their cost. It is called before each access.
     fn pay(&self, _accesses: usize) {}
 
     /// Is called before each access in a packet of `process`, with its offset, its value or the bytes of its
@@ -154,7 +154,7 @@ fn serve(server: &Arc<SharedServer>) {
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 tracing::warn!(device = %server.bar.address(), "no descriptors or memory for another guest");
-                // Whoever holds them need not be ours: nothing tells when there are some again.
+                // Other processes may hold the descriptors, and nothing signals when some are free again.
                 thread::sleep(OUT_OF_DESCRIPTORS_PAUSE);
                 continue;
             }
@@ -170,7 +170,7 @@ fn serve(server: &Arc<SharedServer>) {
             state.next += 1;
             state.open.insert(id, Arc::clone(&connection));
             state.waiting -= 1;
-            // Somebody must always be there for the next guest.
+            // One thread must always wait for the next guest.
             if state.waiting == 0
                 && let Err(error) = spawn_waiter(server, &mut state)
             {
@@ -228,7 +228,7 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     let mut packet = vec![0u8; room + 1];
     let mut answer = Vec::new();
     let mut tries = SpinBackoff::default();
-    // Of another namespace it is 0, which is nobody's.
+    // The id of a process in another namespace is 0, which is no process's.
     let process =
         socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
     loop {
@@ -244,7 +244,7 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     }
 }
 
-/// Carries out a packet of accesses. Returns false if it is none, or its process is dead.
+/// Carries out a packet of accesses. Returns false if the packet is invalid, or its process is dead.
 fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     if packet.is_empty()
         || packet.len() > BATCH * REQUEST_BYTES
@@ -271,7 +271,7 @@ fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<
     true
 }
 
-/// Carries out a packet that holds a block. Returns false if it is none, or its process is dead.
+/// Carries out a packet that holds a block. Returns false if the packet is invalid, or its process is dead.
 fn answer_block(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     let whole = bar.block_bytes();
     let Some((request, data)) = packet.split_at_checked(REQUEST_BYTES).filter(|_| whole > 0) else {

@@ -1,5 +1,5 @@
-//! The objects of a session by the numbers that its guest minted for them, and those that every executor has:
-//! streams, events and holds.
+//! Tables of a session's objects by the numbers that its guest assigned, and the objects that every executor
+//! has: streams, events and holds.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -51,13 +51,13 @@ impl<T> HandleTable<T> {
         Ok(())
     }
 
-    /// Returns the object of a number.
+    /// Returns the object with a number.
     #[inline]
     pub fn get(&self, number: u32) -> Result<&T, Violation> {
         self.objects.get(&number).ok_or(Violation::unknown(self.kind, number))
     }
 
-    /// Returns the object of a number, to be changed.
+    /// Returns the object with a number, to be changed.
     pub fn get_mut(&mut self, number: u32) -> Result<&mut T, Violation> {
         self.objects.get_mut(&number).ok_or(Violation::unknown(self.kind, number))
     }
@@ -93,25 +93,25 @@ impl<T> HandleTable<T> {
 pub struct StreamConfig {
     /// Whether the stream is independent of the legacy default stream.
     pub non_blocking: bool,
-    /// CUDA's priority: lower numbers come first.
+    /// Priority in CUDA's sense: lower numbers come first.
     pub priority: i32,
 }
 
-/// An event of the guest. `R` is what the executor knows of the event's newest record.
+/// An event of the guest. `R` is the executor's data about the event's newest record.
 #[derive(Clone, Copy, Debug)]
 pub struct EventState<R> {
     /// Flags of `cuEventCreate`.
     pub flags: u32,
-    /// The newest record.
+    /// Data about the event's newest record.
     pub newest: R,
 }
 
 /// The streams, events and holds of a session.
 #[derive(Debug)]
 pub struct StreamTable<R> {
-    /// All streams but the default one.
+    /// Streams of the session, without the default one.
     pub streams: HandleTable<StreamConfig>,
-    /// All events.
+    /// Events of the session.
     pub events: HandleTable<EventState<R>>,
     /// Holds that the guest has not released.
     pub holds: HandleTable<()>,
@@ -128,8 +128,8 @@ impl<R> Default for StreamTable<R> {
 }
 
 impl<R: Default> StreamTable<R> {
-    /// Creates or destroys what the message says, and counts streams and events in `gauges`. Returns the
-    /// stream if the message created one. Other messages change nothing.
+    /// Creates or destroys the object that the message names, and counts streams and events in `gauges`.
+    /// Returns the stream if the message created one. Other messages change nothing.
     pub fn apply(&mut self, body: &Body, gauges: &Gauges) -> Result<Option<StreamConfig>, Violation> {
         let mut created = None;
         match body {

@@ -1,5 +1,5 @@
-//! Images of code: how one arrives in pieces, whether it is what its digest says, and which are kept so that
-//! a later session need not send them again.
+//! Images of code: how an image arrives in pieces, whether it matches its digest, and which images are cached
+//! so that a later session need not send them again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ pub fn has_digest<E>(
 pub struct IncomingImage {
     digest: Digest,
     bytes: u64,
-    /// Bytes received so far. `None` if the host had no memory for them.
+    /// Bytes received so far, or `None` if the host had no memory for them.
     data: Option<Vec<u8>>,
 }
 
@@ -43,9 +43,9 @@ pub struct IncomingImage {
 pub enum ReceivedImage {
     /// The image is complete. Its digest has not been checked.
     Whole(Digest, Vec<u8>),
-    /// The host had no memory for it.
+    /// The host had no memory for the image.
     NoMemory,
-    /// Pieces are missing, because the guest asks too early.
+    /// Pieces are missing, because the guest completes the image too early.
     Short,
 }
 
@@ -57,8 +57,9 @@ impl IncomingImage {
         Self { digest, bytes, data: Some(Vec::new()) }
     }
 
-    /// Receives the piece of `bytes` bytes at `offset`, which `copy` writes to its place. If the host has no
-    /// memory the piece is dropped, and [`IncomingImage::finish`] reports it, because a piece has no answer.
+    /// Receives the piece of `bytes` bytes at `offset`, which `copy` writes to its position. If the host has
+    /// no memory, the piece is dropped, and [`IncomingImage::finish`] reports it, because a piece has no
+    /// answer.
     pub fn piece(&mut self, offset: u64, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<(), Violation> {
         let Some(data) = &mut self.data else { return Ok(()) };
         let start = data.len();
@@ -85,7 +86,7 @@ impl IncomingImage {
     }
 }
 
-/// What an executor keeps of an image between sessions.
+/// Data that an executor caches about an image between sessions.
 pub trait CachedImage {
     /// Returns the number of bytes of host memory that it occupies, which may grow.
     fn kept_bytes(&self) -> u64;

@@ -1,5 +1,5 @@
-//! A session's links: inputs on their way from the guest, and what was linked of them. How inputs become one
-//! image is the executor's affair.
+//! A session's links: inputs that arrive from the guest, and the resulting images. The executor decides how
+//! inputs become one image.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct CodeLinkInput {
     bytes: u64,
 }
 
-/// Why the host does not accept an input.
+/// Reason for which the host does not accept an input.
 #[derive(Debug, thiserror::Error)]
 pub enum CodeLinkRefusal {
     /// The session would exceed a limit.
@@ -43,7 +43,7 @@ pub enum CodeLinkRefusal {
 pub struct CodeLink {
     open: LinkOpen,
     parts: Vec<CodeLinkInput>,
-    /// Why the host did not accept an input.
+    /// Reason for which the host did not accept an input, if there is one.
     refused: Option<CodeLinkRefusal>,
     image: Option<Vec<u8>>,
     _count: Charge,
@@ -110,7 +110,7 @@ impl CodeLinks {
         found.ok_or(Violation::unknown("link", link))
     }
 
-    /// Starts an input. If the session may not make the host hold it, the link is refused when it is
+    /// Starts an input. If the host may not hold it for the session, the link is refused when it is
     /// completed.
     pub fn input(&mut self, body: &LinkInput, name: &[u8]) -> Result<(), Violation> {
         let most = self.most;

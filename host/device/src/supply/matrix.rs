@@ -1,5 +1,5 @@
-//! Where the elements of matrices lie, column after column as BLAS has them: what a product reaches is
-//! checked against its session's memory by these numbers.
+//! Locations of the elements of matrices, which are column-major as in BLAS. They determine the memory that a
+//! product accesses, which is checked against its session's memory.
 
 /// Layout of a matrix in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Accounts of device memory: the device's total, and each session's share.
+//! Accounts of device memory: the total of the device, and the quota of each session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
 
-/// The device's memory is used up, the session has reached its limit, or the host has no memory.
+/// Error for an allocation: the device's memory is used up, the session has reached its limit, or the host
+/// has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("allocate memory: there is no room")]
 pub struct OutOfMemory;

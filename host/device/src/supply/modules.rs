@@ -1,5 +1,5 @@
-//! The modules of a session: images on their way from the guest, loaded modules, and their functions. What a
-//! loaded module and a function are is the executor's affair.
+//! The modules of a session: images that arrive from the guest, loaded modules, and their functions. The
+//! executor defines what a loaded module and a function are.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::session::violation::Violation;
 use crate::supply::handle_table::HandleTable;
 use crate::supply::images::{Digest, IncomingImage, ReceivedImage};
 
-/// Why code is refused: a `CUresult`, and the reason for the user of the program.
+/// Reason for which code is refused: a `CUresult`, and a text for the user of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeRefusal {
-    /// The `CUresult`.
+    /// The `CUresult` of the refusal.
     pub code: u32,
-    /// The reason.
+    /// Text of the reason.
     pub why: String,
 }
 
 impl CodeRefusal {
-    /// Creates a refusal with a reason that can be displayed.
+    /// Creates a refusal whose reason is the text of `why`.
     pub fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
         Self { code, why: why.to_string() }
     }
@@ -33,12 +33,12 @@ impl From<OverLimit> for CodeRefusal {
     }
 }
 
-/// What a module or a function is charged until it is dropped.
+/// Charge of a module or a function until it is dropped.
 #[derive(Debug)]
 pub struct CodeCharge {
     _count: Charge,
-    /// Bytes of the image or of the prepared function. An image that the device keeps for all sessions is
-    /// charged too, because a session that uses it keeps it alive.
+    /// Charge for the bytes of the image or of the prepared function. An image that the device keeps for all
+    /// sessions is charged too, because a session that uses it keeps it alive.
     _bytes: Charge,
 }
 
@@ -61,22 +61,22 @@ pub enum ModuleImage<K> {
     Whole(Digest, Vec<u8>),
     /// The host had no memory for the bytes.
     NoMemory,
-    /// The executor kept the image of an earlier session.
+    /// The executor had cached the image of an earlier session.
     Known(K),
 }
 
 #[derive(Debug)]
 enum ModuleState<K, M> {
-    /// The image arrives in pieces; its kind is `IMAGE_PTX` or `IMAGE_CUBIN`.
+    /// The image arrives in pieces. Its kind is `IMAGE_PTX` or `IMAGE_CUBIN`.
     Arriving(u32, IncomingImage),
-    /// The executor knows the image, so that the guest does not send it.
+    /// The executor knows the image, so the guest does not send it.
     Known(u32, K),
     /// The module can be used.
     Loaded(M),
 }
 
-/// The modules and functions of a session. `K` is an image that the executor kept, `M` a loaded module and `F`
-/// a function.
+/// The modules and functions of a session. `K` is an image that the executor cached, `M` a loaded module and
+/// `F` a function.
 #[derive(Debug)]
 pub struct Modules<K, M, F> {
     modules: HandleTable<(ModuleState<K, M>, CodeCharge)>,
@@ -103,8 +103,8 @@ impl<K, M, F> Modules<K, M, F> {
         self.modules.is_empty()
     }
 
-    /// Opens a module. Its image comes next, at most `longest` bytes, unless the executor has it: then `known`
-    /// is that image with the bytes that it takes.
+    /// Opens a module. Its image follows, with at most `longest` bytes, unless the executor has it. In that
+    /// case `known` is the image with the number of bytes that it takes.
     pub fn open(
         &mut self,
         charges: &Arc<Charges>,
@@ -117,8 +117,8 @@ impl<K, M, F> Modules<K, M, F> {
             let why = format!("an image of {} bytes is longer than this device takes", body.bytes);
             return Ok(Err(CodeRefusal::new(OUT_OF_MEMORY, &why)));
         }
-        // A known image is charged with its true size. Of one that is still to come the guest's number
-        // counts, and it may not become longer.
+        // A known image is charged with its true size. For an image that follows, the guest's number counts,
+        // and the image may not become longer.
         let (state, bytes) = match known {
             Some((image, bytes)) => (ModuleState::Known(body.image, image), bytes),
             None => {
@@ -145,8 +145,8 @@ impl<K, M, F> Modules<K, M, F> {
         }
     }
 
-    /// Takes out a module whose image is complete, to be loaded in any thread: the kind of the image, the
-    /// image, and the charge, with which [`Self::finish_loading`] puts the module back.
+    /// Takes out a module whose image is complete, so that any thread can load it. Returns the kind of the
+    /// image, the image, and the charge, with which [`Self::finish_loading`] puts the module back.
     pub fn start_loading(&mut self, number: u32) -> Result<(u32, ModuleImage<K>, CodeCharge), Violation> {
         let (state, charge) = self.modules.remove(number)?;
         let (kind, image) = match state {
@@ -182,7 +182,7 @@ impl<K, M, F> Modules<K, M, F> {
         Ok((module, functions.into_iter().map(|(_, function, _)| function).collect()))
     }
 
-    /// Returns the module of a function that is to be added under an unused number.
+    /// Returns the module of a function that will be added under an unused number.
     pub fn for_function(&self, module: u32, number: u32) -> Result<&M, Violation> {
         let found = self.loaded(module)?;
         self.functions.check_unused(number)?;

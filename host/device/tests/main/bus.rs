@@ -1,4 +1,4 @@
-//! The folder, the register socket, the control socket.
+//! Tests of the bus: its directory, the register socket, the control socket.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -48,7 +48,7 @@ fn the_folder_looks_like_sysfs() {
     assert_eq!(fs::read_dir(dir.parent().unwrap()).unwrap().count(), 1, "nothing half made is left");
 }
 
-/// Every register of the device reads the same from the page as from the socket, whatever has happened.
+/// Every register of the device has the same value in the page and over the socket at any time.
 #[test]
 fn the_page_says_what_the_socket_says() {
     let bench = Bench::soft();
@@ -95,7 +95,7 @@ fn identity_registers_stand_where_both_generations_look() {
     let generation = function.read(reg::V2_GENERATION);
     assert!(generation != 0 && generation != reg::ALL_ONES);
     assert_eq!(generation, bench.bus.devices()[0].device().unwrap().generation());
-    // Unknown, read-only, unaligned, and channels that are not there.
+    // Unknown, read-only and unaligned registers, and those of channels that do not exist.
     for offset in
         [0, 0x18, 0x21, 0x80, 0x988, 0xffc, channel::base(CHANNELS) + channel::STATE, 0x1fff, u32::MAX]
     {
@@ -120,7 +120,7 @@ fn a_packet_holds_accesses_in_their_order() {
     let answer: Vec<u8> =
         [0, 77, 0, 77, 0, reg::PROTOCOL_V2].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
     assert_eq!(function.packet(&packet).as_deref(), Some(&answer[..]));
-    // Twenty-five are more than a packet holds.
+    // Twenty-five accesses are more than a packet holds.
     assert_eq!(function.packet(&[1u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(25)), None);
 }
 
@@ -213,7 +213,7 @@ fn the_control_socket_says_what_is_allocated_and_takes_orders() {
     for bad in ["", "{}", "nonsense", r#"{"cmd":"fly"}"#, r#"{"cmd":"status","x":1}"#] {
         assert!(ask(&bench.bus, bad).contains("error"), "{bad}");
     }
-    // Several questions on one connection.
+    // Several requests on one connection.
     let mut stream = UnixStream::connect(bench.bus.folder().join("control")).unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     for _ in 0..3 {

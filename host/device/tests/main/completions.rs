@@ -1,4 +1,4 @@
-//! The traits: an executor that works behind its caller's back, one that refuses, one that breaks.
+//! Tests of the traits, with an executor that works asynchronously, one that refuses, and one that fails.
 
 use std::sync::mpsc::{Sender, channel as queue};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use vgpu_wire::{Body, Mark, Message, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
 use crate::sessions::{signal, window_alloc};
 
-/// What the worker behind a late session is given.
+/// A message to the worker behind a late session.
 enum Order {
     Reply(ReplyTo),
     Signal(Mark),
@@ -31,12 +31,12 @@ enum Order {
     Wait(Arc<Mutex<()>>),
 }
 
-/// Carries everything out on a thread of its own, some time later.
+/// An executor that carries everything out on a thread of its own, some time later.
 struct Late {
     gpu: GpuConfig,
-    /// Held by a test that wants work to be outstanding.
+    /// Lock that a test holds while work should stay outstanding.
     barrier: Arc<Mutex<()>>,
-    /// The bytes of the messages that came, as a worker process would get them.
+    /// Bytes of the messages that arrived, as a worker process would get them.
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -160,7 +160,7 @@ fn completions_may_come_late_and_from_another_thread() {
     let last = guest.send(&signal(2, 8), &[]);
     until("the messages to be taken", || guest.done() == last);
     assert_eq!((guest.word(1), guest.word(2), guest.late()), (0, 0, None));
-    // The copy that is outstanding still writes there, so nobody else may have it.
+    // The outstanding copy still writes there, so the memory must not be reused.
     assert_eq!(window_alloc(&mut guest, SHARED), None);
     drop(outstanding);
     guest.wait_word(2, 8);
@@ -182,7 +182,7 @@ fn words_never_fall_back() {
     guest.send(&signal(4, 10), &[]);
     guest.wait_word(4, 10);
     drop(outstanding);
-    // What a guest stores in its own word is its own loss; the host never lowers it.
+    // A value that a guest stores in its own word harms only the guest. The host never lowers it.
     guest
         .function
         .u64_at(guest.returns() + area::RETURN_WORDS + 4 * area::WORD_BYTES)

@@ -1,5 +1,5 @@
-//! A guest that is out of its mind: random messages, bytes, tails and stores into its own area. The device
-//! and the other sessions must not notice.
+//! Tests with a guest that sends random messages, bytes and tails, and stores into its own area. The device
+//! and the other sessions must not be affected.
 
 use proptest::prelude::*;
 use vgpu_host_testing::bench::Bench;
@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::memory::allocate;
 
-/// One thing that such a guest does.
+/// An action of such a guest.
 #[derive(Clone, Debug)]
 enum Step {
     Bytes(Vec<u8>),
@@ -20,7 +20,7 @@ enum Step {
     Flip { at: u64, value: u8 },
 }
 
-/// Returns the size of the largest body that a kind has, bytes.
+/// Returns the size in bytes of the largest body that a kind has.
 fn largest_body() -> usize {
     Kind::ALL.iter().map(|kind| kind.body_bytes()).max().unwrap_or(0)
 }
@@ -73,7 +73,7 @@ fn play(bench: &Bench, steps: &[Step]) {
     assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
 }
 
-/// Returns whether a message fits without waiting for a host that may read no more.
+/// Returns whether a message fits without waiting for a host that may no longer read.
 fn room(guest: &Guest, bytes: usize) -> bool {
     guest.tail + bytes as u64 <= area::RING_BYTES
 }

@@ -1,4 +1,5 @@
-//! The device as guests and operators meet it: over the sim bus, by registers, window and sockets.
+//! Tests of the device as guests and operators use it: over the simulated bus, by registers, window and
+//! sockets.
 
 mod bus;
 mod completions;

@@ -1,4 +1,4 @@
-//! The soft executor's memory, as a guest sees it.
+//! Tests of the soft executor's memory, as a guest sees it.
 
 use vgpu_host_testing::bench::{Bench, MEMORY, address};
 use vgpu_host_testing::commands::FILL;
@@ -18,7 +18,7 @@ use crate::sessions::{signal, window_alloc};
 
 const ILLEGAL_ADDRESS: u32 = 700;
 const NOT_SUPPORTED: u32 = 801;
-/// A word for waits of this module.
+/// Completion word for waits of this module.
 const WORD: u32 = 1000;
 
 pub fn allocate(guest: &mut Guest, bytes: u64) -> Result<u64, u32> {
@@ -34,7 +34,7 @@ pub fn copy_out(guest: &mut Guest, source: u64, destination: Span, written: Mark
     guest.send(&CopyOut { stream: 0, reserved: 0, source, destination, written }, &[])
 }
 
-/// Brings device memory back through window memory that is taken for it.
+/// Reads device memory by way of window memory that is allocated for it.
 pub fn read_back(guest: &mut Guest, source: u64, bytes: u64) -> Vec<u8> {
     let window = window_alloc(guest, bytes).expect("window memory");
     let value = guest.number + 1;
@@ -57,7 +57,7 @@ fn noise(seed: u64, bytes: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Allocates, copies in both ways, copies on the device, compares, frees: `count` times.
+/// Allocates, copies in both directions, copies on the device, compares and frees, `count` times.
 pub fn round_trips(guest: &mut Guest, seed: u64, count: u64) {
     for round in 0..count {
         let data = noise(seed + round, 1 + (seed + round) * 7919 % 60_000);
@@ -156,11 +156,11 @@ fn another_sessions_memory_is_out_of_reach() {
     one.echo();
     let window = window_alloc(&mut two, 4096).unwrap();
     let number = copy_out(&mut two, a, Span::bar(window.offset, 6), Mark::new(5, 1));
-    // The mark comes all the same, so that nobody waits in vain; the error is there before it.
+    // The mark is stored nevertheless, so that nobody waits in vain. The error is stored before it.
     two.wait_word(5, 1);
     assert_eq!(two.late(), Some((ILLEGAL_ADDRESS, area::ERROR_STICKY, number)));
     assert_eq!(two.function.get(window.offset, 6), [0; 6]);
-    // From here on nothing is done for it, and every question is answered with the error.
+    // From here on no work is carried out, and every request is answered with the error.
     assert_eq!(allocate(&mut two, 16), Err(ILLEGAL_ADDRESS));
     copy_in(&mut two, a, Span::inline(5), b"known", Mark::NONE);
     two.send(&signal(6, 1), &[]);

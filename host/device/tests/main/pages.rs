@@ -1,5 +1,5 @@
-//! Pages of the guest's memory: who may name them, which lists are none, whose they are, and that return
-//! areas and copies find them.
+//! Tests of guest pages: who may register them, which lists are invalid, who owns them, and that return areas
+//! and copies use them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ const NOT_PERMITTED: u32 = 800;
 const NOT_SUPPORTED: u32 = 801;
 const RAM: u64 = 8 << 20;
 
-/// A device that reaches its guest's memory.
+/// A device that can access its guest's memory.
 struct Machine {
     dir: tempfile::TempDir,
     bus: SimBus,
@@ -38,7 +38,7 @@ impl Machine {
         Self { dir, bus, ram }
     }
 
-    /// What the guest's administrator reads.
+    /// Returns the key that the guest's administrator reads.
     fn key(&self) -> u64 {
         let path = self.dir.path().join(format!("bus/pci/devices/{}/config", address()));
         let mut key = [0; 8];
@@ -46,7 +46,8 @@ impl Machine {
         u64::from_le_bytes(key)
     }
 
-    /// A function with what a guest writes before it attaches: a key, and where its return area is.
+    /// Opens a function and writes what a guest writes before it attaches: a key, and the address of its
+    /// return area.
     fn function(&self, index: u32, key: u64, returns: u64) -> Function {
         let function = Function::open(self.dir.path(), address());
         let at = |register| channel::base(index) + register;
@@ -67,7 +68,7 @@ impl Machine {
         Guest::try_attach(function, index, WIRE_VERSION, TABLE_DIGEST).map_err(|(why, _)| why)
     }
 
-    /// Returns a guest that may name pages.
+    /// Attaches a guest that may register pages.
     fn guest(&self, index: u32) -> Guest {
         let mut guest = self.attach(index, self.key(), 0).unwrap();
         guest.hello();
@@ -108,7 +109,7 @@ fn only_who_knows_the_key_names_pages() {
         assert_eq!(register(&mut guest, 1, &[pages(0, 1)]), NOT_PERMITTED);
         guest.echo();
     }
-    // What one process wrote no other reads, nor does the next on the channel have it.
+    // No process reads what another wrote, and neither does the next process on the channel.
     drop(machine.guest(0));
     assert_eq!([0x2c, 0x30].map(|offset| reader.read(channel::base(0) + offset)), [0, 0]);
     let mut next = Guest::attach(machine.dir.path(), address(), 0);
@@ -154,7 +155,7 @@ fn lists_that_are_none_end_the_session() {
         other.echo();
         assert_eq!((machine.page_bytes(0), machine.page_bytes(1)), (0, 2 * PAGE_BYTES));
     }
-    // A segment is minted once and ends once.
+    // A segment's number is assigned once, and the segment ends once.
     for twice in [true, false] {
         let machine = Machine::new();
         let mut guest = machine.guest(0);
@@ -192,7 +193,8 @@ fn pages_that_are_no_memory_or_anothers_are_refused() {
     }
     assert_eq!(machine.attach(2, machine.key(), 16 * PAGE_BYTES).err(), Some(Refusal::ReturnArea as u32));
     assert_eq!(machine.page_bytes(1), 0);
-    // Those of a bad list are free, and so are those given back, and those of a session that ended.
+    // Pages of an invalid list are free, and so are pages that were released, and those of a session that
+    // ended.
     assert_eq!(register(&mut two, 1, &[pages(200, 2)]), 0);
     assert_eq!(unregister(&mut one, 1), 0);
     assert_eq!(register(&mut two, 2, &[pages(16, 16)]), 0);
@@ -223,7 +225,7 @@ fn copies_go_to_and_from_pages() {
     let mut seen = vec![0; PAGE_BYTES as usize];
     machine.ram.read_exact_at(&mut seen, 16 * PAGE_BYTES + 10).unwrap();
     assert!(seen == data[5..][..PAGE_BYTES as usize]);
-    // Not from one run to the next, though both are the session's.
+    // A span may not cross runs, even if both belong to the session.
     let number = copy_out(&mut guest, there, span(2 * PAGE_BYTES - 1, 2), Mark::new(4, 2));
     assert_eq!(guest.ended().2, number);
 }
@@ -251,7 +253,7 @@ fn a_return_area_lies_where_the_guest_says() {
     let mut guest = machine.attach(0, machine.key(), at).unwrap();
     assert_eq!(machine.page_bytes(0), area::RETURN_BYTES);
     let number = guest.send(&Hello { reply: 2, process: 1, reserved: 0 }, &[]);
-    // Whether the host sleeps it says in the pages, where this guest does not look.
+    // The host stores in the pages whether it sleeps, and this guest does not read them.
     guest.function.write(channel::base(0) + channel::DOORBELL, 1);
     let word = |offset: u64| {
         let mut word = [0; 8];
@@ -262,10 +264,10 @@ fn a_return_area_lies_where_the_guest_says() {
     until("the answer", || word(slot + area::REPLY_TICKET) == number);
     until("the head", || word(area::RETURN_HEAD) == guest.tail);
     assert_eq!(word(area::RETURN_DONE), 1);
-    // Cleared before, and not a byte more; the window has nothing of it.
+    // The area was cleared before, and no byte beyond it. The window holds no copy of it.
     assert_eq!((word(area::RETURN_ERROR_MESSAGE), word(area::RETURN_BYTES) as u8), (0, 0xee));
     assert_eq!((guest.head(), guest.done()), (0, 0));
-    // Nobody else's as long as the session lives, whatever the guest does.
+    // The pages belong to nobody else as long as the session lives, whatever the guest does.
     assert_eq!(machine.attach(1, machine.key(), at + PAGE_BYTES).err(), Some(Refusal::ReturnArea as u32));
     guest.detach();
     assert!(machine.attach(1, machine.key(), at + PAGE_BYTES).is_ok());

@@ -1,6 +1,6 @@
-//! A session in the middle of work that does not stop delays nobody else: no attach, detach, status read or
-//! register access, and a register write that arrives late changes nobody's session but the one it was meant
-//! for.
+//! Tests that a session in the middle of work that does not stop delays nobody else: no attach, detach,
+//! status request or register access. A register write that arrives late affects only the session for which
+//! it was meant.
 
 use std::sync::{Arc, mpsc};
 
@@ -18,7 +18,7 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 use crate::memory::allocate;
 use crate::sessions::window_alloc;
 
-/// Lets go of what is parked, also where the test fails.
+/// Guard that opens the parking when it is dropped, so that parked work also ends if the test fails.
 struct LetGo(Arc<Parking>);
 
 impl Drop for LetGo {
@@ -35,7 +35,7 @@ fn bench(at: ParkAt) -> (Bench, LetGo) {
     (bench, LetGo(parking))
 }
 
-/// A guest on a channel that holds memory and whose session stands still, or will when it ends.
+/// Attaches a guest whose channel holds memory and whose session is parked, either at once or when it ends.
 fn park(bench: &Bench, parking: &Parking, at: ParkAt, channel: u32) -> Guest {
     let mut guest = bench.guest(channel);
     allocate(&mut guest, 1 << 20).unwrap();
@@ -44,7 +44,7 @@ fn park(bench: &Bench, parking: &Parking, at: ParkAt, channel: u32) -> Guest {
     guest.send(&MemFree { address }, &[]);
     match at {
         ParkAt::Message => parking.wait_for(1),
-        // Answered after it.
+        // The echo is answered after the message.
         ParkAt::End => guest.echo(),
     }
     guest
@@ -55,7 +55,7 @@ fn try_attach(bench: &Bench, channel: u32) -> Result<Guest, u32> {
     Guest::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST).map_err(|(why, _)| why)
 }
 
-/// All that other guests do with the device, beside a channel that is not free.
+/// Checks that other guests can use the device while one channel is not free.
 fn others_go_on(bench: &Bench) {
     let function = Function::open(bench.folder(), address());
     for index in 1..CHANNELS {
@@ -78,7 +78,7 @@ fn delays_nobody(at: ParkAt) {
     let session = guest.register(channel::SESSION);
     others_go_on(&bench);
 
-    // The detach is answered, and only begins the end.
+    // The detach is answered, and only starts the end of the session.
     guest.function.write(channel::base(0) + channel::DETACH_SESSION, session);
     parking.0.wait_for(1);
     let ending = || {
@@ -148,7 +148,7 @@ fn the_end_of_a_bus_does_not_wait_for_a_parked_session() {
     drop(bench);
 }
 
-/// Register writes of a process that gave up waiting, when the next owner of its channel is at work.
+/// A register write of a process that gave up waiting does not affect the next owner of its channel.
 #[test]
 fn a_write_that_arrives_late_ends_no_other_session() {
     let bench = Bench::soft();
@@ -169,7 +169,7 @@ fn a_write_that_arrives_late_ends_no_other_session() {
     assert_eq!(next.register(channel::SESSION), session);
     let status = bench.session(0).unwrap();
     assert_eq!((status.session, status.process), (session, std::process::id()));
-    // Nor does one to a channel that is free, or that has failed.
+    // Neither does a write to a channel that is free, or that has failed.
     next.detach();
     old.function.write(base + channel::DETACH_SESSION, session);
     old.function.write(base + channel::DETACH_SESSION, 0);
@@ -189,6 +189,6 @@ fn the_longest_access_and_attach_are_reported() {
     assert_eq!((before.longest_access_us, before.longest_attach_us), (0, 0));
     let _guest = bench.guest(0);
     let after = bench.bus.status().devices[0].clone();
-    // It starts a thread, which takes microseconds at least.
+    // An attach starts a thread, which takes microseconds at least.
     assert!(after.longest_attach_us > 0 && after.longest_access_us >= after.longest_attach_us);
 }

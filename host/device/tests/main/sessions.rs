@@ -1,4 +1,4 @@
-//! Attach, detach, the ring, sleeping and waking, window memory.
+//! Tests of attach and detach, the ring, sleeping and waking, and window memory.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn versions_and_tables_must_agree() {
         assert_eq!(refusal, why as u32);
         assert_eq!(function.read(channel::base(0) + channel::STATE), channel::STATE_FREE);
         assert_eq!(function.read(channel::base(0) + channel::SESSION), 0);
-        // What the guest said can be read back, so that either end can name both.
+        // The values that the guest stated can be read, so that either end can name both.
         assert_eq!(function.read(channel::base(0) + channel::GUEST_VERSION), version);
     }
     function.write(channel::base(0) + channel::RETURN_GPA_HI, 1);
@@ -167,7 +167,7 @@ fn detach_and_the_next_attach_free_what_a_session_held() {
     let mut guest = bench.guest(0);
     guest.call(MemAlloc { reply: 0, flags: 0, bytes: 8 << 20 }, &[]);
     window_alloc(&mut guest, SHARED).unwrap();
-    // Its process dies; nobody detaches. The next owner of the channel's lock attaches.
+    // The process dies without a detach. The next owner of the channel's lock attaches.
     drop(guest);
     assert_eq!(bench.allocated(), 8 << 20);
     let mut next = bench.guest(0);
@@ -184,13 +184,13 @@ fn an_attach_finds_a_clean_area() {
     guest.send(&signal(7, 70), &[]);
     guest.wait_word(7, 70);
     guest.detach();
-    // Whatever a channel's area holds while nobody is attached, a session does not begin with it.
+    // A session starts with a cleared area, whatever the area holds while nobody is attached.
     let function = Function::open(bench.folder(), address());
     function.put(area::AREA_BYTES, &vec![0xff; 0x2_0000]);
     let guest = Guest::attach_silently(function, 1);
     assert!(guest.function.get(guest.area, area::SUBMIT + 0x1000).iter().all(|&byte| byte == 0));
     let returns = guest.function.get(guest.returns(), area::RETURN_BYTES);
-    // The host may sleep already, and says so; nothing else is there.
+    // The host may sleep already, which its flag shows. Everything else is zero.
     let set: Vec<usize> = (0..returns.len()).filter(|&at| returns[at] != 0).collect();
     assert!(set.is_empty() || set == [area::RETURN_HOST_SLEEPS as usize], "{set:?}");
 }
@@ -258,7 +258,7 @@ fn a_held_session_has_read_and_not_done() {
     assert_eq!((guest.done(), guest.word(1)), (first - 1, 0));
     let session = bench.session(0).unwrap();
     assert_eq!((session.state.as_str(), session.done), ("held", first - 1));
-    // Others are held too, and can be detached all the same.
+    // Other sessions are held too, and can be detached nevertheless.
     let mut other = Guest::attach_silently(Function::open(bench.folder(), address()), 1);
     other.send(&vgpu_wire::body::session::Hello { reply: 0, process: 1, reserved: 0 }, &[]);
     other.detach();
@@ -279,14 +279,14 @@ fn window_memory_has_one_owner() {
     assert_eq!(one.call(WindowAlloc { reply: 0, reserved: 0, bytes: 0 }, &[]).0, 1);
     assert_eq!(window_alloc(&mut one, u64::MAX), None);
     assert!(first.offset + first.bytes <= rest.offset || rest.offset + rest.bytes <= first.offset);
-    // What is given back is the next owner's, and reads zeros.
+    // Memory that is freed goes to the next owner, and reads as zeros.
     two.function.put(rest.offset, &[9; 4096]);
     two.send(&WindowFree { offset: rest.offset }, &[]);
     two.echo();
     let again = window_alloc(&mut one, rest.bytes).unwrap();
     assert_eq!(again.offset, rest.offset);
     assert!(one.function.get(again.offset, 4096).iter().all(|&byte| byte == 0));
-    // Freeing another's is a violation, and frees nothing.
+    // Freeing memory of another session is a violation, and frees nothing.
     let number = two.send(&WindowFree { offset: first.offset }, &[]);
     assert_eq!(two.ended(), (999, area::ERROR_STICKY | area::ERROR_ENDED, number));
     assert_eq!(bench.session(0).unwrap().window_bytes, SHARED);

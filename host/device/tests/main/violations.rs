@@ -1,4 +1,4 @@
-//! Everything a guest can do wrong costs its session, and its session only.
+//! Tests that every violation by a guest ends its session, and only its session.
 
 use vgpu_device::DeviceConfig;
 use vgpu_executor_soft::Soft;
@@ -20,8 +20,8 @@ use crate::sessions::{signal, window_alloc};
 
 const ENDED: u32 = area::ERROR_STICKY | area::ERROR_ENDED;
 
-/// A guest that holds something, does one thing wrong with `wrong`, and must lose its session with a log line
-/// that says `reason`, while a second guest goes on.
+/// Runs `wrong`, in which a guest that holds memory breaks the contract once. Checks that it loses its
+/// session with a log line that contains `reason`, and that a second guest continues.
 fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     log();
     let bench = Bench::soft();
@@ -35,7 +35,7 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     assert_eq!(guest.register(channel::STATE), channel::STATE_FAILED);
     assert_eq!(guest.register(channel::ERROR), Refusal::Violation as u32);
     assert_eq!(guest.register(channel::SESSION), session);
-    // What it held is free; the host reads no more.
+    // Its memory is free, and the host reads no more messages.
     assert_eq!(bench.allocated(), 1 << 20, "{reason}");
     let failed = bench.session(0).unwrap();
     assert_eq!((failed.state.as_str(), failed.allocated), ("failed", 0));
@@ -59,13 +59,13 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
-/// As [`wrong`], by one message without a tail.
+/// Does the same as [`wrong`] with one message without a tail.
 fn wrong_message<P: Payload>(reason: &str, body: &P) {
     wrong(reason, |guest| guest.send(body, &[]));
 }
 
-/// A device that does not announce an extension ends a session that uses it, as devices do that never knew
-/// it.
+/// A device that does not announce an extension ends a session that uses it, as a device does that does not
+/// know the extension.
 #[test]
 fn what_was_not_announced_is_no_message() {
     use vgpu_device::{Executor, ExecutorError, Session, SessionHost};
@@ -100,7 +100,7 @@ fn what_was_not_announced_is_no_message() {
     let mut guest = bench.guest(0);
     let number = guest.send(&body, &[]);
     assert_eq!(guest.ended(), (999, ENDED, number));
-    // To one that does, its address is the program's error.
+    // On a device with the extension, the address is the program's error.
     let bench = Bench::soft();
     let mut guest = bench.guest(0);
     guest.send(&body, &[]);
@@ -108,8 +108,9 @@ fn what_was_not_announced_is_no_message() {
     assert_eq!(guest.late().map(|(code, flags, _)| (code, flags)), Some((700, area::ERROR_STICKY)));
 }
 
-/// A guest without a session, and one that starts session after session only to lose it, write no more lines
-/// to the host's log than the device's budget allows. Without the budget each attempt writes a line.
+/// A guest without a session, and one that starts session after session only to lose each, write no more
+/// lines to the host's log than the device's budget allows. Without the budget, each attempt would write a
+/// line.
 #[test]
 fn lines_of_refused_attaches_and_lost_sessions_have_a_limit() {
     const VERSION: u32 = 0x00ba_dbad;
@@ -123,7 +124,7 @@ fn lines_of_refused_attaches_and_lost_sessions_have_a_limit() {
             function = Some(refused.err().expect("another version is refused").1);
         }
     };
-    // Lines come back with time, ten a second: refused attaches are many more.
+    // The budget grows by ten lines per second, and refused attaches are far more frequent.
     let refused = format!("guest_version={VERSION:#010x}");
     let mut attaches = 0;
     while lines(&refused) == attaches && attaches < 50_000 {
@@ -151,13 +152,13 @@ fn window_memory_stays_until_the_guest_detaches() {
     window_alloc(&mut guest, 1 << 20).unwrap();
     guest.send_bytes(&[0xff; 16]);
     guest.ended();
-    // The guest may be writing to it.
+    // The guest may still write to it.
     assert_eq!(bench.session(0).unwrap().window_bytes, 1 << 20);
     let next = bench.guest(0);
     assert_eq!((next.late(), bench.session(0).unwrap().window_bytes), (None, 0));
 }
 
-/// The next message, with something changed in its bytes.
+/// Sends the next message with its bytes changed by `change`, and returns its number.
 fn changed<P: Payload>(guest: &mut Guest, body: &P, tail: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> u64 {
     let mut bytes = message(body, tail, guest.number as u32 + 1);
     change(&mut bytes);
@@ -205,7 +206,7 @@ const COPY_OUT: CopyOut =
 
 #[test]
 fn a_ring_that_cannot_be() {
-    // A message wraps: too short a pad before the end.
+    // A message wraps, because the pad before the end is too short.
     wrong("wraps", |guest| {
         while guest.tail % area::RING_BYTES != area::RING_BYTES - 16 {
             let room = area::RING_BYTES - 16 - guest.tail % area::RING_BYTES;
@@ -278,7 +279,8 @@ fn slots_words_and_fields() {
 fn spans_that_are_not_the_sessions() {
     let foreign = "are not the session's";
     let bar = |offset: u64, bytes: u64| CopyIn { source: Span::bar(offset, bytes), ..COPY_IN };
-    // The other guest's area, free window memory, beyond the window, an overflow, one byte too many.
+    // Spans in the other guest's area, in free window memory, beyond the window, with an overflow, and one
+    // byte too long.
     for offset in [area::AREA_BYTES, 0x70_0000, 1 << 40, u64::MAX - 7, area::AREA_BYTES - 8] {
         wrong_message(foreign, &bar(offset, 16));
     }
@@ -287,7 +289,7 @@ fn spans_that_are_not_the_sessions() {
         guest.send(&bar(mine.offset, mine.bytes), &[]);
         guest.send(&CopyOut { destination: Span::bar(mine.offset + 1, mine.bytes), ..COPY_OUT }, &[])
     });
-    // Memory that was given back.
+    // Window memory that was freed.
     wrong(foreign, |guest| {
         let mine = window_alloc(guest, 1).unwrap();
         guest.send(&WindowFree { offset: mine.offset }, &[]);
@@ -369,7 +371,8 @@ fn graph_payloads_are_walked() {
             guest.send(&body, &payload)
         });
     }
-    // A good one, in the window, reaches the executor, which has no graphs yet; the null one has.
+    // A valid payload in the window reaches the executor. The soft executor has no graphs yet, but the null
+    // executor has.
     let bench = Bench::null();
     let mut guest = bench.guest(0);
     let payload = [node(&message(&signal(1, 1), &[], 0)), node(&message(&LAUNCH, &[], 0))].concat();

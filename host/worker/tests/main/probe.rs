@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 /// Interval at which a waiting launch checks whether its session ends.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Number of the first function whose launch has a special effect.
+/// Number of the function that hangs until its session ends. The functions below have special effects too.
 pub const HANG: u32 = 1000;
 /// Function that hangs without checking whether the session ends.
 pub const HANG_FOR_EVER: u32 = 1001;
@@ -41,7 +41,8 @@ pub const RUBBISH_MEMORY: u32 = 1005;
 /// Function that reports the end at a message that was never sent.
 pub const RUBBISH_NUMBER: u32 = 1006;
 
-/// Number of the first function whose occupancy is the error of a system call, or 0 if there is none.
+/// Number of the first function that makes a system call and returns its error as the occupancy, or 0 if
+/// there is none.
 pub const SOCKET_INET: u32 = 2000;
 pub const EXEC: u32 = 2002;
 pub const KILL_PARENT: u32 = 2003;

@@ -1,4 +1,4 @@
-//! Shared memory on its way back from a session: who gets it, and when.
+//! Shared memory that a session returns: who receives it, and when.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct RetiredMemory {
     back: Recipient,
 }
 
-/// Who gets the memory when nothing refers to it any more.
+/// Recipient of the memory when nothing refers to it any more.
 enum Recipient {
     /// The window's allocator gets window memory.
     Window,
@@ -76,7 +76,7 @@ impl Drop for RetiredMemory {
                 self.host.reply(*to, 0, &[]);
             }
             (Recipient::Worker(number, home), range) => {
-                // Unmapped before anybody is told so.
+                // Unmapped before the recipient is told.
                 drop(self.pages.take());
                 home.release(*number, range);
             }
@@ -101,8 +101,8 @@ impl SessionHost {
     }
 
     /// Retires memory in a worker process, as the device's process has done under `number`. No span may name
-    /// it from now on, and `home` is told when nothing refers to it any more. Returns `None` if it does not
-    /// belong to the session.
+    /// it from now on, and `home` is told when nothing refers to it any more. Returns `None` if the memory
+    /// does not belong to the session.
     pub fn retire_in_worker(
         &self,
         range: SharedRange,

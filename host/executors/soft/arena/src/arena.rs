@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::mapped::{ArenaMapping, MappingTable, Pages, PagesError, Physical, Reservation, View};
 use crate::page::{PAGE, whole_pages};
 
-/// Why a call on an arena failed.
+/// Reason for which a call on an arena failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// Base or span is not a multiple of the page size, or the range exceeds the largest address.

@@ -1,9 +1,9 @@
 //! Faults of memory accesses.
 
-/// Why an access of a warp is refused.
+/// Reason for which an access of a warp is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The address is not mapped, not all of it, or not for this kind of access.
+    /// The address is not mapped, not completely mapped, or not mapped for this kind of access.
     Illegal,
     /// The address is not a multiple of the access's size.
     Misaligned,
@@ -14,19 +14,19 @@ pub enum FaultKind {
 #[error("{} of {bytes} bytes at device address {address:#x} by lane {lane}: {}", if *.write { "write" } else { "read" },
     match .kind { FaultKind::Illegal => "not allowed", FaultKind::Misaligned => "misaligned" })]
 pub struct Fault {
-    /// The rule that the access breaks.
+    /// Rule that the access breaks.
     pub kind: FaultKind,
-    /// The device address.
+    /// Device address of the access.
     pub address: u64,
     /// Size of one lane's access in bytes.
     pub bytes: u32,
-    /// The lowest lane whose access is wrong; 0 for an access that the warp makes as one.
+    /// Lowest lane whose access is wrong, or 0 for an access that the warp makes as one.
     pub lane: u32,
     /// Whether the access is a write.
     pub write: bool,
 }
 
-/// A range of device addresses that is not mapped, or not for this kind of access.
+/// Error for a range of device addresses that is not mapped, or not for this kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access {bytes} bytes at device address {address:#x}: not allocated")]
 pub struct Illegal {

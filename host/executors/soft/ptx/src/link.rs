@@ -39,9 +39,9 @@ pub enum LinkError {
     Twice {
         /// Name that causes the error.
         name: String,
-        /// The module that defines it first.
+        /// Name of the first module that defines it.
         first: String,
-        /// The module that defines it again.
+        /// Name of the other module that defines it.
         second: String,
     },
     /// A module uses a name that no module defines.
@@ -49,13 +49,13 @@ pub enum LinkError {
     Undefined {
         /// Name that causes the error.
         name: String,
-        /// The module that uses it.
+        /// Name of the module that uses it.
         input: String,
     },
     /// There is no text to link.
     #[error("there is no input")]
     Empty,
-    /// The linked text is longer than a module's may be.
+    /// The linked text has this number of bytes, which is more than a module may have.
     #[error("the linked text has {0} bytes, more than a module may have")]
     TooLong(u64),
 }
@@ -63,7 +63,7 @@ pub enum LinkError {
 /// Links all inputs to one text.
 ///
 /// # Errors
-/// Those of [`LinkError`].
+/// The errors are those of [`LinkError`].
 pub fn link(inputs: &[Input<'_>], effort: &Effort) -> Result<Vec<u8>, LinkError> {
     let parts: Vec<Parts<'_>> =
         inputs.iter().map(|&input| Parts::read(input, effort)).collect::<Result<_, _>>()?;

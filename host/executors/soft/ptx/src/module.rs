@@ -102,7 +102,7 @@ impl Module {
         Self::parse_within(text, &Effort::unlimited(Interrupt::default()))
     }
 
-    /// Does the same within the limits of an effort.
+    /// Reads the declarations as [`Self::parse`] does, within the limits of an effort.
     pub fn parse_within(text: impl Into<Vec<u8>>, effort: &Effort) -> Result<Self, PtxError> {
         let text: Arc<Vec<u8>> = Arc::new(text.into());
         let ModuleReader { version, target, entries, index, globals, symbols, .. } =
@@ -136,7 +136,7 @@ impl Module {
         self.kernel_within(name, &Effort::of_kernel(Interrupt::default()))
     }
 
-    /// Does the same within the limits of an effort.
+    /// Parses one kernel as [`Self::kernel`] does, within the limits of an effort.
     pub fn kernel_within(&self, name: &str, effort: &Effort) -> Result<Kernel, PtxError> {
         let Some(&index) = self.index.get(name) else {
             return Err(PtxError::NoKernel(name.to_owned()));
@@ -150,13 +150,13 @@ impl Module {
 /// Directive that declares names, in the form that the linker uses.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkItem<'t> {
-    /// Offset of its first byte in the text.
+    /// Offset in the text of the directive's first byte.
     pub start: usize,
-    /// Offset of the byte after its last one.
+    /// Offset in the text of the byte after the directive's last one.
     pub end: usize,
-    /// The line of its first byte.
+    /// Line of the directive's first byte, from 1.
     pub line: u32,
-    /// The names that it declares.
+    /// Names that the directive declares.
     pub names: Vec<&'t [u8]>,
     /// Visibility of the names to other modules. Kernels are always visible.
     pub linkage: Linkage,

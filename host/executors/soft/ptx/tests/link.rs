@@ -32,9 +32,9 @@ fn what_one_module_lacks_another_has() {
     let undefined = |input: &str| LinkError::Undefined { name: "number".into(), input: input.into() };
     assert_eq!(linked(&[&user]).unwrap_err(), undefined("first"));
     assert_eq!(linked(&["", &user]).unwrap_err(), undefined("second"));
-    // Another's variable of the same name that it has for itself is none.
+    // An internal variable of the same name in another module does not count.
     assert_eq!(linked(&[&user, ".global .u32 number;"]).unwrap_err(), undefined("first"));
-    // What nobody uses need not be.
+    // A name that no module uses need not be defined.
     assert!(linked(&[".extern .global .u32 number;"]).unwrap().globals().is_empty());
 }
 
@@ -71,7 +71,7 @@ fn one_definition_stays() {
     assert_eq!(value(&[strong, &weak(2)]), 1);
     let kernel = ".entry k()\n{\nret;\n}\n";
     assert_eq!(linked(&[kernel, kernel]).unwrap_err(), twice("k"));
-    // Dynamic shared memory and the device's own functions are everybody's.
+    // All modules share dynamic shared memory and the device's own functions.
     let printf = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.extern .shared .align 16 .b8 all[];\n";
     let both = linked(&[&format!("{printf}{}", uses("a", "all")), &format!("{printf}{}", uses("b", "all"))])
         .unwrap();
@@ -94,7 +94,7 @@ fn functions_are_found_across_modules() {
         linked(&[caller]).unwrap_err(),
         LinkError::Undefined { name: "f".into(), input: "first".into() }
     );
-    // A function that calls itself, by another too, has a body of its own.
+    // A function that calls itself, even through another function, has a separate body.
     let around = "{\n.param .b32 a;\nst.param.b32 [a+0], %r1;\n.param .b32 b;\ncall.uni (b), NAME, (a);\nld.param.b32 %r1, [b+0];\n}\n";
     let one = callee("f", &around.replace("NAME", "f"));
     let two = callee("f", &around.replace("NAME", "g")) + &callee("g", &around.replace("NAME", "f"));
@@ -109,7 +109,7 @@ fn functions_are_found_across_modules() {
             caller.replace(".param .b32 a;", ".param .b64 a;").replace("st.param.b32 [a+0], %r1;", "")
                 + &callee("f", ""),
         ],
-        // A name of the caller's is none of the function's.
+        // A name in the caller is not visible in the function.
         vec![caller.to_owned() + &callee("f", "add.s32 %r1, %r1, %r2x;\n").replace("%r<3>", "%r<2>")],
     ] {
         let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
@@ -131,7 +131,7 @@ fn what_is_no_module_is_named() {
 }
 
 proptest! {
-    /// No texts make it panic, and what it links is a module.
+    /// No text causes a panic, and a linked text is a valid module.
     #[test]
     fn any_texts_are_linked_or_refused(parts in proptest::collection::vec(proptest::collection::vec(prop_oneof![
         Just(".visible .global .u32 x;\n"), Just(".extern .global .u32 x;\n"), Just(".weak .global .u32 x = 1;\n"),

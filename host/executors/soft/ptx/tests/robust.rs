@@ -176,7 +176,7 @@ fn body(body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Texts that exceed a limit.
+/// A text that exceeds a limit is refused.
 #[test]
 fn claims_are_limited() {
     let error = |text: Vec<u8>| {

@@ -1,4 +1,4 @@
-//! Tests of a module that has a bit of everything.
+//! Tests of a module that contains every kind of declaration.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +39,8 @@ fn layout() {
     assert_eq!(kernel.params, [param(0, 8), param(8, 24), param(32, 4), param(36, 1)]);
     assert_eq!(kernel.param_bytes, 37);
     assert_eq!((kernel.max_threads, kernel.required_threads), (256, None));
-    // 64 bytes of its own, 24 of the module's that it uses; what is dynamic begins at a multiple of 32.
+    // The kernel has 64 bytes of its own and uses 24 of the module. Dynamic memory starts at a multiple of
+    // 32.
     assert_eq!((kernel.shared_bytes, kernel.dynamic_shared_offset), (88, 96));
     assert_eq!(kernel.local_bytes, 8);
     let second = sample().kernel("second").unwrap();
@@ -84,7 +85,8 @@ fn addresses() {
 #[test]
 fn guarded_instructions_are_blocks() {
     let kernel = sample().kernel("first").unwrap();
-    // The entry; up to `@p add`; it; up to the backward branch; the next branch; the call; the end.
+    // The blocks are: the entry, up to `@p add`, the add, up to the backward branch, the next branch, the
+    // call, the end.
     let ends: Vec<_> = kernel.blocks.iter().map(|block| &block.end).collect();
     let targets: Vec<Vec<u32>> = ends
         .iter()

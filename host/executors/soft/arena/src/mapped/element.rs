@@ -65,12 +65,16 @@ pub trait Cell: Element + sealed::RawCell {}
 pub(super) mod sealed {
     /// Loads and stores of one element, each a single access.
     pub trait Raw: Sized {
+        /// Loads one element.
+        ///
         /// # Safety
-        /// The pointer is aligned, and mapped readable and writable.
+        /// The pointer must be aligned, and mapped readable and writable.
         unsafe fn read(from: *mut u8) -> Self;
 
+        /// Stores one element.
+        ///
         /// # Safety
-        /// As for `read`.
+        /// The conditions are those of `read`.
         unsafe fn write(to: *mut u8, value: Self);
     }
 
@@ -79,7 +83,7 @@ pub(super) mod sealed {
         /// Replaces the value by what `change` returns for it, and returns the old value.
         ///
         /// # Safety
-        /// As for `Raw::read`.
+        /// The conditions are those of `Raw::read`.
         unsafe fn update(at: *mut u8, change: impl FnMut(Self) -> Self) -> Self;
     }
 }

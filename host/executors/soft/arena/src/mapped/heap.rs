@@ -1,10 +1,10 @@
-//! The process's heap: the memory of a session must be returned to the system when the session ends. An
+//! The process's heap. The memory of a session must be returned to the system when the session ends. An
 //! allocator keeps most of the memory of freed small allocations, and every page on which one is still in
-//! use. Hundreds of MiB remained of a session that had a large kernel prepared.
+//! use. After a session that had a large kernel prepared, hundreds of MiB remained in use.
 
 use std::sync::Once;
 
-/// Allocations of this many bytes or more get pages of their own, which are returned when they are freed.
+/// Size in bytes from which on allocations get pages of their own, which are returned when they are freed.
 #[cfg(target_env = "gnu")]
 const APART: libc::c_int = 256 << 10;
 

@@ -18,16 +18,16 @@ use super::budget::MappingPermit;
 use super::physical::Physical;
 use crate::page::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
 
-/// Anonymous memory without reserved swap. The device's account limits how much is used.
+/// Flags of anonymous memory without reserved swap. The device's account limits how much is used.
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 /// A range of address space that this value owns.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    /// The address that `mmap` returned, for `munmap`.
+    /// Address that `mmap` returned, for `munmap`.
     mapped: NonNull<u8>,
     mapped_bytes: usize,
-    /// The first byte that is used, a multiple of [`LARGE_PAGE`].
+    /// First byte that is used, at a multiple of [`LARGE_PAGE`].
     start: NonNull<u8>,
     bytes: u64,
     state: Mutex<ReservationState>,
@@ -35,7 +35,7 @@ pub(crate) struct Reservation {
 
 #[derive(Debug, Default)]
 struct ReservationState {
-    /// The parts that existing [`Pages`] own: their length in bytes, by offset.
+    /// Lengths in bytes of the parts that existing [`Pages`] own, by offset.
     taken: BTreeMap<u64, u64>,
     /// Numbers of the pieces of [`OPENED_TOGETHER`] bytes that are readable and writable. Physical memory may
     /// be mapped over parts of them.
@@ -54,7 +54,7 @@ impl Reservation {
             .ok()
             .and_then(|bytes| bytes.checked_add(LARGE_PAGE as usize))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the system chooses the place, so nothing that exists is touched.
+        // SAFETY: the system chooses the address, so no existing mapping is touched.
         let mapped = unsafe { mmap_anonymous(null_mut(), whole, ProtFlags::empty(), ANONYMOUS) }?;
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::Other)?;
         let skip = mapped.as_ptr().align_offset(LARGE_PAGE as usize);
@@ -129,13 +129,13 @@ fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own, and all `Pages` and tables, which hold it, are gone.
+        // SAFETY: the range belongs to this value, and all `Pages` and tables, which hold it, are gone.
         let unmapped = unsafe { munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
         debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
     }
 }
 
-/// Why pages cannot be mapped.
+/// Reason for which pages cannot be mapped.
 #[derive(Debug)]
 pub(crate) enum PagesError {
     /// The part is not within the reservation, not of whole pages, or not free.
@@ -150,7 +150,7 @@ pub(crate) struct Pages {
     reservation: Arc<Reservation>,
     offset: u64,
     bytes: u64,
-    /// The physical memory that is mapped, with its share of the process's mappings; `None` for anonymous
+    /// Physical memory that is mapped, with its share of the process's mappings, or `None` for anonymous
     /// memory.
     shared: Option<(Physical, MappingPermit)>,
 }
@@ -182,7 +182,7 @@ impl Pages {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let (pointer, length) = (pages.pointer().cast(), pages.length());
         let at = physical.offset() + physical_offset;
-        // SAFETY: the range is within the reservation and nobody's until now: `take` has seen to both.
+        // SAFETY: `take` has checked that the range is within the reservation and had no owner.
         let mapped = unsafe { mmap(pointer, length, rights, flags, physical.file(), at) };
         mapped.map_err(|error| PagesError::System(error.into()))?;
         Ok(pages)
@@ -224,12 +224,12 @@ impl Pages {
     fn give_back(&self) -> io::Result<()> {
         let (pointer, length) = (self.pointer().cast(), self.length());
         if self.shared.is_none() {
-            // SAFETY: the part is within the reservation, and this value's alone: nothing refers to its
-            // content any more. It is private memory, which reads zeros after this.
+            // SAFETY: the part is within the reservation and belongs to this value alone, and nothing refers
+            // to its content any more. It is private memory, which reads as zeros after this.
             return Ok(unsafe { madvise(pointer, length, Advice::LinuxDontNeed) }?);
         }
         let rights = self.reservation.rights(self.offset, self.bytes);
-        // SAFETY: as above; what is mapped instead is what was there before.
+        // SAFETY: as above; the new mapping is the same as the original one.
         let mapped = unsafe { mmap_anonymous(pointer, length, rights, ANONYMOUS | MapFlags::FIXED) };
         Ok(mapped.map(drop)?)
     }

@@ -11,7 +11,7 @@ pub(crate) struct ArenaMapping {
     pub(crate) pages: Arc<Pages>,
     /// Number of bytes that may be accessed from the start of the pages. It is at most their length.
     pub(crate) bytes: u64,
-    /// Whether it may be read. If not, it may not be written either.
+    /// Whether the mapping may be read. If not, it may not be written either.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Whether an access may continue from this mapping into the adjacent one, as it may between mappings of
@@ -30,7 +30,7 @@ pub(super) struct Extent {
 /// A snapshot of an arena's mappings, which keeps the pages of all of them alive.
 #[derive(Debug)]
 pub(crate) struct MappingTable {
-    /// A number that no other table of this process has. It is not 0.
+    /// Number of the table, which no other table of this process has, and which is not 0.
     pub(super) number: u64,
     pub(super) reservation: Arc<Reservation>,
     /// Device address of the reservation's first byte.
@@ -80,7 +80,7 @@ impl MappingTable {
         }
     }
 
-    /// Returns the extent that holds `address`.
+    /// Returns the extent that contains `address`.
     pub(super) fn find(&self, address: u64) -> Option<&Extent> {
         let after = self.extents.partition_point(|extent| extent.start <= address);
         self.extents[..after].last().filter(|extent| address < extent.end)

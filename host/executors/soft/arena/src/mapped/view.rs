@@ -18,7 +18,7 @@ pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) table: Arc<MappingTable>,
-    /// The pointer that corresponds to device address 0.
+    /// Pointer that corresponds to device address 0.
     pub(super) zero: *mut u8,
     pub(super) number: u64,
     /// Whether the processor has AVX2.
@@ -36,9 +36,9 @@ unsafe impl Sync for View {}
 #[repr(C)]
 pub struct Window {
     pub(super) start: u64,
-    /// Number of bytes that may be read; 0 in a default window.
+    /// Number of bytes that may be read, which is 0 in a default window.
     pub(super) bytes: u64,
-    /// Number of bytes that may be written: `bytes` or 0.
+    /// Number of bytes that may be written, which is `bytes` or 0.
     pub(super) writable: u64,
     /// Number of the table that the extent is from.
     pub(super) table: u64,

@@ -1,4 +1,4 @@
-//! Ways to store registers.
+//! Storage of registers in the model.
 
 use super::LANES;
 use vgpu_ptx::analysis::{Analysis, Slots, reads, writes};
