@@ -34,7 +34,7 @@ pub enum SessionError {
     #[error(transparent)]
     Violation(#[from] Violation),
     /// The session would exceed a limit, or the host has no memory. The message has no effect, the guest gets
-    /// out-of-memory, and the session goes on.
+    /// an out-of-memory error, and the session continues.
     #[error("{0}")]
     OutOfMemory(String),
     /// The executor lost the session, such as by the death of a worker process.
@@ -87,8 +87,8 @@ pub trait Executor: Send + Sync {
         None
     }
 
-    /// Returns unused memory to the system. Called after a session has ended and freed everything that it
-    /// held.
+    /// Returns unused memory to the system. It is called after a session has ended and freed everything that
+    /// it held.
     fn tidy(&self) {}
 
     /// Opens a session. This is cheap, because guests attach only to read the facts. Expensive objects, such
@@ -152,17 +152,19 @@ pub trait Session: Send {
     /// bytes of the message. It resolves spans of the window ([`SessionHost::piece`]) before it returns.
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError>;
 
-    /// Orders later messages of the session, on any stream, after the work that `stream` has been given so
-    /// far ([`vgpu_wire::JOIN_ALL`] means every stream). Called before the message that carries the flag.
+    /// Orders later messages of the session, on any stream, after the work that was submitted to `stream` so
+    /// far ([`vgpu_wire::JOIN_ALL`] means every stream). It is called before the message that carries the
+    /// flag.
     fn join(&mut self, stream: u32) -> Result<(), SessionError>;
 
-    /// Returns how many messages may be carried out before the guest is told of progress. It is 1 if a
-    /// message takes longer than telling the guest.
+    /// Returns the number of messages that may be carried out before the guest is told of progress. It is 1
+    /// if a message takes longer than telling the guest.
     fn batch(&self) -> u32 {
         1
     }
 
-    /// Grants the session shared memory that later messages may name. Called before the guest learns of it.
+    /// Grants the session shared memory that later messages may name. It is called before the guest learns of
+    /// it.
     fn granted(&mut self, range: SharedRange) -> Result<(), SessionError> {
         let _ = range;
         Ok(())
@@ -176,8 +178,8 @@ pub trait Session: Send {
         Ok(false)
     }
 
-    /// Submits work that was put off to be submitted together, because no message follows number `number` at
-    /// once. Returns how many messages the guest may be told are carried out.
+    /// Submits work that was deferred to be submitted together, because no message follows number `number` at
+    /// once. Returns the number of messages that the guest may be told are carried out.
     fn progress(&mut self, number: u64) -> Progress {
         Progress::Upto(number)
     }

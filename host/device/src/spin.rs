@@ -162,15 +162,15 @@ fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -
 }
 
 impl SpinBudget {
-    /// Makes the budget of a thread in a process that may use so many CPUs.
+    /// Makes the budget of a thread in a process that may use this number of CPUs.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
         Self { cpus, spin: FIRST, rhythm: WaitPattern::default() }
     }
 
-    /// Waits until `look` returns something other than [`WaitEvent::Nothing`]. `busy` returns how many session
-    /// threads are awake. `sleep` sleeps until the thread is woken, but at most for the time that it is
-    /// given, and returns what it sees then.
+    /// Waits until `look` returns something other than [`WaitEvent::Nothing`]. `busy` returns the number of
+    /// session threads that are awake. `sleep` sleeps until the thread is woken, but at most for the given
+    /// time, and returns the event that it then sees.
     pub fn wait(
         &mut self,
         busy: impl Fn() -> usize,

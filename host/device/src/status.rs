@@ -15,8 +15,8 @@ pub struct SessionStatus {
     pub session: u32,
     /// Process id of the guest, as it stated it.
     pub process: u32,
-    /// State of the session: "attached", "held", "failed", or "ending" if it was told to end and is in the
-    /// middle of work.
+    /// State of the session: "attached", "held", "failed", or "ending" if it was told to end and its work
+    /// continues.
     pub state: String,
     /// Number of bytes of device memory that the session has allocated.
     pub allocated: u64,

@@ -20,15 +20,15 @@ pub const ASK: &str = "__ask";
 /// Options of the command `check`.
 #[derive(Debug, clap::Args)]
 pub struct CheckArguments {
-    /// The configuration file of `serve`; options given here take precedence.
+    /// Configuration file of `serve`; options given here take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// The QEMU that VMs are started with, by path or name.
+    /// QEMU that VMs are started with, by path or name.
     #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
     qemu: PathBuf,
-    /// The driver's management library (NVML), by path or name.
+    /// Management library of the driver (NVML), by path or name.
     #[arg(long, value_name = "LIBRARY", default_value = "libnvidia-ml.so.1")]
     libnvidia_ml: PathBuf,
     /// Maximum time that one of NVIDIA's libraries may take to answer.
@@ -40,21 +40,21 @@ pub struct CheckArguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Show evidence for links that hold, too.
+    /// Show evidence also for links that hold.
     #[arg(long, short)]
     verbose: bool,
     /// Treat warnings as failures.
     #[arg(long)]
     strict: bool,
-    /// When to print in colour.
+    /// Whether output is coloured.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: When,
-    /// Directory in the place of /, from which /proc and /sys are read, for tests.
+    /// Directory that is used in place of /, from which /proc and /sys are read, for tests.
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
 }
 
-/// CheckArguments of the hidden command [`ASK`].
+/// Options of the hidden command [`ASK`].
 #[derive(Debug, clap::Args)]
 pub struct Question {
     question: String,

@@ -31,9 +31,9 @@ const FIRST_SLOT: u8 = 5;
 /// Version of the contract between guest and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// What older hosts speak: registers in BAR0, a data window in BAR1, one call at a time.
+    /// Version 1, which older hosts have: registers in BAR0, a data window in BAR1, one call at a time.
     V1,
-    /// Rings of messages in a shared window.
+    /// Version 2: rings of messages in a shared window.
     V2,
 }
 
@@ -44,7 +44,7 @@ pub struct DeviceArguments {
     /// later connects.
     #[arg(long)]
     pub(crate) bus: Bus,
-    /// A group, by name or number, whose users may connect to a vfio-user socket, too; without it only this
+    /// Group, by name or number, whose users may connect to a vfio-user socket, too; without it only this
     /// user may.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
@@ -56,7 +56,7 @@ pub struct DeviceArguments {
     /// Size of the window that guest and host share.
     #[arg(long, default_value_t = WINDOW)]
     pub(crate) window: Size,
-    /// How many guest processes can be attached to a device at a time.
+    /// Number of guest processes that can be attached to a device at a time.
     #[arg(long, default_value_t = CHANNELS)]
     pub(crate) channels: u32,
     /// Number of devices on the bus.
@@ -65,16 +65,17 @@ pub struct DeviceArguments {
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
     #[arg(long, value_parser = facts::parse)]
     pub(crate) device: Vec<Facts>,
-    /// Memory of the guest on a simulated bus, of which devices take pages. With version 1 there is always
-    /// some, 1G unless told otherwise; a machine has its own.
+    /// Memory of the guest on a simulated bus, from which devices are granted pages. With version 1 there is
+    /// always some, 1G by default. A virtual machine has memory of its own.
     #[arg(long)]
     pub(crate) ram: Option<Size>,
-    /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
+    /// Least severe level that is logged on stderr: error, warn, info (which includes the output of kernels),
+    /// debug.
     #[arg(long, value_name = "LEVEL", default_value_t = WARN)]
     pub(crate) log: Level,
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket. A line
-    /// `status` is answered on stdout by what a device behind vfio-user knows, in one line of JSON: a
-    /// machine's bus has no control socket.
+    /// `status` is answered on stdout by the state of a device on a vfio-user bus, in one line of JSON,
+    /// because that bus has no control socket.
     #[arg(long)]
     pub(crate) until_stdin_closes: bool,
     // Last, because its heading applies to all options that follow.

@@ -4,17 +4,18 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_executor_soft::Features;
 
-/// What runs the kernels of a soft device. All engines compute the same bits.
+/// The engine that runs the kernels of a soft device. All engines compute the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// The best of the two below that the processor has.
+    /// The best of the two engines below that the processor has.
     Jit,
-    /// Machine code for AVX-512, made for each kernel; what has no translation is interpreted.
+    /// Machine code for AVX-512, generated for each kernel. Instructions without a translation are
+    /// interpreted.
     JitAvx512,
-    /// Machine code for AVX2, made for each kernel; what has no translation is interpreted.
+    /// Machine code for AVX2, generated for each kernel. Instructions without a translation are interpreted.
     JitAvx2,
-    /// The interpreter alone.
+    /// The interpreter alone, without machine code.
     Interpreter,
 }
 

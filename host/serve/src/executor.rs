@@ -29,15 +29,15 @@ const DRIVER: u32 = 13_010;
 /// Default driver version as text: a driver of CUDA 13.1.
 const DRIVER_TEXT: &str = "590.44.01";
 
-/// Which executor carries out the calls.
+/// The executor that carries out the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ExecutorKind {
-    /// The CPU: memory, copies, kernels from their PTX, matrix products.
+    /// The soft executor, on the CPU: memory, copies, kernels from their PTX, matrix products.
     Soft,
-    /// Nothing: calls succeed and have no effect, for measuring.
+    /// The null executor: calls succeed and have no effect, for measurements.
     Null,
-    /// A GPU of this host, through its libcuda. The device has the GPU's facts.
+    /// The cuda executor: a GPU of this host, through its libcuda. The device has the GPU's facts.
     Cuda,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for ExecutorKind {
 /// Options for the executor and its GPU.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecutorOptions {
-    /// What carries out the calls of guests.
+    /// Executor that carries out the calls of guests.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
     pub(crate) executor: ExecutorKind,
     /// Compute capability that the soft and null executors announce, such as 6.1.
@@ -66,35 +66,36 @@ pub(crate) struct ExecutorOptions {
     /// Product name that the soft and null executors announce.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
     pub(crate) name: String,
-    /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if
-    /// not given.
+    /// Library through which the cuda executor drives its GPU; by default `libcuda.so.1` as the loader finds
+    /// it.
     #[arg(long, value_name = "PATH")]
     pub(crate) libcuda: Option<PathBuf>,
-    /// The library that computes the cuda executor's matrix products; `libcublas.so.13`, or
-    /// `libcublas.so.12`, as the loader finds them, if not given.
+    /// Library that computes the cuda executor's matrix products; by default `libcublas.so.13` or
+    /// `libcublas.so.12`, as the loader finds them.
     #[arg(long, value_name = "PATH")]
     pub(crate) libcublas: Option<PathBuf>,
-    /// The GPU of the cuda executor; the first, if not given.
+    /// GPU of the cuda executor; the first by default.
     #[arg(long = "gpu", value_name = "UUID")]
     pub(crate) host_gpu: Option<Uuid>,
-    /// Device memory that guests get of a real GPU; all that contexts leave if not given. Set by `serve`.
+    /// Device memory that guests get of a real GPU, which is all that contexts leave by default. Set by
+    /// `serve`.
     #[arg(skip)]
     pub(crate) gpu_memory: Option<Size>,
-    /// UUID of the first device; drawn at random if not given.
+    /// UUID of the first device; drawn at random by default.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
-    /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have
-    /// those that follow. No two devices of a virtual machine may have the same. Without it each takes a
-    /// range that no other device of this host has, by a lock in a directory that device processes share:
-    /// where they share none, as in containers, give each its own.
+    /// Number of the first device's range of addresses, 0 to 44; further devices have the ranges that follow.
+    /// No two devices of a virtual machine may have the same. By default each takes a range that no other
+    /// device of this host has, by a lock in a directory that device processes share. If they share none, as
+    /// in containers, give each its own.
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
     )]
     pub(crate) address_range: Option<u32>,
-    /// The part of its range of addresses where the cuda executor allocates, such as 192G+64G: for a driver
-    /// that does not give all of it.
+    /// Part of its range of addresses where the cuda executor allocates, such as 192G+64G, for a driver that
+    /// does not provide all of it.
     #[arg(long, value_name = "OFFSET+SIZE")]
     pub(crate) address_part: Option<Part>,
     /// Newest CUDA version that the device supports, in the form of `cuDriverGetVersion`: 13000 is 13.0.
@@ -103,33 +104,33 @@ pub(crate) struct ExecutorOptions {
     /// Version of the driver as text.
     #[arg(long, default_value = DRIVER_TEXT)]
     pub(crate) driver_text: String,
-    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
+    /// Threads of the soft executor that run one kernel; by default one for each CPU.
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// How long a kernel, product, copy or fill of the soft executor may take before it fails with
-    /// `CUDA_ERROR_LAUNCH_TIMEOUT`, such as 20m, 90s, 500ms; a plain number is seconds. Without it there is
+    /// Time limit of a kernel, product, copy or fill of the soft executor, such as 20m, 90s, 500ms; a plain
+    /// number is seconds. After it the operation fails with `CUDA_ERROR_LAUNCH_TIMEOUT`. Without it there is
     /// no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// What runs the kernels of the soft executor; `jit` where the processor has AVX2, else `interpreter`, if
-    /// not given.
+    /// Engine that runs the kernels of the soft executor; by default `jit` if the processor has AVX2, and
+    /// `interpreter` otherwise.
     #[arg(long, value_enum)]
     pub(crate) engine: Option<Engine>,
-    /// Run each session in a confined worker process of its own. For devices of version 2. Without it the
-    /// cuda executor serves one program at a time.
+    /// Run each session in a separate, confined worker process, for devices of version 2. Without it the cuda
+    /// executor serves one program at a time.
     #[arg(long)]
     pub(crate) worker: bool,
-    /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is
+    /// User that worker processes run as, if root starts them. By default it is `vgpu-worker` if there is
     /// such a user.
     #[arg(long, value_name = "USER", requires = "worker")]
     pub(crate) worker_user: Option<String>,
-    /// Worker processes may connect to UNIX sockets of this host: for a stand-in of the driver that finds its
-    /// device behind one.
+    /// Permit worker processes to connect to UNIX sockets of this host, for a stand-in of the driver that
+    /// finds its device by a socket.
     #[arg(long, requires = "worker")]
     pub(crate) worker_connects: bool,
-    /// A directory that keeps what the driver compiles for worker processes, made if it is not there. It must
-    /// belong to this device alone. Without it, a directory below `CACHE_DIRECTORY`; without that nothing is
-    /// kept.
+    /// Directory that caches the code that the driver compiles for worker processes, created if it does not
+    /// exist. It must belong to this device alone. By default it is below `CACHE_DIRECTORY`; without that
+    /// nothing is cached.
     #[arg(long, value_name = "DIR", requires = "worker")]
     pub(crate) compiled: Option<PathBuf>,
 }
@@ -164,7 +165,7 @@ impl Default for ExecutorOptions {
 /// Command by which this program becomes a worker process.
 const WORKER: &str = "worker";
 
-/// All that determines an executor, for the process that makes it: this one or a worker.
+/// Description of an executor, for the process that creates it: this one or a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     kind: ExecutorKind,
@@ -173,7 +174,7 @@ pub(crate) struct Description {
     libcublas: Option<PathBuf>,
     host_gpu: Option<[u8; 16]>,
     gpu_memory: Option<u64>,
-    /// Offset and bytes of the part of the addresses that is used; `None`: all.
+    /// Offset and size in bytes of the part of the addresses that is used, or `None` for all of them.
     address_part: Option<(u64, u64)>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,

@@ -9,7 +9,7 @@ use vgpu_vfio_user::{Function, FunctionSocket, SharedRam};
 
 use crate::lifetime::{Lifetime, Status};
 
-/// Where a function is served, and for how long.
+/// The socket at which a function is served, and the conditions for its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionSocketOptions<'a> {
     /// Path of the vfio-user socket.
@@ -21,7 +21,7 @@ pub(crate) struct FunctionSocketOptions<'a> {
 }
 
 /// Serves the function until `lifetime` ends. Calls `announce` when machines can connect, and `end` when none
-/// is served any more. `status` returns what the function has done so far.
+/// is served any more. `status` returns the counts of the function so far.
 pub(crate) fn serve_machine<T>(
     lifetime: &Lifetime,
     place: FunctionSocketOptions<'_>,

@@ -16,9 +16,9 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Give a VM a GPU, and print what the VM is to be started with.
+    /// Give a VM a GPU, and print the arguments with which the VM must be started.
     Serve(serve::ServeArguments),
-    /// Find out whether this host can give its GPU to a VM, and what mends it.
+    /// Find out whether this host can give its GPU to a VM, and print the remedies.
     Check(check::CheckArguments),
     /// Show the sessions of the devices that are served: memory, GPU time, messages, waits.
     ///
@@ -30,7 +30,7 @@ enum Command {
     Device(device::DeviceArguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::MediatorArguments),
-    /// Ask a library of NVIDIA's, in a process that may crash.
+    /// Query a library of NVIDIA, in a process that may crash.
     #[command(name = check::ASK, hide = true)]
     Ask(check::Question),
     /// Carry out one session's messages. A device's process starts this.

@@ -13,36 +13,37 @@ use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Status, log, ready};
 use crate::values::{Group, Level, Period, WARN};
 
-/// Default time for which a machine without a connection keeps what it has.
+/// Default time for which a machine without a connection keeps its owners.
 pub(crate) const GRACE: Period = Period(Duration::from_mins(1));
 
 /// Options of the command `mediator`.
 #[derive(clap::Args)]
 pub struct MediatorArguments {
-    /// Where devices connect, such as /var/xen/qemu/root-1/tmp/vgpu-mediator.sock; can be given several
-    /// times.
+    /// Socket at which devices connect, such as /var/xen/qemu/root-1/tmp/vgpu-mediator.sock; can be given
+    /// several times.
     #[arg(long, required = true, value_name = "PATH")]
     pub(crate) socket: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) host: ExecutorOptions,
-    /// Maximum number of calls a second of one machine; more are turned away with BUSY.
+    /// Maximum number of calls per second of one machine; further calls are refused with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
-    /// Number of a machine whose calls are all turned away; can be given several times.
+    /// Number of a machine whose calls are all refused; can be given several times.
     #[arg(long, value_name = "VM")]
     pub(crate) quarantine: Vec<u32>,
-    /// A group, by name or number, whose users may connect, too; without it only this user may. Hypervisors
+    /// Group, by name or number, whose users may connect, too; without it only this user may. Hypervisors
     /// often run as users of their own.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
-    /// How long a machine whose last connection is gone keeps what it has, such as 30s, 5m.
+    /// Time for which a machine whose last connection has ended keeps its owners, such as 30s, 5m.
     #[arg(long, value_name = "TIME", default_value_t = GRACE)]
     pub(crate) grace: Period,
-    /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
+    /// Least severe level that is logged on stderr: error, warn, info (which includes the output of kernels),
+    /// debug.
     #[arg(long, value_name = "LEVEL", default_value_t = WARN)]
     pub(crate) log: Level,
-    /// Stop when stdin closes, as well as on SIGTERM or SIGINT. A line `status` is answered on stdout by what
-    /// owners have, in one line of JSON.
+    /// Stop when stdin closes, as well as on SIGTERM or SIGINT. A line `status` is answered on stdout by the
+    /// state of the owners, in one line of JSON.
     #[arg(long)]
     pub(crate) until_stdin_closes: bool,
 }

@@ -22,10 +22,10 @@ use crate::vm::Vm;
 /// Default memory of the virtual machine, in the arguments that are printed.
 const VM_MEMORY: Size = Size(4 << 30);
 
-/// For which program `--print` prints the virtual machine's part.
+/// Format in which `--print` prints the virtual machine's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// ServeArguments of QEMU, quoted for a shell.
+    /// Arguments of QEMU, quoted for a shell.
     Qemu,
     /// Elements of a libvirt domain.
     Libvirt,
@@ -40,7 +40,7 @@ pub struct ServeArguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// Print what the VM is to be started with, and serve nothing.
+    /// Print the arguments with which the VM must be started, and serve nothing.
     #[arg(long, value_enum, value_name = "FOR")]
     print: Option<Format>,
     /// Stop when stdin closes, as well as on SIGTERM or SIGINT.

@@ -36,16 +36,16 @@ pub enum ConfigError {
     },
 }
 
-/// The settings. Each may be absent.
+/// The settings of `serve`, each of which may be absent.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
-    /// Where guests find the device: `vfio-user:SOCKET`, where the VM's QEMU (10.1 or later) connects;
-    /// `v1:SOCKET`, where hypervisors with a device of version 1 connect; or `sim:DIR`, a directory that
-    /// looks like sysfs, for programs of this machine.
+    /// Bus on which guests find the device: `vfio-user:SOCKET`, to which the VM's QEMU (10.1 or later)
+    /// connects; `v1:SOCKET`, to which hypervisors with a device of version 1 connect; or `sim:DIR`, a
+    /// directory that looks like sysfs, for programs of this machine.
     #[arg(long)]
     pub(crate) bus: Option<Bus>,
-    /// What carries out the calls [default: cuda].
+    /// Executor that carries out the calls [default: cuda].
     #[arg(long, value_enum)]
     pub(crate) executor: Option<ExecutorKind>,
     /// UUID of the GPU, as `nvidia-smi -L` prints it. The soft and null executors only announce it; without
@@ -59,11 +59,11 @@ pub(crate) struct Settings {
     /// Size of the window that guest and host share, a power of two [default: 256M].
     #[arg(long, value_name = "SIZE")]
     pub(crate) window: Option<Size>,
-    /// How many guest processes can use the device at a time, 64 at most [default: 64].
+    /// Number of guest processes that can use the device at a time, 64 at most [default: 64].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) channels: Option<u32>,
-    /// Number of the device's range of addresses, 0 to 44: for hosts whose device processes share no
-    /// directory, such as containers. No two devices of a VM may have the same; without it each takes a free
+    /// Number of the device's range of addresses, 0 to 44, for hosts whose device processes share no
+    /// directory, such as containers. No two devices of a VM may have the same; by default each takes a free
     /// one.
     #[arg(
         long,
@@ -71,17 +71,18 @@ pub(crate) struct Settings {
         value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
     )]
     pub(crate) address_range: Option<u32>,
-    /// The part of that range where the cuda executor allocates, such as 192G+64G: where it starts, and its
-    /// size. For a driver that does not give all of the range [default: all of it].
+    /// Part of that range where the cuda executor allocates, such as 192G+64G: its start and its size. For a
+    /// driver that does not provide all of the range [default: all of it].
     #[arg(long, value_name = "OFFSET+SIZE")]
     pub(crate) address_part: Option<Part>,
-    /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this
-    /// user may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
+    /// Group, by name or number, whose users may connect to the bus's socket, too. Without it only this user
+    /// may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
-    /// Path of the socket that `status` asks [default: /run/vgpu-device/NAME/control, for root; for other
-    /// users in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot; if the
-    /// file is called `device`, that of its directory. With a socket DIR/NAME/control `status` has that NAME.
+    /// Path of the socket that `status` queries [default: /run/vgpu-device/NAME/control for root, and in
+    /// XDG_RUNTIME_DIR for other users]. NAME is the name of the bus's file without its last extension, or
+    /// that of its directory if the file is called `device`. For a socket DIR/NAME/control, `status` shows
+    /// that NAME.
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
     /// Memory of the VM, for the arguments that are printed [default: 4G].
@@ -98,39 +99,41 @@ pub(crate) struct Settings {
     /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12].
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcublas: Option<PathBuf>,
-    /// The user that the cuda executor's worker processes run as, where root starts them [default:
-    /// vgpu-worker if there is such a user].
+    /// User that the cuda executor's worker processes run as, if root starts them [default: vgpu-worker if
+    /// there is such a user].
     #[arg(long, value_name = "USER")]
     pub(crate) worker_user: Option<String>,
-    /// Whether worker processes may connect to UNIX sockets of this host: for a stand-in of the driver that
-    /// finds its device behind one [default: false].
+    /// Whether worker processes may connect to UNIX sockets of this host, for a stand-in of the driver that
+    /// finds its device by a socket [default: false].
     #[arg(long, value_name = "BOOL")]
     pub(crate) worker_connects: Option<bool>,
-    /// A directory that keeps what the driver compiles for the cuda executor's worker processes; it is made
-    /// if it is not there, and must belong to this device alone [default: below the unit's CacheDirectory=;
-    /// without one nothing is kept].
+    /// Directory that caches the code that the driver compiles for the cuda executor's worker processes. It
+    /// is created if it does not exist, and must belong to this device alone [default: below the unit's
+    /// CacheDirectory=; without one nothing is cached].
     #[arg(long, value_name = "DIR")]
     pub(crate) compiled: Option<PathBuf>,
     /// Compute capability that the soft and null executors announce [default: 6.1].
     #[arg(long, value_name = "MAJOR.MINOR")]
     pub(crate) cc: Option<Capability>,
-    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
+    /// Number of threads of the soft executor that run one kernel, by default one for each CPU.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// How long one operation of the soft executor may take, such as 20m, 90s; without it there is no limit.
+    /// Time limit of one operation of the soft executor, such as 20m, 90s; without it there is no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// What runs the kernels of the soft executor; jit where the processor has AVX2, else interpreter, if not
-    /// given.
+    /// Engine that runs the kernels of the soft executor; by default jit if the processor has AVX2, and
+    /// interpreter otherwise.
     #[arg(long, value_enum)]
     pub(crate) engine: Option<Engine>,
-    /// Bus v1: maximum number of calls a second of one machine; more are turned away with BUSY.
+    /// Maximum number of calls per second of one machine, on the bus v1; further calls are refused with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
-    /// Bus v1: how long a machine whose last connection is gone keeps what it has [default: 60s].
+    /// Time for which a machine whose last connection has ended keeps its owners, on the bus v1 [default:
+    /// 60s].
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<Period>,
-    /// What is logged on stderr: error, warn, info (what kernels print, too), debug [default: warn].
+    /// Least severe level that is logged on stderr: error, warn, info (which includes the output of kernels),
+    /// debug [default: warn].
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<Level>,
 }

@@ -31,9 +31,9 @@ const COLUMNS: usize = 10;
 /// Options of the command `status`.
 #[derive(Debug, clap::Args)]
 pub struct StatusArguments {
-    /// Name of the device to ask, as the list shows it; all devices that run if not given.
+    /// Name of the device to query, as the list shows it; all running devices by default.
     name: Option<String>,
-    /// The control socket to ask, where it is not in one of the usual places.
+    /// Control socket to query, if it is not in one of the usual directories.
     #[arg(long, value_name = "SOCKET", conflicts_with = "name")]
     control: Option<PathBuf>,
     /// Print one JSON object.

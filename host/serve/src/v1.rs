@@ -39,7 +39,7 @@ enum Priority {
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of version 1")]
 pub(crate) struct V1Options {
-    /// Socket of a mediator; without it this process has one for each device.
+    /// Socket of a mediator; without it this process has one mediator for each device.
     #[arg(long, value_name = "SOCKET")]
     mediator: Option<PathBuf>,
     /// Pool of the virtual machine, which the device shows and tells the mediator.
@@ -54,14 +54,14 @@ pub(crate) struct V1Options {
     /// Read a library from the window even if the window's first bytes are zero.
     #[arg(long)]
     authoritative_shmem_libload: bool,
-    /// Read the guest's pages anew before the device decides where a library is.
+    /// Read the guest's pages again before the device decides where a library is.
     #[arg(long)]
     probe_fresh_shmem_libload: bool,
     /// Read uploads from BAR1 if its first bytes are not zero.
     #[arg(long)]
     prefer_bar1_htod: bool,
-    /// Let only the process that registered the window use it. No host that exists does so, and guests
-    /// written for those fail.
+    /// Let only the process that registered the window use it. No existing host does so, and guests written
+    /// for those hosts fail.
     #[arg(long)]
     window_of_its_owner: bool,
 }

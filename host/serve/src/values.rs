@@ -84,7 +84,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// Where a device is served.
+/// Bus on which a device is served.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Bus {

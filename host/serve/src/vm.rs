@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// Id of the memory backend among QEMU's objects.
 const BACKEND: &str = "vgpu-ram";
-/// How long QEMU waits for the answer to a message, in milliseconds; its own default is 5 s.
+/// Time for which QEMU waits for the answer to a message, in milliseconds; its own default is 5 s.
 ///
 /// Meanwhile QEMU holds its global lock, so that the VM and its monitor stand still. A shorter limit does not
 /// keep them going: the next access waits anew, and once a limit has passed the connection is of no use, so

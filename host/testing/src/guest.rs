@@ -73,7 +73,7 @@ impl Function {
         self.try_read(offset).unwrap_or(reg::ALL_ONES)
     }
 
-    /// Reads a register. Returns `None` if nobody answers.
+    /// Reads a register. Returns `None` if the device does not answer.
     pub fn try_read(&self, offset: u32) -> Option<u32> {
         self.access(1, offset, 0)
     }

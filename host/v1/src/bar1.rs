@@ -11,7 +11,7 @@ use super::access::mask;
 /// Offset of the 8-byte load whose high half is the status.
 const LAST_WORD: u32 = BAR1_STATUS - 4;
 
-/// The memory behind BAR1, status included.
+/// Memory of BAR1, which includes the status.
 pub(super) struct Bar1(Box<[u8]>);
 
 impl std::fmt::Debug for Bar1 {

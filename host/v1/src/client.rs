@@ -106,7 +106,7 @@ impl ClientState {
     }
 }
 
-/// Returns whether the peer has hung up. The receiving thread still handles what the peer sent before.
+/// Returns whether the peer has hung up. The receiving thread still handles frames that the peer sent before.
 fn is_dead(stream: &UnixStream) -> bool {
     let mut byte = [0; 1];
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {

@@ -49,7 +49,7 @@ impl ConnectionTurn {
         }
     }
 
-    /// Stores what is being done, if `turn` is still the current one. Returns whether it is.
+    /// Stores the present activity, if `turn` is still the current one. Returns whether it is.
     fn set(&self, turn: Turn, doing: Doing) -> bool {
         let mut state = lock(&self.0);
         let own = state.turn == turn;
@@ -88,9 +88,9 @@ impl ConnectionTurn {
         self.set(turn, Doing::Nothing(Instant::now()));
     }
 
-    /// Leaves the thread of the current call behind, if the next call is a cleanup of that call's owner.
-    /// Returns the turn of the thread that takes over, and the bytes that were received for it. `next` peeks
-    /// at bytes that have not been received yet.
+    /// Replaces the thread of the current call, if the next call is a cleanup of that call's owner. Returns
+    /// the turn of the thread that takes over, and the bytes that were received for it. `next` peeks at bytes
+    /// that have not been received yet.
     pub(super) fn leave_behind(&self, next: impl FnOnce() -> Vec<u8>) -> Option<(Turn, Vec<u8>)> {
         let mut state = lock(&self.0);
         let Doing::Call { owner, behind } = &mut state.doing else { return None };
@@ -105,14 +105,14 @@ impl ConnectionTurn {
     }
 }
 
-/// Returns whether a frame starts there that asks for a cleanup of `owner`.
+/// Returns whether the bytes start with a frame that requests a cleanup of `owner`.
 fn cleans_up(bytes: &[u8], owner: u32) -> bool {
     let Ok((header, rest)) = Header::read_from_prefix(bytes) else { return false };
     let Ok((call, _)) = Call::read_from_prefix(rest) else { return false };
     header.check().is_ok() && header.kind.get() == frame::CUDA_CALL && is_cleanup(&call, owner)
 }
 
-/// Returns whether a call asks for a cleanup of `owner`.
+/// Returns whether a call requests a cleanup of `owner`.
 pub(super) fn is_cleanup(call: &Call, owner: u32) -> bool {
     call.op.get() == Op::ProcessCleanup as u32 && call.owner.get() == owner
 }

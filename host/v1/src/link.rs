@@ -15,7 +15,7 @@ pub struct Submission {
     pub data: Vec<u8>,
 }
 
-/// What a link delivers to the device.
+/// A message from a link to the device.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
     /// The result of a call.

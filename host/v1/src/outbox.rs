@@ -117,7 +117,7 @@ impl Outbox {
     }
 }
 
-/// Sends what the socket accepts without waiting, and returns the number of bytes.
+/// Sends the bytes that the socket accepts without waiting, and returns their number.
 fn send_some(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

@@ -310,7 +310,7 @@ impl SharedServer {
     }
 }
 
-/// Peeks at the next bytes from a client, as many as identify the owner of a call.
+/// Peeks at the next bytes from a client, up to the number that identifies the owner of a call.
 fn peek(stream: &UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     let came = recv(stream, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);

@@ -87,7 +87,7 @@ mod tests {
             prop_assert_eq!(found, payloads);
         }
 
-        /// No bytes cause a panic, and every frame that is returned is in the bytes.
+        /// No bytes cause a panic, and every returned frame consists of received bytes.
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut frames = Frames::default();

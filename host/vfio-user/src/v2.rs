@@ -48,7 +48,7 @@ impl V2 {
         Ok(Self { device: Arc::new(Device::with_hooks(config, hooks, window, 0)?) })
     }
 
-    /// Returns the device behind the function.
+    /// Returns the device that the function presents.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

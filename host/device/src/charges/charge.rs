@@ -232,7 +232,8 @@ mod tests {
         assert_eq!(one.remaining(), None);
     }
 
-    /// An amount that the host does not have is refused before anything is allocated, and is not charged.
+    /// Charging an amount that the host does not have fails before anything is allocated, and charges
+    /// nothing.
     #[test]
     fn what_the_host_does_not_have_is_refused_though_the_session_may_have_it() {
         let (one, device) = charges(Limits { host_bytes: u64::MAX, ..Limits::default() });

@@ -177,8 +177,8 @@ impl Channel {
         self.error.store(why as u32, Ordering::Release);
     }
 
-    /// Changes the state from attached to failed. Called by the session's own thread. Returns false if the
-    /// session was told to end meanwhile.
+    /// Changes the state from attached to failed, on the session's own thread. Returns false if the session
+    /// was told to end meanwhile.
     pub(crate) fn fail(&self, why: Refusal) -> bool {
         let control = self.control();
         if self.state() != channel::STATE_ATTACHED {

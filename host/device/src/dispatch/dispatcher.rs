@@ -87,13 +87,13 @@ impl Dispatcher {
         self.kind
     }
 
-    /// Returns how many messages may be carried out before the guest is told of progress.
+    /// Returns the number of messages that may be carried out before the guest is told of progress.
     pub(crate) fn batch(&self) -> u32 {
         self.session.batch()
     }
 
-    /// Tells the executor that no other message follows at once. Returns how many messages the guest may be
-    /// told are carried out.
+    /// Tells the executor that no other message follows at once. Returns the number of messages that the
+    /// guest may be told are carried out.
     pub(crate) fn progress(&mut self) -> Progress {
         self.session.progress(self.number)
     }
@@ -125,7 +125,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Refuses a message. The session goes on without the object that the message would have made.
+    /// Refuses a message. The session continues without the object that the message would have made.
     fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<(), SessionError> {
         self.handles.refuse(&work.message.body);
         self.refusals.excuse_users(&work.message.body);

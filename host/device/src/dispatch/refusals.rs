@@ -38,7 +38,7 @@ impl Refusals {
         }
     }
 
-    /// Refuses a message. Its answer is `code`, or a late error if it has no answer. The session goes on.
+    /// Refuses a message. Its answer is `code`, or a late error if it has no answer. The session continues.
     pub fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) {
         self.excuse_users(&work.message.body);
         let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());

@@ -112,7 +112,7 @@ impl RangeLocks {
     }
 
     /// Locks the range that an administrator has chosen, so that no device draws it. Devices of other
-    /// machines may choose it too. A device that has drawn it keeps it, and a log line says so.
+    /// machines may choose it too. A device that has drawn it keeps it, which is logged.
     fn share(&self, index: u32) -> io::Result<Option<File>> {
         let file = self.file(index)?;
         match file.try_lock_shared() {

@@ -37,7 +37,7 @@ pub struct GpuConfig {
     pub uuid: [u8; 16],
     /// Compute capability, major and minor. Programs choose their kernels by it.
     pub compute_capability: (u32, u32),
-    /// Device memory in bytes. The host allocates it where it is used.
+    /// Device memory in bytes. The host allocates it when it is first used.
     pub memory_bytes: u64,
     /// Value of `cuDriverGetVersion`: 1000 * major + 10 * minor.
     pub driver_version: u32,

@@ -36,7 +36,7 @@ pub struct NoAddresses {
 #[derive(Debug)]
 pub struct AddressSpace {
     base: u64,
-    /// The first address that was never used. All addresses behind it are unused too.
+    /// First address that was never used. All addresses after it are unused too.
     fresh: u64,
     end: u64,
     grain: Granularity,
@@ -100,7 +100,7 @@ impl AddressSpace {
             .ok_or_else(|| self.no_addresses(bytes, alignment))
     }
 
-    /// Describes what is left, for a reservation that is refused.
+    /// Describes the free addresses, for a reservation that is refused.
     fn no_addresses(&self, bytes: u64, alignment: u64) -> NoAddresses {
         let Granularity { least, gap, .. } = self.grain;
         let free = || self.free.iter().map(|(&start, &room)| (start, room));

@@ -30,7 +30,7 @@ pub struct Ram(Window);
 
 impl Ram {
     /// Creates the file at `path`, which must not exist, with a length of `bytes`, and maps it shared. Memory
-    /// is allocated where it is first used.
+    /// is allocated when it is first used.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
         Window::create(path, bytes).map(Self)
     }

@@ -49,7 +49,7 @@ pub struct Window {
 
 impl Window {
     /// Creates the file at `path`, which must not exist, with a length of `bytes`, and maps it shared. Memory
-    /// is allocated where it is first used.
+    /// is allocated when it is first used.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         let file =
@@ -71,9 +71,9 @@ impl Window {
         Self::map(path, file, 0, bytes)
     }
 
-    /// Makes a window of a region that the caller has mapped, and the file behind it. A worker process maps
-    /// only those parts of the device's window that belong to its session, and the gaps between them must not
-    /// be accessed.
+    /// Makes a window of a region that the caller has mapped, and the file of the region. A worker process
+    /// maps only those parts of the device's window that belong to its session, and the gaps between them
+    /// must not be accessed.
     #[must_use]
     pub fn from_region(region: MmapRegion<()>, file: File) -> Self {
         let bytes = region.size() as u64;

@@ -50,7 +50,7 @@ impl WindowAllocator {
     }
 
     /// Frees memory that was allocated with this offset and size. It is cleared, so that its next owner does
-    /// not see what it held.
+    /// not see the former contents.
     pub(crate) fn free(&self, offset: u64, bytes: u64) {
         self.window.clear(offset, bytes);
         lock(&self.free).free(offset, bytes);

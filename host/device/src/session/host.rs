@@ -140,8 +140,8 @@ impl SessionHost {
         self.0.stopping.load(Ordering::Acquire)
     }
 
-    /// Returns the flag behind [`SessionHost::stopping`], for engines that poll it themselves. They must not
-    /// write to it.
+    /// Returns the flag that [`SessionHost::stopping`] reads, for engines that poll it themselves. They must
+    /// not write to it.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0.stopping)
@@ -165,7 +165,7 @@ impl SessionHost {
         self.0.charges.log(bytes, write);
     }
 
-    /// Returns what the session holds, for the status report.
+    /// Returns the gauges of the session, for the status report.
     #[must_use]
     pub fn gauges(&self) -> &Gauges {
         &self.0.gauges
@@ -466,7 +466,7 @@ impl SessionHost {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// Wakes the guest's threads if any sleep. Called after a store that they may wait for.
+    /// Wakes the guest's threads if any sleep. It is called after a store that they may wait for.
     pub fn wake(&self) {
         if !self.0.wakes {
             return;

@@ -116,7 +116,7 @@ pub enum Violation {
     Graph {
         /// Index of the record.
         record: u32,
-        /// Description of what is wrong with the record.
+        /// Description of the error in the record.
         reason: &'static str,
     },
     /// A message inside a graph's payload is not one.

@@ -182,7 +182,7 @@ impl FunctionDirectory {
     }
 
     /// Writes the part of configuration space that guests read: the header's ids, and the key. Only the owner
-    /// may read it, as with the part of a real one behind the header.
+    /// may read it, like the part of a real one after the header.
     pub(super) fn write_config(&self, key: u64) -> Result<(), SimError> {
         let mut space = [0; 256];
         space[..2].copy_from_slice(&pci::VENDOR.to_le_bytes());

@@ -16,7 +16,7 @@ pub enum SimError {
     Devices {
         /// Path of the bus's directory.
         folder: PathBuf,
-        /// Description of what is wrong with the list of devices.
+        /// Description of the error in the list of devices.
         reason: &'static str,
     },
     /// Another process serves the directory.

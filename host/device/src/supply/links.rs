@@ -169,7 +169,7 @@ impl CodeLinks {
         self.links.insert(number, link);
     }
 
-    /// Returns bytes of the image from `offset` on, as many as fit an answer.
+    /// Returns the bytes of the image from `offset` on, limited to the size of an answer.
     pub fn read(&self, link: u32, offset: u64) -> Result<&[u8], Violation> {
         let image = self.links.get(&link).and_then(|link| link.image.as_ref());
         let image = image.ok_or(Violation::unknown("link", link))?;

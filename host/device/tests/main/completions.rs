@@ -21,7 +21,7 @@ use vgpu_wire::{Body, Mark, Message, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
 use crate::sessions::{signal, window_alloc};
 
-/// A message to the worker behind a late session.
+/// A message to the thread that carries out the work of a late session.
 enum Order {
     Reply(ReplyTo),
     Signal(Mark),
@@ -31,7 +31,7 @@ enum Order {
     Wait(Arc<Mutex<()>>),
 }
 
-/// An executor that carries everything out on a thread of its own, some time later.
+/// An executor that carries everything out on a separate thread, some time later.
 struct Late {
     gpu: GpuConfig,
     /// Lock that a test holds while work should stay outstanding.

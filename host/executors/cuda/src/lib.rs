@@ -88,7 +88,7 @@ impl Cuda {
     }
 
     /// Returns the number of graphs that were instantiated, for all sessions so far. An updated graph is
-    /// instantiated anew only if the driver refuses the update.
+    /// instantiated again only if the driver refuses the update.
     #[must_use]
     pub fn instantiations(&self) -> u64 {
         self.shared.instantiations()

@@ -8,7 +8,7 @@ use vgpu_wire::AddressRange;
 /// GPU memory that a context takes, in bytes: what CUDA 12 takes on recent GPUs, rounded up.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
-/// Which GPU and driver to use, and what the guests get of them.
+/// Options of the executor: the GPU and driver to use, and the resources that guests get.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
     /// Path of the driver's library. `None` selects the `libcuda.so.1` that the loader finds.
@@ -23,8 +23,8 @@ pub struct CudaOptions {
     pub context_bytes: u64,
     /// Number of simultaneous contexts for which GPU memory is reserved.
     pub contexts: u32,
-    /// Device addresses that guests are told. The executor keeps them from other device processes for as long
-    /// as it lives.
+    /// Device addresses that are reported to guests. The executor keeps them from other device processes for
+    /// as long as it lives.
     pub addresses: Addresses,
     /// Range in which sessions map device memory. It is all of `addresses`, unless the driver is a stand-in
     /// that gives others.

@@ -111,7 +111,7 @@ impl CudaSession {
         }
     }
 
-    /// Refuses a message for which nobody waits. The guest learns it as a late error.
+    /// Refuses a message for which nobody waits. The guest learns of it by a late error.
     fn refuse(&self, work: &Work<'_>, code: CUresult) {
         if self.health.dead().is_none() {
             self.host.fail(LateError { code: code.0, sticky: false, message: work.number });

@@ -100,7 +100,7 @@ impl Soft {
         Ok(Self { facts, device })
     }
 
-    /// Returns the range in which `cuMemAddressReserve` gives a program the address that it asks for.
+    /// Returns the range in which `cuMemAddressReserve` returns the address that a program requests.
     #[must_use]
     pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
         memory::reservable(config.addresses.range().base)

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(2);
 pub(crate) struct Job {
     pub(crate) task: Task<'static>,
     pub(crate) number: u64,
-    /// The charge for the task while it waits; `None` if what it holds is charged already.
+    /// Charge for the task while it waits, or `None` if its memory is charged already.
     pub(crate) _bytes: Option<Charge>,
 }
 
@@ -146,7 +146,7 @@ impl QueueShared {
         self.wake.notify_all();
     }
 
-    /// The body of the thread: carries out tasks until the queue is dropped.
+    /// Carries out tasks until the queue is dropped. This is the body of the thread.
     fn work(&self) {
         while let Some((id, job)) = self.next() {
             let held = if let Task::Hold(hold, _) = &job.task { Some(*hold) } else { None };

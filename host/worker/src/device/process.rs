@@ -91,8 +91,8 @@ impl WorkerProcess {
         self.done_here.store(number, Ordering::Release);
     }
 
-    /// Copies the worker's figures into the status report: what the session holds, and how long its executor
-    /// has worked.
+    /// Copies the worker's figures into the status report: the gauges of the session, and the time that its
+    /// executor has worked.
     pub(crate) fn show_figures(&self) {
         self.page.load_gauges(self.host.gauges());
         self.host.worked_in_worker(self.busy());
@@ -103,7 +103,8 @@ impl WorkerProcess {
         self.page.busy().min(self.started.elapsed())
     }
 
-    /// Returns whether nobody should wait for the worker any more.
+    /// Returns whether the worker or its session has ended or is ending, so that nobody should wait for the
+    /// worker.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire) || self.host.stopping()
     }

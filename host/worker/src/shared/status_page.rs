@@ -197,7 +197,7 @@ impl StatusPage {
         }
     }
 
-    /// Wakes the other side if it sleeps. The caller has stored what the sleeper waits for.
+    /// Wakes the other side if it sleeps. The caller must have stored the value that the sleeper waits for.
     pub(crate) fn wake(&self, sleeper: Sleeper) {
         fence(Ordering::SeqCst);
         let flag = self.0.u32_at(sleeper.offset());

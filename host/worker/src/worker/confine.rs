@@ -212,7 +212,7 @@ fn filter(
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
 }
 
-/// `walls.rs` tests that a confined worker is refused what it may not do.
+/// The tests in `walls.rs` check that a confined worker is refused what it may not do.
 #[cfg(test)]
 mod tests {
     use super::*;

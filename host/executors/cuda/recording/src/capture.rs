@@ -56,7 +56,7 @@ impl Captures {
         }
     }
 
-    /// `CUstreamCaptureStatus` of a stream: none, active or invalidated.
+    /// Returns the `CUstreamCaptureStatus` of a stream: none, active or invalidated.
     pub fn status(&mut self, stream: StreamKey) -> u32 {
         self.find(stream).map_or(0, |(_, capture)| if capture.invalid { 2 } else { 1 })
     }

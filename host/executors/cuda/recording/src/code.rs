@@ -14,9 +14,9 @@ use crate::rule::{CallRefusal, CallResult, Rule};
 
 /// Largest number of threads in a block.
 pub const MAX_THREADS: u32 = 1024;
-/// Shared memory of a block in bytes, unless a function asks for more.
+/// Largest shared memory of a block in bytes, unless a function requests more.
 pub const SHARED: i32 = 48 << 10;
-/// Largest shared memory of a block in bytes for functions that ask for it.
+/// Largest shared memory of a block in bytes for functions that request more than the default.
 pub const SHARED_OPTIN: i32 = 227 << 10;
 /// Number of blocks in a cluster that every device supports.
 const PORTABLE_CLUSTER: u32 = 8;
@@ -68,8 +68,8 @@ impl FunctionState {
         Ok(self.attributes.get(&attribute).copied().unwrap_or(usual))
     }
 
-    /// `cuFuncGetParamInfo`: answers an invalid value after the last parameter, by which programs find the
-    /// end.
+    /// Carries out `cuFuncGetParamInfo`. It returns an invalid value after the last parameter, by which
+    /// programs find the end.
     pub fn parameter(&self, index: usize) -> CallResult<Param> {
         Ok(*self.layout.params.get(index).ok_or(CallRefusal::Expected(CUresult::INVALID_VALUE))?)
     }

@@ -103,7 +103,7 @@ impl NodeKind {
         }
     }
 
-    /// Appends what the node does when it completes, and the memory that it uses.
+    /// Appends the effects of the node when it completes, and the memory that it uses.
     pub fn effects(&self, effects: &mut Vec<Effect>, uses: &mut Vec<AddressRange>) {
         match self {
             Self::Kernel { .. } => effects.push(Effect::Kernel),

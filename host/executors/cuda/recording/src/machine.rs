@@ -60,7 +60,7 @@ pub struct RecordingMachine {
 }
 
 impl RecordingMachine {
-    /// Creates the initial state. Prints what is wrong with the options.
+    /// Creates the initial state. Prints the error in the options, if there is one.
     pub fn new(options: Result<RecordingOptions, String>) -> Self {
         let options = options.unwrap_or_else(|error| {
             eprintln!("recording libcuda: {error}");

@@ -15,10 +15,10 @@ pub const RECORD: &str = "calls.jsonl";
 /// Name of the file that holds all work while it exists.
 pub const HOLD: &str = "hold";
 
-/// Prefix of a file that holds calls of one function, for example `hold-cuModuleLoadDataEx`. While the file
-/// exists, such calls block and others go on, as with a driver that compiles.
+/// Prefix of the name of a file that holds calls of one function, for example `hold-cuModuleLoadDataEx`.
+/// While the file exists, such calls block and others continue, as with a driver that compiles.
 pub const HOLD_CALL: &str = "hold-";
-/// Prefix of a file that shows that such a call blocks.
+/// Prefix of the name of a file that shows that such a call blocks.
 pub const HELD_CALL: &str = "held-";
 
 /// A correct call that fails.
@@ -65,8 +65,8 @@ pub struct RecordingOptions {
     pub memory_operations: bool,
     /// Whether `cuMemHostRegister` works.
     pub host_register: bool,
-    /// Whether the device uses the host addresses of registered memory. Otherwise it has addresses of its
-    /// own.
+    /// Whether the device uses the host addresses of registered memory. Otherwise it has other addresses for
+    /// it.
     pub host_pointers: bool,
     /// Largest number of threads in a block of any function.
     pub function_threads: i32,

@@ -112,7 +112,7 @@ impl VirtualMemory {
         Ok(start)
     }
 
-    /// `cuMemAddressFree`
+    /// Carries out `cuMemAddressFree`.
     pub fn free_addresses(&mut self, range: AddressRange) -> CallResult {
         if self.reservations.get(&range.start).is_none_or(|(reserved, _)| *reserved != range) {
             return Err(Rule::NoReservation.into());

@@ -64,7 +64,7 @@ pub(crate) enum OnComplete {
     Shown(Mark),
     /// Stores the mark with the time at which the timed fence was reached.
     Timed(Mark),
-    /// Drops what the work used.
+    /// Drops a value that the work used.
     Drop(Retained),
 }
 

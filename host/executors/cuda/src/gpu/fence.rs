@@ -37,7 +37,7 @@ impl Fences {
     }
 
     /// Records a fence after all work of the stream, the amount of which is `behind`. A `timed` fence stores
-    /// when it was reached.
+    /// the time at which it was reached.
     pub(crate) fn record(
         self: &Arc<Self>,
         stream: &DriverStream,

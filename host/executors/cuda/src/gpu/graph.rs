@@ -31,7 +31,7 @@ use stand_in::Relay;
 
 pub(crate) use node::{GraphError, GuestNode};
 
-/// A graph that can be launched, with what it uses.
+/// A graph that can be launched, with the objects that it uses.
 #[derive(Debug)]
 pub(crate) struct GraphInstance {
     /// Instantiated graph, which is dropped before the values that it uses.

@@ -86,7 +86,7 @@ pub(crate) const fn lacks_workspace(body: &Body) -> bool {
     }
 }
 
-/// Where a product runs, and the memory that it may use.
+/// Stream in which a product runs, and the memory that it may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProductTarget<'a> {
     /// Stream in which the product runs. It may be capturing.

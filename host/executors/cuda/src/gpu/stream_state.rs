@@ -12,8 +12,8 @@ use crate::gpu::fence::Fence;
 /// Number of retained values after which a fence is recorded, so that they are dropped.
 const CARRIED_MOST: usize = 16;
 
-/// Largest number of pieces of work behind a hold. More are refused. A queue of the driver takes about a
-/// thousand, and more would block. The release that would end the block is a later message.
+/// Largest number of pieces of work that may wait for a hold. More are refused. A queue of the driver takes
+/// about a thousand, and more would block. The release that would end the block is a later message.
 const HELD_MOST: u64 = 768;
 
 /// State of one stream.
@@ -70,7 +70,7 @@ impl StreamState {
         self.stream.as_ref()
     }
 
-    /// Counts a piece of work, or a wait. Returns false if too much work waits behind a hold.
+    /// Counts a piece of work, or a wait. Returns false if too much work waits for a hold.
     pub(crate) fn count_work(&mut self) -> bool {
         if self.holds.front().is_some_and(|(_, before)| self.given - before >= HELD_MOST) {
             return false;

@@ -45,7 +45,7 @@ pub enum PtxError {
         line: u32,
         /// The line, truncated if it is long.
         text: String,
-        /// Plural noun for what exceeds the limit.
+        /// Plural noun for the objects that exceed the limit.
         what: &'static str,
         /// Limit that was exceeded.
         most: u64,
@@ -57,7 +57,7 @@ pub enum PtxError {
         line: u32,
         /// The line, truncated if it is long.
         text: String,
-        /// Plural noun for what exceeds the limit.
+        /// Plural noun for the objects that exceed the limit.
         what: &'static str,
         /// Limit that was exceeded.
         most: u64,

@@ -62,7 +62,7 @@ impl Literal {
     }
 
     /// Returns the constant's bits as an operand of this type, or `None` if it cannot be one. Bits above the
-    /// width are zero. Integers are truncated to the width, as the ISA says.
+    /// width are zero. Integers are truncated to the width, as the ISA defines.
     pub fn bits(self, ty: Ty) -> Option<u64> {
         match (self, ty) {
             (_, Ty::Pred) => None,

@@ -49,7 +49,7 @@ pub struct Relocation {
     pub global: u32,
     /// Number of bytes to be added to the address.
     pub addend: i64,
-    /// Whether the text says `generic(...)`. The generic address of device memory equals its address.
+    /// Whether the text has the form `generic(...)`. The generic address of device memory equals its address.
     pub generic: bool,
 }
 

@@ -159,7 +159,7 @@ pub struct Pointer<'t> {
     pub name: &'t [u8],
     /// Number of bytes to be added to the address.
     pub addend: i64,
-    /// Whether the text says `generic(name)`.
+    /// Whether the text has the form `generic(name)`.
     pub generic: bool,
     /// Position in the text, for errors.
     pub place: TextPosition,

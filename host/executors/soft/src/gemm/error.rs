@@ -2,7 +2,7 @@
 
 use vgpu_ptx::Halt;
 
-/// Why a product, a solve or a vector operation was refused or ended early.
+/// Reason for which a product, a solve or a vector operation was refused or ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GemmError {
     /// An access to memory that does not belong to the session, or that may not be written.

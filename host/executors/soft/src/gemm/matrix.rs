@@ -13,7 +13,7 @@ use super::error::GemmError;
 /// Size of an address in an array of addresses, in bytes.
 const ADDRESS: u64 = size_of::<u64>() as u64;
 
-/// How a range of device memory is used.
+/// Use of a range of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The range is read.
@@ -25,9 +25,9 @@ pub(super) enum Direction {
 /// The locations of the matrices of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Location {
-    /// At equal distances of `stride` elements.
+    /// The matrices are at equal distances of `stride` elements.
     Strided { address: u64, stride: i64 },
-    /// At the addresses in an array, whose own device address this is.
+    /// The addresses of the matrices are in an array, which is at this device address.
     Array { address: u64 },
 }
 
@@ -158,7 +158,7 @@ impl ColumnBuffer {
         &mut zerocopy::IntoBytes::as_mut_bytes(&mut self.0[..])[..count]
     }
 
-    /// Loads elements of `column` from `row` on, as many as there are numbers.
+    /// Loads elements of `column` from `row` on, one for each element of the slice of numbers.
     pub(super) fn read<N>(
         &mut self,
         matrix: &MatrixMemory<'_>,

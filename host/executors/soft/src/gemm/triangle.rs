@@ -230,7 +230,7 @@ impl<R: Arithmetic> Solve<'_, R> {
         }
     }
 
-    /// Solves for the rows of one block, as many as the triangle has.
+    /// Solves for the rows of one block, of the size of the triangle.
     fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
         if !self.lower {
             // With rows and columns in reverse order, an upper triangle is a lower one.

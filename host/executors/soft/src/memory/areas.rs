@@ -59,7 +59,7 @@ pub(super) struct Areas {
     small: AddressSpace,
     reserved: AddressSpace,
     large: AddressSpace,
-    /// The first address behind the area of small allocations.
+    /// First address after the area of small allocations.
     small_end: u64,
 }
 

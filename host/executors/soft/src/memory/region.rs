@@ -10,7 +10,7 @@ use super::areas::{self, Areas};
 /// Bytes of memory that one byte of the host's page tables maps.
 pub(super) const TABLE_SHARE: u64 = 512;
 
-/// The addresses of a session and the arena behind them.
+/// The addresses of a session and the arena that holds their memory.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(super) arena: Arena,

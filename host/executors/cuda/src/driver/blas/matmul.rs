@@ -126,7 +126,7 @@ fn matrix<'a>(
     Ok(own)
 }
 
-/// Creates the descriptor of what the algorithm may rely on.
+/// Creates the descriptor of the properties on which the algorithm may rely.
 fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'a>, BlasError> {
     let mut raw = 0;
     // SAFETY: a live place for the answer.

@@ -189,7 +189,7 @@ fn sides(
 }
 
 /// Returns whether memory of the graph stands in for guest memory. Refuses a graph that reads from such
-/// memory what it has written there, because it would read the data from before the launch.
+/// memory after an earlier node has written to it, because it would read the data from before the launch.
 pub(super) fn stand_in(nodes: &[GuestNode], steps: &[NodeOperands]) -> Result<bool, DriverError> {
     let (mut any, mut written) = (false, Written::default());
     for (node, step) in nodes.iter().zip(steps) {

@@ -48,7 +48,7 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Reserves `bytes`, a multiple of [`PAGE`], without memory behind them.
+    /// Reserves `bytes`, a multiple of [`PAGE`], without allocating memory.
     pub(crate) fn new(bytes: u64) -> io::Result<Self> {
         let whole = usize::try_from(bytes)
             .ok()

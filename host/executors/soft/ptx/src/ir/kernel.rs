@@ -16,11 +16,11 @@ pub enum Terminator {
     Branch { guard: Guard, uniform: bool, then: BlockId, otherwise: BlockId },
     /// The lane returns from the kernel: `ret` or `exit`.
     Return,
-    /// The launch fails at a `trap`.
+    /// The lanes reach a `trap`, and the launch fails.
     Trap,
-    /// The launch fails because a call exceeds the stack.
+    /// A call exceeds the stack, and the launch fails.
     StackOverflow,
-    /// The launch fails because a call goes to an address at which there is no function that it could call.
+    /// A call goes to an address without a function that it could call, and the launch fails.
     BadCall,
 }
 
@@ -71,7 +71,7 @@ pub struct Kernel {
     pub local_bytes: u32,
     /// Whether there are calls that need a stack, which follows the other local memory.
     pub calls: bool,
-    /// Largest number of threads of a block, the product of `.maxntid`, or 1024 if the text does not say.
+    /// Largest number of threads of a block: the product of `.maxntid`, or 1024 if the text does not have it.
     pub max_threads: u32,
     /// The only shape that a block may have, from `.reqntid`, if the text gives one.
     pub required_threads: Option<[u32; 3]>,

@@ -18,7 +18,7 @@ pub enum Round {
 /// Modifiers of floating-point arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Float {
-    /// Rounding, which is `.rn` if the text does not say.
+    /// Rounding, which is `.rn` by default.
     pub round: Round,
     /// Whether subnormal inputs and results are replaced by zero: `.ftz`.
     pub ftz: bool,

@@ -66,7 +66,7 @@ impl<'t> Parser<'t> {
         self.store_elements(&matrix, mem, step, &src)
     }
 
-    /// Reads the rest of a load or store of A, B, or C and D, as `which` says.
+    /// Reads the rest of a load or store of matrix A, B, or C and D, which `which` selects.
     fn matrix(&self, mut s: Spelling<'t>, which: usize) -> Result<WmmaMatrix, PtxError> {
         self.require(s.accept("sync") && s.accept("aligned"))?;
         let by_columns = self.known(s.pick(LAYOUTS))?;
