@@ -10,7 +10,7 @@ pub struct Root(PathBuf);
 /// A process and its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostProcess {
-    /// Process id.
+    /// Process id on this host.
     pub pid: u32,
     /// First 15 bytes of the process's name.
     pub name: String,

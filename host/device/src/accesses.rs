@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 /// Number of accesses to one BAR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarAccesses {
-    /// Number of reads.
+    /// Number of reads of the BAR.
     pub reads: u64,
-    /// Number of writes.
+    /// Number of writes to the BAR.
     pub writes: u64,
 }
 
 /// Number of accesses to a device since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accesses {
-    /// Accesses to the registers.
+    /// Number of accesses to the registers.
     pub bar0: BarAccesses,
     /// Accesses to the data window. One access transfers at most 8 bytes.
     pub bar1: BarAccesses,

@@ -13,7 +13,7 @@ pub struct KernelProfile {
     pub most_blocks: u64,
     /// Number of threads of a block.
     pub threads: u32,
-    /// Number of launches.
+    /// Number of launches of the kernel with this size.
     pub launches: u64,
     /// Time of these launches together, in nanoseconds.
     pub ns: u64,

@@ -9,7 +9,7 @@ use crate::accesses::Accesses;
 /// State of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
-    /// Index of the channel.
+    /// Index of the session's channel.
     pub channel: u32,
     /// The session's number.
     pub session: u32,
@@ -34,16 +34,16 @@ pub struct SessionStatus {
     /// Number of GPU contexts of the session, which is 0 for an executor without contexts.
     #[serde(default)]
     pub contexts: u32,
-    /// Number of bytes of window memory.
+    /// Number of bytes of window memory that the session owns.
     pub window_bytes: u64,
     /// Number of bytes of guest pages that the device has mapped for the session.
     #[serde(default)]
     pub page_bytes: u64,
     /// Number of streams other than the default one.
     pub streams: u32,
-    /// Number of events.
+    /// Number of events that the guest has created.
     pub events: u32,
-    /// Number of modules.
+    /// Number of modules that the session has.
     pub modules: u32,
     /// Process id of the worker process that carries the session's messages out, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct SessionStatus {
     pub bytes_in: u64,
     /// Number of bytes copied from the device.
     pub bytes_out: u64,
-    /// Number of doorbells.
+    /// Number of doorbells since the session started.
     pub doorbells: u64,
 }
 

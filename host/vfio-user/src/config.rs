@@ -93,7 +93,7 @@ impl Config {
         }
     }
 
-    /// Restores the state after power-on.
+    /// Restores the state that the configuration space has after power-on.
     pub fn reset(&mut self) {
         self.bytes = self.initial;
     }

@@ -63,7 +63,7 @@ fn ok(function: &'static str, code: u32) -> Result<(), Refused> {
     if code == 0 { Ok(()) } else { Err(Refused { function, code: Some(code) }) }
 }
 
-/// The driver library libcuda.
+/// The driver library libcuda, with wrappers of the functions that are called.
 #[derive(Debug)]
 pub struct Driver(pub Library);
 

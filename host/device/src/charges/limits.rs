@@ -20,7 +20,7 @@ pub enum Resource {
     Events,
     /// Streams held for functions of the guest, until it releases them.
     Holds,
-    /// Modules, open or loaded.
+    /// Modules that are open or loaded.
     Modules,
     /// Kernels whose functions the guest has.
     Functions,

@@ -31,7 +31,7 @@ const BATCH_MOST: u32 = 32;
 enum SessionEnd {
     /// The guest detached, or the device is reset or ends.
     Stopped,
-    /// A message cannot be carried out.
+    /// The message with this number cannot be carried out.
     Failed { number: u64, error: SessionError },
 }
 

@@ -29,7 +29,7 @@ pub const ADDRESS_SPAN: u64 = 1 << 40;
 /// Start of each band of consecutive ranges, and the number of ranges in it.
 const BANDS: [(u64, u32); 2] = [(0x4000_0000_0000, 20), (0x1100_0000_0000, 25)];
 
-/// Number of ranges.
+/// Number of address ranges that functions can have.
 pub const ADDRESS_RANGES: u32 = BANDS[0].1 + BANDS[1].1;
 
 /// The device addresses of one function: one of the ranges, and the lock by which no other device process of

@@ -60,7 +60,7 @@ impl PageSegment {
         (bytes <= run.memory.bytes().checked_sub(within)?).then_some((run, within))
     }
 
-    /// Returns all runs.
+    /// Returns all runs of the segment, in the order of their offsets.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<MappedRun>> {
         self.0.iter()
     }

@@ -14,9 +14,9 @@ pub struct Gauges {
     pub allocations: AtomicU32,
     /// Number of streams other than the default one.
     pub streams: AtomicU32,
-    /// Number of events.
+    /// Number of events that the guest has created.
     pub events: AtomicU32,
-    /// Number of modules.
+    /// Number of modules that the session has.
     pub modules: AtomicU32,
     /// Number of GPU contexts, which is 0 for an executor without contexts.
     pub contexts: AtomicU32,

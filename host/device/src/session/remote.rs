@@ -42,7 +42,7 @@ pub trait DeviceProcess: Send + Sync {
 pub enum SessionLoss {
     /// The guest broke the contract in a way that only the executor can see.
     Violation {
-        /// Number of the message.
+        /// Number of the message that broke the contract.
         number: u64,
         /// Description of the violation, which follows "ended: " in the log.
         text: String,
@@ -59,14 +59,14 @@ pub enum SessionLoss {
 /// Shared memory that is granted to a session or retired from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedRange {
-    /// A range of the window.
+    /// The memory is a range of the window.
     Window {
         /// Offset in the window.
         offset: u64,
         /// Length in bytes.
         bytes: u64,
     },
-    /// Guest pages, as a segment.
+    /// The memory is guest pages, as a segment.
     Pages {
         /// Number of the segment.
         segment: u32,

@@ -30,13 +30,13 @@ pub enum Violation {
     Number {
         /// Low half of the expected number.
         expected: u32,
-        /// Number in the header.
+        /// Number in the header of the message.
         found: u32,
     },
     /// The first message is not Hello, or Hello is not the first.
     #[error("a session begins with one Hello")]
     Hello,
-    /// A field that must be zero is not.
+    /// A field that must be zero has another value.
     #[error("a reserved field is not zero")]
     Reserved,
     /// The message names a reply slot that does not exist.
@@ -101,7 +101,7 @@ pub enum Violation {
     /// The number of a handle is in use already, or unknown.
     #[error("{what} {number} is {state}")]
     Handle {
-        /// Kind of handle.
+        /// Kind of the handle, such as "stream".
         what: &'static str,
         /// Number of the handle.
         number: u32,

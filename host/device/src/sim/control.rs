@@ -22,7 +22,7 @@ struct BusRequest {
     cmd: BusCommand,
 }
 
-/// Command of a client.
+/// Command that a client sends to the bus.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum BusCommand {

@@ -50,7 +50,7 @@ pub trait BusDevice: std::fmt::Debug + Send + Sync {
 /// A device model of another crate with its BARs, for [`super::SimBus::serve_functions`].
 #[derive(Debug)]
 pub struct SimFunction {
-    /// The device model.
+    /// Device model that the bus serves.
     pub device: Arc<dyn BusDevice>,
     /// The BARs from BAR0 on, with the size of each in bytes.
     pub bars: Vec<(u64, Arc<dyn Bar>)>,
@@ -97,7 +97,7 @@ impl BusDevice for Device {
     }
 }
 
-/// BAR0 of a device.
+/// BAR0 of a version 2 device, as the socket serves it.
 #[derive(Debug)]
 struct Registers {
     device: Arc<Device>,

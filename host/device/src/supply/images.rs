@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-/// SHA-256 of an image.
+/// SHA-256 digest of an image.
 pub type Digest = [u8; 32];
 
 /// Number of bytes that are hashed between two checks of whether to stop.
@@ -96,7 +96,7 @@ pub trait CachedImage {
 #[derive(Debug)]
 pub struct ImageCache<T> {
     most: u64,
-    /// Maximum number of images.
+    /// Maximum number of images that are cached.
     count: usize,
     shelf: Mutex<CacheEntries<T>>,
 }
@@ -105,7 +105,7 @@ pub struct ImageCache<T> {
 struct CacheEntries<T> {
     /// Images, each with the time of its last use.
     images: HashMap<Digest, (Arc<T>, u64)>,
-    /// Time, counted in uses.
+    /// Number of uses of images so far, which serves as the time.
     clock: u64,
 }
 
@@ -123,7 +123,7 @@ impl<T: CachedImage> ImageCache<T> {
         Self { count, ..self }
     }
 
-    /// Returns a cached image.
+    /// Returns the image with this digest, if it is cached.
     pub fn find(&self, digest: &Digest) -> Option<Arc<T>> {
         let mut shelf = lock(&self.shelf);
         let now = shelf.tick();

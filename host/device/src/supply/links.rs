@@ -17,13 +17,13 @@ const INPUT_BYTES: u64 = 256;
 /// Complete input of a link.
 #[derive(Debug)]
 pub struct CodeLinkInput {
-    /// Name for log messages.
+    /// Name of the input, for log messages.
     pub name: String,
     /// Type of the input, a `CUjitInputType`.
     pub kind: u32,
     /// Bytes of the input.
     pub data: Vec<u8>,
-    /// Announced length in bytes.
+    /// Length of the input in bytes, as the guest announced it.
     bytes: u64,
 }
 
@@ -85,7 +85,7 @@ impl CodeLinks {
         Self { links: HashMap::new(), most }
     }
 
-    /// Starts a link.
+    /// Starts a link, to which inputs can be added.
     pub fn open(
         &mut self,
         charges: &Arc<Charges>,
@@ -164,7 +164,7 @@ impl CodeLinks {
         self.links.remove(&number).ok_or(Violation::unknown("link", number))
     }
 
-    /// Puts a link back.
+    /// Returns a link that [`Self::remove`] has removed.
     pub fn put(&mut self, number: u32, link: CodeLink) {
         self.links.insert(number, link);
     }
@@ -177,7 +177,7 @@ impl CodeLinks {
         Ok(&rest[..rest.len().min(REPLY_DATA_MAX as usize)])
     }
 
-    /// Ends a link.
+    /// Ends a link and frees its inputs and its image.
     pub fn close(&mut self, link: u32) -> Result<(), Violation> {
         self.links.remove(&link).map(drop).ok_or(Violation::unknown("link", link))
     }

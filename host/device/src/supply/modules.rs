@@ -71,7 +71,7 @@ enum ModuleState<K, M> {
     Arriving(u32, IncomingImage),
     /// The executor knows the image, so the guest does not send it.
     Known(u32, K),
-    /// The module can be used.
+    /// The module is loaded and can be used.
     Loaded(M),
 }
 
@@ -166,7 +166,7 @@ impl<K, M, F> Modules<K, M, F> {
         self.modules.insert(number, (ModuleState::Loaded(module), charge))
     }
 
-    /// Returns a loaded module.
+    /// Returns the loaded module with a number.
     pub fn loaded(&self, number: u32) -> Result<&M, Violation> {
         match &self.modules.get(number)?.0 {
             ModuleState::Loaded(module) => Ok(module),

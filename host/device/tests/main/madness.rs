@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::memory::allocate;
 
-/// An action of such a guest.
+/// A random action of a guest.
 #[derive(Clone, Debug)]
 enum Step {
     Bytes(Vec<u8>),

@@ -220,7 +220,7 @@ impl CudaSession {
         }
     }
 
-    /// Carries out a message.
+    /// Carries out a message of the guest.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Some(gpu) = &mut self.gpu
             && let Err(error) = gpu.enter()

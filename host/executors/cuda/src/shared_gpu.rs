@@ -112,7 +112,7 @@ impl SharedGpu {
         (!taken).then(|| Occupied(Arc::clone(&self.occupied)))
     }
 
-    /// Counts a context.
+    /// Counts a context that was created.
     pub(crate) fn count_context(&self) {
         self.contexts.fetch_add(1, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl SharedGpu {
         self.contexts.load(Ordering::Relaxed)
     }
 
-    /// Counts an instantiation.
+    /// Counts a graph that was instantiated.
     pub(crate) fn count_instantiation(&self) {
         self.instantiations.fetch_add(1, Ordering::Relaxed);
     }

@@ -38,7 +38,7 @@ const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 /// Optional features that the executor announces. It cannot link, because it cannot produce an image.
 const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
 
-/// A GPU that does nothing.
+/// The null executor: a GPU whose calls succeed and have no effect.
 #[derive(Debug)]
 pub struct Null {
     facts: Arc<DeviceFacts>,

@@ -67,7 +67,7 @@ pub use hooks::TestHooks;
 pub use options::SoftOptions;
 pub use vgpu_simt::Features;
 
-/// The usual product name.
+/// Product name that devices with this executor usually have.
 pub const NAME: &str = "VGPU-STUB soft";
 
 /// Optional features that the executor announces.

@@ -21,9 +21,9 @@ const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 #[derive(Debug)]
 pub(crate) struct LoadedModule {
     image: Arc<Image>,
-    /// Device addresses of its variables, by index.
+    /// Device addresses of the module's variables, by index.
     globals: Vec<u64>,
-    /// Memory of the variables.
+    /// Device memory of the module's variables.
     pub(crate) memory: Vec<Allocation>,
 }
 

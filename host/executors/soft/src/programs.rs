@@ -20,7 +20,7 @@ const KEPT: u64 = 256 << 20;
 /// 65,530.
 const KEPT_COUNT: usize = 1024;
 
-/// A cached program.
+/// A program that is ready to run, in the cache.
 #[derive(Debug)]
 struct Ready(Program);
 

@@ -22,11 +22,11 @@ pub(crate) const PIECE_MAX: usize = MESSAGE_MAX as usize;
 pub(crate) enum FrameKind {
     /// Fills the ring to its end. The body has no meaning.
     Pad = 0,
-    /// The message as the guest sent it. Payload frames before it belong to it.
+    /// The body is the message as the guest sent it. Payload frames before it belong to it.
     Message = 1,
-    /// A part of the payload of the next message.
+    /// The body is a part of the payload of the next message.
     Payload = 2,
-    /// A [`RefusalRecord`], the reason, and a message that must not be carried out.
+    /// The body is a [`RefusalRecord`], the reason, and a message that must not be carried out.
     Refuse = 3,
     /// The body is the number of a stream. Later messages start after all work that was submitted to the
     /// stream so far.

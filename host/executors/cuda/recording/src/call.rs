@@ -109,14 +109,14 @@ impl DerefMut for ApiCall {
 }
 
 impl ApiCall {
-    /// Records an argument.
+    /// Records an argument of the call in its line.
     pub fn show(&mut self, name: &str, argument: &impl Recordable) {
         if let Some(value) = argument.shown(self) {
             self.line.arg(name, value);
         }
     }
 
-    /// Records a result.
+    /// Records a result of the call in its line.
     pub fn out(&mut self, name: &str, result: &impl Recordable) {
         if let Some(value) = result.shown(self) {
             self.line.out(name, value);

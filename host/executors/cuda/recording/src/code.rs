@@ -43,7 +43,7 @@ pub struct FunctionState {
     threads: i32,
 }
 
-/// Shape of a launch.
+/// Grid, block and dynamic shared memory of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchShape {
     /// Number of blocks in x, y, z.

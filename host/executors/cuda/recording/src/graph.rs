@@ -27,10 +27,10 @@ impl CopySide {
     }
 }
 
-/// Operation of a node.
+/// Operation that a node of a graph carries out.
 #[derive(Clone, Debug)]
 pub enum NodeKind {
-    /// A launch of a kernel.
+    /// The node launches a kernel.
     Kernel { context: usize, function: usize },
     Copy {
         sides: [CopySide; 2],

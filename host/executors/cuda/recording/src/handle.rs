@@ -13,7 +13,7 @@ const STEP: usize = 16;
 /// Declares the kinds of handles, with their names in a record.
 macro_rules! kinds {
     ($( $(#[$meta:meta])* $name:ident $word:literal; )*) => {
-        /// Kind of a handle.
+        /// Kind of the object that a handle stands for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum HandleKind { $( $(#[$meta])* $name, )* }
 
@@ -28,33 +28,33 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A `CUcontext`.
+    /// A handle of a context, `CUcontext`.
     Context "context";
-    /// A `CUstream`.
+    /// A handle of a stream, `CUstream`.
     Stream "stream";
-    /// A `CUevent`.
+    /// A handle of an event, `CUevent`.
     Event "event";
-    /// A `CUmodule`.
+    /// A handle of a module, `CUmodule`.
     Module "module";
-    /// A `CUfunction`.
+    /// A handle of a function, `CUfunction`.
     Function "function";
-    /// A `CUgraph`.
+    /// A handle of a graph, `CUgraph`.
     Graph "graph";
-    /// A `CUgraphNode`.
+    /// A handle of a node of a graph, `CUgraphNode`.
     Node "node";
-    /// A `CUgraphExec`.
+    /// A handle of an instantiated graph, `CUgraphExec`.
     Exec "exec";
-    /// A `CUmemGenericAllocationHandle`.
+    /// A handle of physical memory, `CUmemGenericAllocationHandle`.
     Physical "physical";
-    /// A `cublasHandle_t`.
+    /// A handle of cuBLAS, `cublasHandle_t`.
     Blas "blas";
-    /// A `CUlinkState`.
+    /// A handle of a link, `CUlinkState`.
     Link "link";
-    /// A `cublasLtMatmulDesc_t`.
+    /// A descriptor of a product, `cublasLtMatmulDesc_t`.
     Product "product";
-    /// A `cublasLtMatrixLayout_t`.
+    /// A descriptor of a matrix, `cublasLtMatrixLayout_t`.
     Layout "layout";
-    /// A `cublasLtMatmulPreference_t`.
+    /// A descriptor of a preference, `cublasLtMatmulPreference_t`.
     Preference "preference";
 }
 

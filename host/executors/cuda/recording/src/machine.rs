@@ -27,7 +27,7 @@ use crate::work::{Effect, StreamKey, WorkQueue};
 /// Result of one step of the device.
 #[derive(Debug)]
 pub enum DeviceStep {
-    /// No work can complete.
+    /// No work can complete at this moment.
     Nothing,
     /// A piece of work has completed.
     Completed,

@@ -55,7 +55,7 @@ pub struct MemoryAllocation {
 
 #[derive(Debug)]
 pub struct DeviceMemory {
-    /// Number of bytes in use.
+    /// Number of bytes of device memory in use.
     used: u64,
     next: u64,
     allocations: BTreeMap<u64, MemoryAllocation>,
@@ -68,7 +68,7 @@ impl DeviceMemory {
         Self { used: 0, next: FIRST, allocations: BTreeMap::new(), freed: BTreeSet::new(), count: 0 }
     }
 
-    /// Acquires bytes of the device, or fails as out of memory.
+    /// Acquires bytes of device memory, or fails as out of memory.
     pub fn acquire(&mut self, bytes: u64) -> CallResult {
         if bytes > TOTAL_BYTES - self.used {
             return Err(CallRefusal::Expected(CUresult::OUT_OF_MEMORY));
@@ -77,7 +77,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// Returns bytes of the device.
+    /// Returns bytes of device memory to the device.
     pub const fn give_back(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }

@@ -21,7 +21,7 @@ pub const HOLD_CALL: &str = "hold-";
 /// Prefix of the name of a file that shows that such a call blocks.
 pub const HELD_CALL: &str = "held-";
 
-/// A correct call that fails.
+/// A failure that the options inject into a correct call.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InjectedFailure {

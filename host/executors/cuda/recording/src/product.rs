@@ -30,7 +30,7 @@ pub struct LtMatrix {
     /// Number of rows and columns.
     size: [u64; 2],
     leading: u64,
-    /// Number of matrices.
+    /// Number of matrices in the batch.
     pub batch: u64,
     stride: i64,
 }

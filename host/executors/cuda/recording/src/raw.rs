@@ -57,7 +57,7 @@ impl HostFunction {
         Self { call, data: data.0.expose_provenance() }
     }
 
-    /// Calls the function.
+    /// Calls the function with its argument.
     pub fn call(self) {
         // SAFETY: the program promised a function that may be called with this argument once the stream's
         // earlier work is complete, from any thread.
@@ -77,7 +77,7 @@ impl Parameters {
         self.0.is_null()
     }
 
-    /// Wraps a field of a structure.
+    /// Wraps the pointer to parameters in a field of a structure.
     pub const fn from_field(pointer: *mut *mut c_void) -> Self {
         Self(pointer)
     }
@@ -230,7 +230,7 @@ impl JitValues {
     }
 }
 
-/// Attributes of a launch.
+/// Returns the attributes of a launch.
 pub fn attributes(config: &CUlaunchConfig) -> CallResult<&[CUlaunchAttribute]> {
     // SAFETY: the manual has an array of that many attributes here, or null and none.
     Ok(unsafe { In::new(config.attributes) }.slice(config.attribute_count as usize)?)

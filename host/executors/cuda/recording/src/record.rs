@@ -10,7 +10,7 @@ use vgpu_abi::CUresult;
 
 use crate::rule::CallRefusal;
 
-/// Line of a call.
+/// A line of the record, which describes one call.
 #[derive(Debug, Serialize)]
 pub struct RecordLine {
     /// Name of the function.
@@ -31,7 +31,7 @@ pub struct RecordLine {
     /// Name of the rule that the program broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'static str>,
-    /// Sentence of that rule.
+    /// Sentence of the rule that the program broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
 }

@@ -28,7 +28,7 @@ const USE_NODE_PRIORITY: u64 = 8;
 pub(crate) struct Capture<'a> {
     stream: &'a DriverStream,
     graph: CUgraph,
-    /// Handles by node number.
+    /// Handles of the nodes, by node number.
     nodes: Vec<CUgraphNode>,
     /// Whether a later node depends on the node, by node number.
     followed: Vec<bool>,

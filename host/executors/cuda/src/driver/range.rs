@@ -186,7 +186,7 @@ impl DeviceMapping {
         Ok(mapping)
     }
 
-    /// Address range of the mapping.
+    /// Returns the address range of the mapping.
     pub(crate) const fn range(&self) -> DeviceRange {
         self.range
     }

@@ -27,7 +27,7 @@ impl SharedBlock {
         Self { space, live: 0, refused: u64::MAX, mapping, _taken: taken }
     }
 
-    /// Address range of the block.
+    /// Returns the address range of the block.
     pub(super) const fn range(&self) -> DeviceRange {
         self.mapping.range()
     }

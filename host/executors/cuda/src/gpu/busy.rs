@@ -19,7 +19,7 @@ use crate::driver::stream::DriverStream;
 /// Interval at which unfinished work is counted, so that status reports show long work grow.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Work of one stream.
+/// Work of one stream that may not be complete.
 #[derive(Debug)]
 struct Outstanding {
     /// The stream, or `None` if it was destroyed and a fence follows all its work.

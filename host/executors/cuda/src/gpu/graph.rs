@@ -36,7 +36,7 @@ pub(crate) use node::{GraphError, GuestNode};
 pub(crate) struct GraphInstance {
     /// Instantiated graph, which is dropped before the values that it uses.
     exec: GraphExec,
-    /// Operands by node number.
+    /// Operands of the nodes, by node number.
     steps: Vec<NodeOperands>,
     /// Workspace of the products whose messages name none.
     workspace: Option<BlasWorkspace>,

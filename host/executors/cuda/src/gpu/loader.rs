@@ -147,7 +147,7 @@ impl Loader {
         Some(Self { tasks: Some(tasks), thread: Some(thread) })
     }
 
-    /// Enqueues a task.
+    /// Enqueues a task for the loader's thread.
     pub(crate) fn enqueue_task(&self, task: LoaderTask) {
         if let Some(tasks) = &self.tasks {
             // The thread receives tasks until this value is dropped, so this does not fail.

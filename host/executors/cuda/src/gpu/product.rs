@@ -71,7 +71,7 @@ pub(crate) struct BlasWorkspace {
 }
 
 impl BlasWorkspace {
-    /// Address range of the workspace.
+    /// Returns the address range of the workspace.
     pub(crate) const fn range(&self) -> DeviceRange {
         self.range
     }

@@ -86,7 +86,7 @@ fn refuse(host: &SessionHost, to: ReplyTo, error: &MemoryError) {
 }
 
 impl CudaSession {
-    /// Answers a message.
+    /// Carries out a message that has an answer, and answers it.
     pub(super) fn answer_query(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);

@@ -35,7 +35,7 @@ pub enum PtxError {
         line: u32,
         /// The line, truncated if it is long.
         text: String,
-        /// The undeclared name.
+        /// Name that nothing declares.
         name: String,
     },
     /// A number exceeds a limit of the language or of every GPU. No compiler produces such a kernel.

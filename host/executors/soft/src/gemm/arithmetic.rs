@@ -92,7 +92,7 @@ impl Arithmetic for Single {
     const ACTIVATIONS: Option<Activations<f32>> = Some(activation::SINGLE);
 }
 
-/// Double precision.
+/// Double precision, for f64.
 pub(super) struct Double;
 
 impl Arithmetic for Double {

@@ -85,7 +85,7 @@ pub(super) fn clear<R: Arithmetic>(
 #[derive(Clone, Copy)]
 struct Request<'b> {
     body: &'b MatmulLt,
-    /// Name of D in errors.
+    /// Name of the result matrix D in errors.
     result: &'static str,
     /// Whether `matrix` holds the device addresses of arrays of addresses.
     pointers: bool,

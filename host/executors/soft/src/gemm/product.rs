@@ -106,7 +106,7 @@ pub(super) struct TiledProduct<'a, R: Arithmetic> {
     pub workers: &'a Workers<'a>,
     /// Factors A and B, or `None` if alpha or k is 0. The product is then 0, and neither may be read.
     pub factors: Option<[Multiplicand<R::Number>; 2]>,
-    /// Columns of A and rows of B: `k`.
+    /// Number of columns of A and of rows of B, which is `k`.
     pub depth: u64,
 }
 

@@ -207,7 +207,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// Adds work of a stream.
+    /// Adds work of a stream, ordered after the stream's earlier work.
     pub(crate) fn push(&mut self, stream: Stream, job: J, demanded: bool) -> Id {
         let before = self.before(stream);
         let id = self.add(before, Some(job), demanded);

@@ -62,7 +62,7 @@ calls! {
         Ok(())
     }
 
-    /// Carries out `cuEventRecord`.
+    /// Implements `cuEventRecord`.
     pub fn cuEventRecord(event: CUevent, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;

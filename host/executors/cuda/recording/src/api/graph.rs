@@ -85,7 +85,8 @@ calls! {
         call.graphs.set_node(graph.0, node.0, kind)
     }
 
-    /// Implements `cuGraphLaunch`. Ordered after the stream's work and after earlier launches of the graph.
+    /// Implements `cuGraphLaunch`. The launch is ordered after the stream's work and after earlier launches
+    /// of the graph.
     /// The operands of the nodes must still exist.
     pub fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) |call| {
         let context = call.context()?;

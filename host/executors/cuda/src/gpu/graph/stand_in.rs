@@ -48,7 +48,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Enqueues the copy.
+    /// Enqueues the copy in the stream of a launch.
     pub(super) fn enqueue(&self, gpu: &mut GpuSession, at: WorkOrigin) -> Result<(), DriverError> {
         let (relay, host) = (self.clone(), gpu.host().clone());
         let task = gpu.streams.begin_work(at.stream)?.call(move || relay.copy(&host))?;

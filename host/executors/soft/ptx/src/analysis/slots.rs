@@ -47,7 +47,7 @@ impl SlotGroup {
 /// Slots of all registers of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// Indexed by register: its group.
+    /// Group of each register, by the register's index.
     pub groups: Vec<SlotGroup>,
     /// Indexed by register: its slot among those of its group.
     pub of: Vec<u32>,

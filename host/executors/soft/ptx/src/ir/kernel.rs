@@ -28,7 +28,7 @@ pub enum Terminator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 
-/// Basic block.
+/// Basic block: instructions without a branch, and a terminator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// Instructions, as a range of [`Kernel::code`].

@@ -110,9 +110,9 @@ pub enum Compare {
     Leu,
     Gtu,
     Geu,
-    /// True when both operands are numbers.
+    /// The comparison is true when both operands are numbers.
     Num,
-    /// True when either operand is NaN.
+    /// The comparison is true when either operand is NaN.
     Nan,
 }
 

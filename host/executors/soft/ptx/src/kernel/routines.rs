@@ -45,7 +45,7 @@ pub struct Routine<'t> {
 /// Functions that a call may reach.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Exactly one function.
+    /// The call reaches exactly one function.
     Routine(usize),
     /// The function at the address in the register. Addresses are in ascending order.
     Address(Reg, Vec<(u64, usize)>),
@@ -79,7 +79,7 @@ pub struct Routines<'t> {
     /// Functions of the module whose address is taken, once a call has needed them.
     pub taken: Option<Vec<Callee<'t>>>,
     pub transfers: HashMap<(Role, usize, Class), Reg>,
-    /// Registers of `transfers`.
+    /// All registers of `transfers`, for look-ups.
     pub passing: HashSet<Reg>,
     /// Registers that hold the offset of the frame in local memory, and the number of a call.
     pub frame: Option<Reg>,

@@ -349,7 +349,7 @@ impl Expansion<'_> {
         self.fill(at, code, Jump::Branch { guard, uniform: false, then: to, otherwise })
     }
 
-    /// Numbers the blocks.
+    /// Numbers the blocks in their final order.
     fn finish(self) -> Flow {
         let number = |to: To| {
             BranchTarget::Block(match to {

@@ -21,7 +21,7 @@ const SHAPES: &[(&str, [u8; 3])] =
 
 const LAYOUTS: &[(&str, bool)] = &[("row", false), ("col", true)];
 
-/// Matrix in memory.
+/// Matrix that a load or store of `wmma` accesses in memory.
 #[derive(Clone, Copy, Debug)]
 struct WmmaMatrix {
     rows: u64,

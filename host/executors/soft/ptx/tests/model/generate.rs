@@ -24,7 +24,7 @@ const FLOAT: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 enum RegisterPool {
     /// Registers that may have the same value for all lanes.
     Agreed,
-    /// All registers.
+    /// All registers, whether they may vary between lanes or not.
     All,
 }
 

@@ -56,7 +56,7 @@ impl<'k, S: Storage> WarpModel<'k, S> {
         self.traces
     }
 
-    /// Runs one lane.
+    /// Runs one lane without the others.
     pub fn run_alone(mut self, lane: usize) -> Trace {
         self.step_all(1 << lane);
         self.traces.swap_remove(lane)
