@@ -45,9 +45,9 @@ enum Command {
 pub(crate) struct Instance {
     /// Name of the instance, by which `status` finds it.
     pub(crate) name: String,
-    /// The bus in the form of `--bus`.
+    /// Bus of the instance, in the form of the option `--bus`.
     pub(crate) bus: String,
-    /// Process id of `serve`.
+    /// Process id of the program that serves.
     pub(crate) process: u32,
     /// Version of the program that serves.
     pub(crate) version: String,

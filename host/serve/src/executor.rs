@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::knobs::Knobs;
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
-/// Default device memory.
+/// Default size of the device memory, in bytes.
 const MEMORY: Size = Size(8 << 30);
 /// Default compute capability: the lowest with which programs use integer dot products but no tensor cores.
 const CAPABILITY: Capability = Capability((6, 1));

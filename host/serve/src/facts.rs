@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use vgpu_device::{GpuConfig, PciAddress, parse_compute_capability, parse_uuid};
 
-/// Facts of one device.
+/// Facts of one device, as the option `--device` states them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Facts {
     /// PCI address, such as `0000:00:05.0`.

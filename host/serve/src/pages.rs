@@ -96,7 +96,7 @@ fn rendered(render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String 
     joined(lines)
 }
 
-/// Joins lines to a text.
+/// Joins lines to a text, with a line break after each.
 fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.fold(String::new(), |text, line| text + line + "\n")
 }

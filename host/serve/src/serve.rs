@@ -27,7 +27,7 @@ const VM_MEMORY: Size = Size(4 << 30);
 enum Format {
     /// Arguments of QEMU, quoted for a shell.
     Qemu,
-    /// Elements of a libvirt domain.
+    /// Elements of a libvirt domain, in XML.
     Libvirt,
 }
 

@@ -26,12 +26,12 @@ enum Pool {
 /// The device's property `priority`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Priority {
-    /// Register value 0.
+    /// Low priority, register value 0.
     Low,
-    /// Register value 1, the default.
+    /// Medium priority, register value 1, which is the default.
     #[default]
     Medium,
-    /// Register value 2.
+    /// High priority, register value 2.
     High,
 }
 

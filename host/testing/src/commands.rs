@@ -61,7 +61,7 @@ pub fn copy_in(guest: &mut Guest, stream: u32, destination: u64, data: &[u8]) ->
     guest.send(&CopyIn { stream, reserved: 0, destination, source, read: Mark::NONE }, data)
 }
 
-/// Waits for all work.
+/// Waits for all work that the guest has submitted.
 pub fn synchronize(guest: &mut Guest) {
     let value = guest.number + 1;
     guest.send(&Signal { stream: JOIN_ALL, reserved: 0, mark: Mark::new(WORD, value) }, &[]);
@@ -164,7 +164,7 @@ pub fn launch(guest: &mut Guest, body: Launch, params: &[u8]) -> u64 {
     guest.send(&Launch { param_bytes: params.len() as u32, ..body }, params)
 }
 
-/// Creates a stream.
+/// Creates a stream with this number and these flags.
 pub fn stream(guest: &mut Guest, number: u32, flags: u32) {
     guest.send(&StreamCreate { stream: number, flags, priority: 0, reserved: 0 }, &[]);
 }

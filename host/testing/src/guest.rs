@@ -78,7 +78,7 @@ impl Function {
         self.access(1, offset, 0)
     }
 
-    /// Writes a register.
+    /// Writes a register of BAR0.
     pub fn write(&self, offset: u32, value: u32) {
         self.access(2, offset, value);
     }
@@ -177,7 +177,7 @@ impl Guest {
         Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
     }
 
-    /// Attaches without a greeting.
+    /// Attaches to a channel without sending the greeting.
     pub fn attach_silently(function: Function, channel: u32) -> Self {
         Self::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST)
             .unwrap_or_else(|(why, _)| panic!("attach refused: {why}"))
@@ -397,7 +397,7 @@ impl Guest {
     }
 }
 
-/// Encodes a message.
+/// Encodes a message with its header, its tail and the padding.
 pub fn message<P: Payload>(body: &P, tail: &[u8], number: u32) -> Vec<u8> {
     let bytes = padded((size_of::<Header>() + size_of_val(body) + tail.len()) as u64);
     let header = Header { kind: P::KIND as u16, flags: 0, bytes: bytes as u32, number, join: 0 };

@@ -3,9 +3,9 @@
 /// The BARs of a version 1 device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// BAR0: the registers.
+    /// BAR0, which has the registers.
     Bar0,
-    /// BAR1: the payload memory.
+    /// BAR1, which has the payload memory.
     Bar1,
 }
 

@@ -18,13 +18,13 @@ pub struct Submission {
 /// A message from a link to the device.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
-    /// The result of a call.
+    /// The mediator has sent the result of a call.
     Result {
         /// Request id of the frame.
         request_id: u32,
-        /// Data that follows the results.
+        /// Status and number of results, or `None` if the frame is too short to have them.
         outcome: Option<&'a Outcome>,
-        /// The data that follows.
+        /// Data that follows the results.
         data: &'a [u8],
     },
     /// The mediator refused the call for now.
@@ -36,7 +36,7 @@ pub enum Delivery<'a> {
         /// Number of the connection, as [`Link::send`] returned it.
         connection: u64,
     },
-    /// The mediator hung up.
+    /// The mediator has closed the connection.
     Closed {
         /// Number of the connection, as [`Link::send`] returned it.
         connection: u64,

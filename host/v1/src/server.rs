@@ -37,7 +37,7 @@ const BURST: usize = 64;
 /// process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// A connected client.
+/// A connected client of the mediator.
 #[derive(Clone, Debug)]
 struct Connected {
     stream: Arc<UnixStream>,

@@ -89,7 +89,7 @@ impl DeviceState {
         self.set_in_bar0(ERROR);
     }
 
-    /// Releases the window.
+    /// Releases the window, if one is registered.
     pub(super) fn drop_window(&mut self) {
         self.window = None;
         self.registers.shown.window = false;

@@ -11,9 +11,9 @@ pub struct Identity {
     pub vendor: u16,
     /// PCI device id.
     pub device: u16,
-    /// Subsystem vendor id.
+    /// PCI subsystem vendor id.
     pub subsystem_vendor: u16,
-    /// Subsystem device id.
+    /// PCI subsystem device id.
     pub subsystem_device: u16,
     /// Base class, subclass and programming interface, in the low 24 bits.
     pub class: u32,
@@ -40,7 +40,7 @@ pub enum Decode {
     Memory64Prefetchable,
 }
 
-/// A base address register.
+/// A base address register (BAR) of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
     /// Size in bytes, a power of two, at least a page.

@@ -32,7 +32,7 @@ pub(crate) enum CopySource<'a> {
 pub(crate) struct Freeing(Arc<AtomicUsize>);
 
 impl Freeing {
-    /// Counts one more free.
+    /// Counts one more queued free.
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))

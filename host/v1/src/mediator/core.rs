@@ -68,7 +68,7 @@ impl Core {
         Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
     }
 
-    /// Opens a session.
+    /// Opens a session of the executor for an owner.
     pub(super) fn open(&self, host: &SessionHost) -> Result<Port, u32> {
         let session = self.sessions.open(host);
         session.and_then(|session| Port::open(session, Arc::clone(&self.slots))).map_err(|error| {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Identifies a machine.
+/// Identifies a machine among those of all users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MachineId {
     /// User of the process that is connected for the machine. Another user's process cannot pose as the same

@@ -57,7 +57,7 @@ pub enum MediatorError {
     Window(#[from] WindowError),
 }
 
-/// An answer, ready to be sent.
+/// An answer to a call, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
     /// Status and number of results, with which the payload of the frame starts.

@@ -14,7 +14,7 @@ use super::port::Port;
 use super::status;
 use crate::image::Layouts;
 
-/// A loaded module.
+/// A module that is loaded in the owner's session.
 #[derive(Debug)]
 pub(super) struct OwnerModule {
     /// Number of the module in the owner's session.

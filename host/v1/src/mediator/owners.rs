@@ -145,7 +145,7 @@ impl Owners {
         }
     }
 
-    /// Executes a call.
+    /// Executes a call on the session of its owner.
     pub(super) fn carry_out(
         self: &Arc<Self>,
         key: OwnerKey,

@@ -136,7 +136,7 @@ impl Guest {
         self.device.write_block(offset, data);
     }
 
-    /// Fills the staging registers.
+    /// Fills the staging registers for a call.
     pub fn stage(&mut self, op: u32, args: &[u32], bytes: usize) {
         self.seq += 1;
         self.write(reg::SCRATCH, self.token);

@@ -40,7 +40,7 @@ const PLAIN: &[(Op, usize)] = &[
     (Op::ProcessCleanup, 0),
 ];
 
-/// Calls that fail with an empty payload, with the `CUresult`.
+/// Calls that fail with an empty payload, with the `CUresult` of each.
 const WRONG: &[(Op, u32)] = &[
     (Op::MemAlloc, 1),
     (Op::ModuleLoadData, 200),

@@ -37,7 +37,7 @@ pub struct WorkerConfig {
     /// Program of a worker, which must call [`main`](crate::main) when it is given `arguments`. It is usually
     /// `/proc/self/exe`, which names the running program even if its file was replaced.
     pub program: PathBuf,
-    /// Arguments of the program.
+    /// Arguments of a worker's program.
     pub arguments: Vec<OsString>,
     /// Description from which the program makes the executor in each worker. Its JSON text must be shorter
     /// than 32 KiB.
@@ -63,7 +63,7 @@ pub enum WorkerError {
     /// The user database cannot be read.
     #[error("look up user {user}")]
     User {
-        /// Name of the user.
+        /// Name of the configured user.
         user: String,
         /// Error of the system.
         #[source]

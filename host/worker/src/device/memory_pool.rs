@@ -12,7 +12,7 @@ use vgpu_device::WorkerCount;
 
 use crate::shared::status_page::StatusPage;
 
-/// The memory of a device.
+/// The device memory that the sessions of all workers share.
 #[derive(Debug)]
 pub(crate) struct MemoryPool {
     total: u64,

@@ -21,7 +21,7 @@ const UNREAD_MOST: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Number of polls before the session's thread sleeps.
 const LOOKS: u32 = 200;
 
-/// A worker process.
+/// A worker process, as the device's process controls it.
 pub(crate) struct WorkerProcess {
     pub(crate) host: SessionHost,
     pub(crate) page: Arc<StatusPage>,

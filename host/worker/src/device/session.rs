@@ -40,7 +40,7 @@ pub(crate) struct WorkerSession {
     worker: Option<SessionWorker>,
 }
 
-/// The worker of a session.
+/// The worker of a session, with its ring and its supervisor.
 #[derive(Debug)]
 struct SessionWorker {
     link: Arc<WorkerProcess>,

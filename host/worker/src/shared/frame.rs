@@ -56,11 +56,11 @@ impl FrameKind {
     }
 }
 
-/// Head of a frame.
+/// Head of a frame, which precedes the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct FrameHead {
-    /// Number of a [`FrameKind`].
+    /// Kind of the frame, as the number of a [`FrameKind`].
     pub(crate) kind: u32,
     /// Size of head and body in bytes, without padding.
     pub(crate) bytes: u32,

@@ -40,7 +40,7 @@ pub(crate) enum BadReport {
     /// The packet is too short, too long, or differs from the length that it states.
     #[error("a packet of {0} bytes")]
     Length(usize),
-    /// The kind is unknown.
+    /// The packet has an unknown kind.
     #[error("a packet of kind {0}")]
     Kind(u32),
     /// The text is not UTF-8, or belongs to a kind without text.

@@ -43,7 +43,7 @@ impl Reporter {
         let _ = self.host.set(host.clone());
     }
 
-    /// Sends a report.
+    /// Sends a report to the device's process.
     pub(crate) fn report(&self, record: &WorkerReport) {
         // It fails if nobody receives any more. The worker is then told to stop, or killed.
         let _ = packet::send(&self.socket, &record.encode(), &[], SendFlags::empty());

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Lists each test by its name.
+/// Makes a list of tests from the names of their functions.
 macro_rules! trials {
     ($($module:ident { $($name:ident),* $(,)? })*) => {
         vec![$($(trial(concat!(stringify!($module), "::", stringify!($name)), $module::$name)),*),*]

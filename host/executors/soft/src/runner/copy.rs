@@ -10,7 +10,7 @@ const PIECE: usize = 4 << 20;
 /// Number of rows that are copied or filled between two polls. A row that is longer than a piece is polled
 /// within.
 const ROWS: u64 = 64;
-/// Bytes that are filled at once.
+/// Number of bytes that are filled at once.
 const PATTERN: usize = 64 << 10;
 
 /// Reason for which a copy or a fill failed.

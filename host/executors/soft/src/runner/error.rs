@@ -22,10 +22,10 @@ pub(crate) enum TaskError {
     /// A call of virtual memory management failed.
     #[error(transparent)]
     Virtual(#[from] VirtualError),
-    /// A kernel failed.
+    /// A kernel failed with a fault.
     #[error("kernel {name}: {fault}")]
     Kernel {
-        /// Name of the kernel.
+        /// Mangled name of the kernel.
         name: String,
         /// The fault and its position.
         fault: Fault,

@@ -86,7 +86,7 @@ fn info(runner: &Runner) -> Reply {
 }
 
 impl SoftSession {
-    /// Replies to a message.
+    /// Carries out a message that needs a reply, and replies to it.
     pub(super) fn ask(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::queue::Adversary;
 
-/// An action of a program.
+/// An action of a program, in the model and in the order.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Work(u32),
