@@ -1,5 +1,6 @@
-//! Whether this host can give its GPU to a VM: a chain of links from NVIDIA's driver to the VM's memory, each
-//! with the causes that break it and what mends it. The look is that of the guest's `check`.
+//! Check of whether this host can give its GPU to a VM: a chain of links from NVIDIA's driver to the VM's
+//! memory, each with the causes that break it and their remedies. The output looks like that of the guest's
+//! `check`.
 //!
 //! ```text
 //!  report            for people and for programs
@@ -11,7 +12,7 @@
 //!  catalogue
 //! ```
 //!
-//! Everything that NVIDIA's libraries are asked is asked in a child process, since they may hang or crash.
+//! All queries of NVIDIA's libraries are made in a child process, because they may hang or crash.
 
 mod catalogue;
 mod links;

@@ -1,10 +1,10 @@
 //! The VGPU-STUB device model, version 2: the other end of the contract that `vgpu-wire` specifies.
 //!
-//! A [`Device`] is registers ([`Device::read`], [`Device::write`]), a window of shared memory and up
-//! to 64 channels. A guest process that attaches to a channel is a session: a host thread of its own
-//! copies its messages out of the ring into private memory, checks them, answers those that concern
-//! the session itself, and hands the rest to the session of an [`Executor`]. A bus puts a device
-//! where guests find it; the [`SimBus`] is a folder that looks like sysfs.
+//! A [`Device`] consists of registers ([`Device::read`], [`Device::write`]), a window of shared memory and up
+//! to 64 channels. A guest process that attaches to a channel is a session. A host thread of its own copies
+//! its messages out of the ring into private memory, checks them, answers those that concern the session
+//! itself, and passes the others to the session of an [`Executor`]. A bus presents a device to guests. The
+//! [`SimBus`] is a directory that looks like sysfs.
 //!
 //! ```text
 //!  guest process            device                                                 executor
@@ -26,16 +26,16 @@
 //!  memory, charges, gpu
 //! ```
 //!
-//! **Nothing that a guest writes is believed.** Messages are decoded from private copies. Lengths,
-//! slots, words, spans, reserved fields and graph records are checked before an executor sees them. A
-//! violation ends that session: its resources are freed, the guest finds a sticky error in its
-//! return area, and a line in the log names session, message and reason. Other sessions go on.
+//! **Nothing that a guest writes is trusted.** Messages are decoded from private copies. Lengths, slots,
+//! words, spans, reserved fields and graph records are checked before an executor sees them. A violation ends
+//! that session: its resources are freed, the guest finds a sticky error in its return area, and a line in
+//! the log names session, message and reason. Other sessions continue.
 //!
-//! **Order.** The messages of a session are handed over in the order of its ring, by one thread. What
-//! an executor does with them is its own affair, as long as the contract's order holds.
+//! **Order.** One thread passes the messages of a session to its executor, in the order of the ring. The
+//! executor may carry them out in any way that keeps the contract's order.
 //!
-//! The crate contains no unsafe code: shared memory is reached through `vm-memory`, which copies from
-//! and to it and never makes a reference into it, but for atomics.
+//! The crate contains no unsafe code. Shared memory is accessed through `vm-memory`, which copies from and to
+//! it, and makes references into it only for atomics.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What a host runs, as commands: [`serve`] gives a VM a GPU, by settings from options and a file; it uses
+//! The commands of a host. [`serve`] gives a VM a GPU, by settings from options and a file. It uses
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
-//! version 1's devices that live in other processes. These two have the options that tests need, too.
-//! [`check`] finds out what is in the way on this host, and [`status`] asks devices that `serve` serves, by
-//! the socket of `control`. [`pages`] is the manual page of all of them.
+//! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
+//! causes that keep this host from giving its GPU to a VM, and [`status`] queries devices that `serve`
+//! serves, over the socket of `control`. [`pages`] is the manual page of all commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -14,8 +14,8 @@
 //!     └─► lifetime: ready, status, stop
 //! ```
 //!
-//! The test bed offers the same commands with [`Knobs`], by which a test makes a device lie or its executor
-//! work in an unexpected order. The program sets none.
+//! The test bed offers the same commands with [`Knobs`], by which a test makes a device report wrong values
+//! or its executor work in an unexpected order. The program sets none.
 
 #![forbid(unsafe_code)]
 

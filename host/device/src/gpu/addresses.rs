@@ -1,8 +1,9 @@
-//! The ranges of device addresses that functions have: 45 of 1 TiB each, at fixed places.
+//! Ranges of device addresses for functions: 45 ranges of 1 TiB each, at fixed addresses.
 //!
 //! A guest reserves the range of each function in every process that uses it, and on a real GPU a worker
-//! process maps device memory there, so the places are those that Linux gives nothing else on x86-64. What
-//! it gives, with its randomization at its most (`vm.mmap_rnd_bits=32`: 16 TiB) and at none:
+//! process maps device memory there. So the ranges are at addresses that Linux uses for nothing else on
+//! x86-64. Linux uses these addresses, with and without the largest randomization (`vm.mmap_rnd_bits=32`: 16
+//! TiB):
 //!
 //! | addresses | what the kernel puts there | source |
 //! | --- | --- | --- |
@@ -11,8 +12,8 @@
 //! | 0x5555_5555_4000 to 0x6555_5555_4000 | position independent programs; their heaps follow | `ELF_ET_DYN_BASE`, two thirds of 2^47 |
 //! | 0x6ffb_f000_0000 to 0x7fff_ffff_f000 | the highest mapping, below which others follow downwards; stacks, vDSO | `mmap_base`: 2^47, less the stack's 16 GiB of randomization and its limit, less 16 TiB |
 //!
-//! That leaves 0x4000_0000_0000 to 0x5555_5555_4000, less what is mapped upwards from the second row, and
-//! what lies below 0x2aaa_aaaa_b000, less programs and their heaps. The ranges from 0x4000_0000_0000 on come
+//! This leaves 0x4000_0000_0000 to 0x5555_5555_4000, less what is mapped upwards from the second row, and the
+//! addresses below 0x2aaa_aaaa_b000, less programs and their heaps. The ranges from 0x4000_0000_0000 on come
 //! first: no runtime that chooses addresses itself chooses among 47 bits (V8 and Chromium draw 46), Go's heap
 //! starts at 0xc0_0000_0000, and the shadow memory of AddressSanitizer ends at 0x1000_7fff_8000.
 

@@ -1,4 +1,4 @@
-//! Serves a folder that looks like sysfs, with VGPU-STUB devices in it:
+//! Serves a directory that looks like sysfs and contains VGPU-STUB devices:
 //!
 //! ```text
 //! sim DIR [--cc 6.1] [--memory 8G] [--devices N] [--executor null|soft] [--name NAME] [--uuid GPU-...]

@@ -1,4 +1,4 @@
-//! All owners: each is created by its first call, and ends without making anybody wait who is not concerned.
+//! All owners. Each is created by its first call. Its end makes nobody wait but those that it concerns.
 //!
 //! ```text
 //!   table (locked for a moment) ─► entry ─► owner (locked while a call is carried out)

@@ -1,23 +1,22 @@
-//! Confinement of a worker before its first message: it gives up other users' rights, new rights, core files,
-//! being traced, the network, and system calls that it does not need.
+//! Confinement of a worker before its first message. It gives up other users' rights, the gain of new rights,
+//! core files, being traced, the network, and system calls that it does not need.
 //!
-//! The filter names what is refused, for nobody but NVIDIA knows all that its driver library calls: it opens
-//! and maps device files and talks to them by ioctl, waits on futexes and starts threads. Programs, the
-//! network, other processes, mounts, namespaces and the kernel's own interfaces it needs none of. A refused
-//! call answers EPERM, so that a library which only tries goes on.
+//! The filter lists what is refused, because only NVIDIA knows all calls of its driver library: it opens and
+//! maps device files and uses ioctls on them, waits on futexes and starts threads. It needs no other
+//! programs, no network, no other processes, no mounts or namespaces, and no interfaces of the kernel itself.
+//! A refused call returns EPERM, so that a library that only tries it continues.
 //!
-//! One socket the driver needs: `cuInit` binds a socket of type SEQPACKET to an abstract name of the UNIX
+//! The driver needs one socket: `cuInit` binds a socket of type SEQPACKET to an abstract name of the UNIX
 //! family, `cuda-uvmfd-NAMESPACE-PID`, and listens on it, so that other processes can ask for its descriptor
-//! of `/dev/nvidia-uvm`; where it may not, it answers `CUDA_ERROR_OPERATING_SYSTEM` (304). (snapd's interface
+//! of `/dev/nvidia-uvm`. If it may not, it returns `CUDA_ERROR_OPERATING_SYSTEM` (304). (snapd's interface
 //! `opengl` allows `unix (bind,listen) type=seqpacket addr="@cuda-uvmfd-[0-9a-f]*"` for that.) So a worker
-//! may make such sockets, bind them and listen. It may neither connect nor accept: nobody is reached, and
-//! nobody who connects is served. Sockets of datagrams, which reach others without a connection, it cannot
-//! have.
+//! may make such sockets, bind them and listen. It may neither connect nor accept, so it reaches nobody, and
+//! serves nobody who connects. It cannot have datagram sockets, which can send without a connection.
 //!
-//! A connection the driver tries, too: `cuInit` looks for the control socket of MPS, and goes on alone where
+//! The driver also tries a connection: `cuInit` looks for the control socket of MPS, and continues alone if
 //! there is none (`ENOENT` or `ECONNREFUSED` in a trace of NVIDIA's cuda-checkpoint, issue 10). So `connect`
-//! answers `ENOENT`: to a worker no socket has a name. Behind these filters driver 580.159.04 starts, and
-//! PyTorch and Ollama compute (`testbed/bench/README.md`).
+//! returns `ENOENT`, as if no socket had a name. Behind these filters driver 580.159.04 starts, and PyTorch
+//! and Ollama compute (`testbed/bench/README.md`).
 
 use std::collections::BTreeMap;
 

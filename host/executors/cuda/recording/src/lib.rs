@@ -1,6 +1,6 @@
-//! A libcuda for tests of programs that use a GPU. It computes nothing and moves no byte of a copy; it is a
-//! machine of states that refuses what CUDA's documentation refuses, and it records each call, with its
-//! arguments and its thread, as a line of JSON.
+//! A libcuda for tests of programs that use a GPU. It computes nothing and moves no byte of a copy. It is a
+//! state machine that refuses what CUDA's documentation forbids, and it records each call, with its arguments
+//! and its thread, as a line of JSON.
 //!
 //! ```text
 //!   api        the exports, by the chapters of CUDA's manual
@@ -13,13 +13,14 @@
 //!   sequence   expected calls, as data, against a record
 //!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
 //! ```
-//! It was written from CUDA's driver API reference and programming guide, not from the shim that stands in
-//! for libcuda in a guest, so that the two do not share a misunderstanding. Where the manual leaves behaviour
-//! undefined - a handle that was destroyed, memory that is unregistered under a copy - the call is refused.
+//! It was written from CUDA's driver API reference and programming guide, and not from the shim that stands
+//! in for libcuda in a guest, so that the two do not share a misunderstanding. Where the manual leaves
+//! behaviour undefined, such as a destroyed handle or memory that is unregistered during a copy, the call is
+//! refused.
 //!
-//! Work completes on a thread of its own, after the call that gave it: a program that takes it for complete
-//! at once is told that it is not ready. What a program has to expect (not ready, out of memory, a fault of
-//! the device) can be had by `options`.
+//! Work completes on a separate thread, after the call that submitted it. A program that assumes at once that
+//! it is complete is told that it is not ready. The `options` produce other statuses that a program has to
+//! expect, such as out of memory or a fault of the device.
 
 #[macro_use]
 mod call;

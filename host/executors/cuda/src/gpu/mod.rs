@@ -1,4 +1,5 @@
-//! State of a session on the GPU: its context and everything in it. Created when the guest first needs it.
+//! State of a session on the GPU: its context and everything in it. It is created when the guest first needs
+//! it.
 //!
 //! ```text
 //!  gpu_session                    creation and destruction of the state; marks
