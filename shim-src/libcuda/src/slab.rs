@@ -1,13 +1,16 @@
-//! Objects behind handles. A handle is a number that names a slot and the slot's generation, so a handle
-//! that is stale, foreign or made up is told from a live one without following it anywhere.
+//! Objects behind handles. A handle is a number that names a slot and the slot's generation, so a stale,
+//! foreign or invented handle is recognised without dereferencing it.
 //!
-//! Slots are never freed, only used again: a call that races with the destruction of its object works on
-//! an object that is dead or another's, never on freed memory. So every field of an object is an atomic or
-//! behind a lock, and finding an object takes a few loads and no lock.
+//! Slots are never freed, only reused: a call that races with the destruction of its object works on a dead
+//! object or on another one, never on freed memory. So every field of an object is an atomic or behind a
+//! lock, and finding an object takes a few loads and no lock.
 //!
 //! ```text
-//!   bit 46      40 39         24 23         4 3    0
-//!      │   kind   │ generation  │   index    │ 0000 │      canonical, aligned, never a stream's 1 or 2
+//!
+//! bit 46      40 39         24 23         4 3    0
+//!
+//! │   kind   │ generation  │   index    │ 0000 │      canonical, aligned, never a stream's 1 or 2
+//!
 //! ```
 
 use std::ptr;
@@ -15,18 +18,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
-/// Slots of the first chunk; each chunk has twice as many as the one before. Few: a process that only looks
-/// for devices has a context and a pool, and the kernel takes two microseconds to give a page of memory.
+/// Number of slots in the first chunk. Each chunk has twice as many as the one before. The number is small
+/// because a process that only looks for devices has a context and a pool, and the kernel needs two
+/// microseconds to provide a page of memory.
 const SLOTS: usize = 4;
-/// As many as the index's bits can name.
+/// Number of chunks: as many as the bits of the index can name.
 const CHUNKS: usize = 18;
 const INDEX_SHIFT: u32 = 4;
 const GENERATION_SHIFT: u32 = 24;
 const KIND_SHIFT: u32 = 40;
-/// Mask of the index in a handle: 20 bits.
+/// Mask of the index once it is shifted to bit 0: 20 bits.
 const INDEX_MASK: usize = (1 << (GENERATION_SHIFT - INDEX_SHIFT)) - 1;
 const GENERATION_MASK: u32 = 0xffff;
-/// Low bit of [`Slot::state`]; the generation is above it.
+/// Bit of [`Slot::state`] that is set while the object lives. The generation is in the bits above it.
 const LIVE: u32 = 1;
 
 struct Slot<T> {
@@ -34,24 +38,24 @@ struct Slot<T> {
     object: T,
 }
 
-/// Chunk and offset in it of a slot. Chunk k begins at slot SLOTS * (2^k - 1).
+/// Returns the chunk of a slot, and its offset there. Chunk k starts at slot SLOTS * (2^k - 1).
 const fn place(index: usize) -> (usize, usize) {
     let chunk = (index / SLOTS + 1).ilog2() as usize;
     (chunk, index - SLOTS * ((1 << chunk) - 1))
 }
 
-/// All objects of a kind.
+/// All objects of one kind, reached by their handles.
 pub struct Slab<T: 'static> {
     kind: usize,
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
-    /// Slots that have ever been used.
+    /// Number of slots that have ever been used.
     used: AtomicUsize,
-    /// Slots that can be used again, and the lock under which slots are taken.
+    /// Slots that can be reused. The lock is held while a slot is taken.
     spare: Mutex<Vec<usize>>,
 }
 
 impl<T: Default + Sync + 'static> Slab<T> {
-    /// Returns a slab without objects. `kind`, 1 to 127, is part of its handles.
+    /// Creates a slab without objects. `kind`, 1 to 127, is part of its handles.
     pub const fn new(kind: u8) -> Self {
         assert!(kind != 0 && kind < 128);
         Self {
@@ -89,8 +93,8 @@ impl<T: Default + Sync + 'static> Slab<T> {
         (slot.state.load(Ordering::Acquire) == (generation << 1 | LIVE)).then_some(&slot.object)
     }
 
-    /// Takes a slot. `prepare` writes the object's fields (a used slot's are its predecessor's) before the
-    /// handle means anything. `None`: a million objects are alive.
+    /// Takes a slot for a new object. `prepare` writes the object's fields (a reused slot has those of its
+    /// predecessor) before the handle becomes valid. Returns `None` if a million objects are alive.
     pub fn insert(&self, prepare: impl FnOnce(usize, &'static T)) -> Option<(usize, &'static T)> {
         let index = self.take_free()?;
         let slot = self.slot(index)?;
@@ -120,8 +124,8 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some(index)
     }
 
-    /// Ends the handle; of several callers one gets the object, cleans it in `finish`, and the slot can be
-    /// used again after that.
+    /// Invalidates the handle. Of several callers one gets the object and cleans it up in `finish`; after
+    /// that the slot can be reused.
     pub fn remove<R>(&self, handle: usize, finish: impl FnOnce(&'static T) -> R) -> Option<R> {
         let object = self.get(handle)?;
         let index = (handle >> INDEX_SHIFT) & INDEX_MASK;
@@ -136,7 +140,8 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some(result)
     }
 
-    /// Returns the live objects with their handles, as they are while the walk passes.
+    /// Returns the live objects with their handles. Objects that come or go during the iteration may be
+    /// missed.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &'static T)> + '_ {
         (0..self.used.load(Ordering::Acquire)).filter_map(|index| {
             let slot = self.slot(index)?;

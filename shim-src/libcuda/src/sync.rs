@@ -1,5 +1,5 @@
-//! Locks that do not know poisoning: a panic in a shim becomes a status at its boundary, and what the lock
-//! guards is left in a valid state by every step taken under it.
+//! Locks that ignore poisoning: a panic in a shim becomes a status at its boundary, and every step under a
+//! lock leaves the data that it guards valid.
 
 pub use std::sync::MutexGuard;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Returns a mutex around `value`.
+    /// Creates a mutex that guards `value`.
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
@@ -20,22 +20,22 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A lock for many readers.
+/// A lock for one writer or many readers, which ignores poisoning.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Returns a lock around `value`.
+    /// Creates a lock that guards `value`.
     pub const fn new(value: T) -> Self {
         Self(std::sync::RwLock::new(value))
     }
 
-    /// Locks for reading.
+    /// Locks for reading, whether or not a holder has panicked.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks for writing.
+    /// Locks for writing, whether or not a holder has panicked.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,29 +1,29 @@
 //! CUDA_VISIBLE_DEVICES: which devices a process sees, and in which order.
 //!
-//! A list, separated by commas, of indices or of UUIDs ("GPU-" and hexadecimal digits, which may be cut short
-//! where the rest is not needed to tell devices apart). The first entry decides which of the two the list is.
-//! An entry that names no device ends it; a device named twice voids it. An index is read as C's `strtoul`
-//! reads: blanks, a sign, digits, and what follows the digits does not matter. Not set: all devices; set to
-//! nothing: none.
+//! The value is a list, separated by commas, of indices or of UUIDs ("GPU-" and hexadecimal digits, which may
+//! be truncated where the rest is not needed to distinguish devices). The first entry determines the kind of
+//! the list. An entry that names no device ends the list; a device that is named twice makes it empty. An
+//! index is parsed like C's `strtoul`: blanks, a sign, digits, and anything after the digits is ignored. If
+//! the variable is not set, all devices are visible; if it is empty, none.
 //!
 //! Source: behaviour of the CUDA driver as PyTorch reproduces it in order to count devices without it.
 
-/// The beginning of each entry that is a UUID.
+/// Prefix of each entry that is a UUID.
 const PREFIX: &str = "GPU-";
 
-/// What the variable says, read without knowing devices.
+/// Value of the variable, parsed without knowledge of the devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// All devices are visible.
     All,
-    /// These, by index in order of PCI addresses.
+    /// The devices with these indices are visible, in the order of PCI addresses.
     Indices(Vec<usize>),
-    /// These, by (the beginning of) their UUID's text.
+    /// The devices whose UUID's text starts with these prefixes are visible.
     Uuids(Vec<String>),
 }
 
 impl Visible {
-    /// Reads the variable's value.
+    /// Parses the variable's value.
     pub fn parse(value: Option<&str>) -> Self {
         let Some(value) = value else { return Self::All };
         if value.trim_start().starts_with(PREFIX) {
@@ -34,8 +34,8 @@ impl Visible {
         }
     }
 
-    /// Returns the devices that are visible, as indices, in their order. `uuids` answers the text of a
-    /// device's UUID; it is asked for [`Visible::Uuids`] only.
+    /// Returns the indices of the visible devices, in their order. `uuids` returns the text of a device's
+    /// UUID; it is called only for [`Visible::Uuids`].
     pub fn choose<E>(
         &self,
         count: usize,
@@ -56,7 +56,7 @@ impl Visible {
     }
 }
 
-/// Reads an index as `strtoul` does; a negative one, or none at all, is none.
+/// Parses an index as `strtoul` does. Returns `None` for a negative number or none at all.
 fn index(entry: &str) -> Option<usize> {
     let entry = entry.trim_start();
     let digits = entry.strip_prefix('+').unwrap_or(entry);
@@ -64,7 +64,7 @@ fn index(entry: &str) -> Option<usize> {
     digits[..end].parse().ok()
 }
 
-/// Returns the entries, or nothing if one comes twice.
+/// Returns the entries, or an empty list if one occurs twice.
 fn unique(entries: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut seen = Vec::new();
     for entry in entries {
@@ -76,7 +76,7 @@ fn unique(entries: impl Iterator<Item = usize>) -> Vec<usize> {
     seen
 }
 
-/// Returns a UUID as CUDA, NVML and this variable write it.
+/// Formats a UUID as CUDA, NVML and this variable write it.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::from(PREFIX);
     for (i, byte) in uuid.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The macros in which the chapters are written: `calls!` defines exports, `cu!` calls the driver,
-//! `store!` answers through a pointer.
+//! The macros in which the chapters are written: `calls!` defines exports, `cu!` calls the driver, `store!`
+//! and `load!` access the program's pointers.
 
 /// Defines calls of the runtime API. A body evaluates to `Result<(), CudaError>`; an error becomes the
 /// thread's last error. `pub fn NAME | fn VARIANT [stream] (...)` also defines the `_ptsz` variant, for which
@@ -48,7 +48,7 @@ macro_rules! cu {
     }};
 }
 
-/// Stores a value where the program wants it; a null pointer is an invalid value.
+/// Stores a value at the program's pointer. A null pointer is an invalid value.
 macro_rules! store {
     ($place:expr, $value:expr) => {{
         let place = $place;
@@ -63,7 +63,7 @@ macro_rules! store {
     }};
 }
 
-/// Reads a structure of the program; a null pointer is an invalid value.
+/// Reads a structure of the program. A null pointer is an invalid value.
 macro_rules! load {
     ($place:expr) => {{
         let place = $place;

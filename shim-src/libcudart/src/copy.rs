@@ -1,5 +1,5 @@
-//! Copies. The kind says which side is the host's; only where it is left to the addresses
-//! (`cudaMemcpyDefault`) and between host addresses is the driver asked to tell them apart.
+//! Copies. The kind says which side is host memory. The driver is asked only where the kind leaves it to the
+//! addresses (`cudaMemcpyDefault`), and for copies between host addresses.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -15,19 +15,19 @@ use vgpu_abi::runtime::{
 use crate::address::address;
 use crate::process::{self, Runtime};
 
-/// When a copy is complete, as the caller sees it.
+/// When a copy completes, as the caller sees it.
 #[derive(Clone, Copy)]
 pub enum Order {
-    /// When the call returns, in the order of the legacy default stream.
+    /// The copy has completed when the call returns, in the order of the legacy default stream.
     Legacy,
-    /// When the call returns, in the order of the per-thread default stream.
+    /// The copy has completed when the call returns, in the order of the per-thread default stream.
     PerThread,
-    /// In the order of a stream.
+    /// The copy completes in the order of this stream.
     Stream(Stream),
 }
 
 impl Order {
-    /// Returns the stream of the asynchronous call, if that is the one to make.
+    /// Returns the stream if the asynchronous call is to be made.
     fn stream(self) -> Option<Stream> {
         match self {
             Self::Legacy => None,
@@ -36,7 +36,7 @@ impl Order {
         }
     }
 
-    /// Waits where the call is to return only when the copy is done.
+    /// Waits for the copy if the call must not return before it has completed.
     fn finish(self) -> Result<(), CudaError> {
         match self {
             Self::PerThread => cu!(cuStreamSynchronize(STREAM_PER_THREAD)),
@@ -45,7 +45,7 @@ impl Order {
     }
 }
 
-/// Copies bytes. The caller has called [`process::enter`].
+/// Copies contiguous bytes. The caller has called [`process::enter`].
 pub fn bytes(
     destination: *mut c_void,
     source: *const c_void,
@@ -76,7 +76,7 @@ pub fn bytes(
     order.finish()
 }
 
-/// Returns the driver's memory types of source and destination.
+/// Returns the driver's memory types of destination and source for a `cudaMemcpyKind`.
 fn types(kind: c_uint) -> Result<(c_uint, c_uint), CudaError> {
     Ok(match kind {
         MEMCPY_HOST_TO_HOST => (MEMORYTYPE_HOST, MEMORYTYPE_HOST),
@@ -92,21 +92,21 @@ fn side(memory: *mut c_void, pitch: usize, memory_type: c_uint) -> Side2D {
     Side2D { x: 0, y: 0, memory_type, host: memory, device: address(memory), array: 0, pitch }
 }
 
-/// A copy of rows.
+/// Arguments of a copy of rows.
 pub struct Rows {
     /// First byte of the destination.
     pub destination: *mut c_void,
-    /// Bytes from row to row of the destination.
+    /// Distance in bytes from one destination row to the next.
     pub destination_pitch: usize,
     /// First byte of the source.
     pub source: *const c_void,
-    /// Bytes from row to row of the source.
+    /// Distance in bytes from one source row to the next.
     pub source_pitch: usize,
-    /// Bytes of a row.
+    /// Number of bytes of a row to copy.
     pub width: usize,
     /// Number of rows.
     pub height: usize,
-    /// `cudaMemcpyKind`
+    /// `cudaMemcpyKind` of the copy.
     pub kind: c_uint,
 }
 
@@ -152,7 +152,8 @@ fn side3d(memory: PitchedPtr, position: Position, memory_type: c_uint, context: 
     }
 }
 
-/// Translates a copy of slices into the driver's. `None`: there is nothing to copy. Arrays are not supported.
+/// Translates a copy of a box of rows into the driver's structure. Returns `None` if there is nothing to
+/// copy. Arrays are not supported.
 fn slices(copy: &Memcpy3DParms) -> Result<Option<Memcpy3D>, CudaError> {
     let (from, to) = types(copy.kind)?;
     if !copy.srcArray.is_null() || !copy.dstArray.is_null() {
@@ -171,7 +172,7 @@ fn slices(copy: &Memcpy3DParms) -> Result<Option<Memcpy3D>, CudaError> {
     }))
 }
 
-/// Copies slices of rows.
+/// Copies a box of rows.
 pub fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError> {
     process::enter()?;
     let Some(copy) = slices(&load!(copy)?)? else { return Ok(()) };
@@ -182,7 +183,7 @@ pub fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError>
     order.finish()
 }
 
-/// Translates a copy of slices between devices.
+/// Translates a copy of a box of rows between devices. Returns `None` if there is nothing to copy.
 fn slices_peer(runtime: &Runtime, copy: &Memcpy3DPeerParms) -> Result<Option<Memcpy3D>, CudaError> {
     let (source, destination) = (runtime.device(copy.srcDevice)?, runtime.device(copy.dstDevice)?);
     let plain = Memcpy3DParms {
@@ -201,7 +202,7 @@ fn slices_peer(runtime: &Runtime, copy: &Memcpy3DPeerParms) -> Result<Option<Mem
     Ok(Some(copy))
 }
 
-/// Copies slices of rows between devices.
+/// Copies a box of rows between devices.
 pub fn copy3d_peer(copy: *const Memcpy3DPeerParms, order: Order) -> Result<(), CudaError> {
     let runtime = process::enter()?;
     let Some(copy) = slices_peer(runtime, &load!(copy)?)? else { return Ok(()) };

@@ -1,7 +1,25 @@
-//! Kernels and variables as they are registered, and as they are looked up.
+//! Kernels and variables as they are registered, and as they are looked up: a form that costs least at
+//! start-up, and a form in which addresses are found.
 //!
-//! A start of GGML registers 8,430 of them and asks for none. So registering appends to a [`Log`], and the first
-//! question for an address moves the log into [`Gathered`], whose lists are sorted when they are searched.
+//! A start of GGML registers 8,430 of them and looks up none. The costs are fresh memory - the kernel needs
+//! two microseconds to provide a page - and the calls themselves. So an entry is stored as the distances of
+//! its two addresses from those of the entry before, which a compiler places next to each other: nine in ten
+//! take four bytes. A [`Log`] of them is read once, when the first address is looked up, into [`Gathered`].
+//!
+//! ```text
+//!
+//! bit       31  30      29 ... 13                           12 ... 0
+//!
+//! entry      0  list    (host - last host) / 16 + 0x10000   name - last name + 0x1000
+//!
+//! far entry  1  list    0                                   two words follow: host - last host, name - last
+//! name
+//!
+//! fatbin     1  0       1                                   a word follows: its index
+//!
+//! ```
+//!
+//! The entries after a fat binary's record belong to that fat binary; both "last" are its image at first.
 
 use core::ffi::c_char;
 
@@ -44,27 +62,27 @@ impl Log {
 /// A registered kernel or variable.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Address of the stand-in in the host program.
+    /// Address of the host stub or host variable.
     pub host: usize,
-    /// The name in the device code, ended by zero.
+    /// Name in the device code, with a zero at its end.
     pub name: *const c_char,
-    /// Number of the fatbin whose code it is in.
+    /// Index of the fat binary that contains it.
     pub fatbin: u32,
 }
 
-/// Entries, sorted when they are first searched.
+/// A list of entries, which is sorted when it is first searched.
 pub struct Entries {
     list: Vec<Entry>,
     sorted: bool,
 }
 
 impl Entries {
-    /// Returns a list without entries.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self { list: Vec::new(), sorted: true }
     }
 
-    /// Adds an entry.
+    /// Appends an entry.
     pub fn add(&mut self, entry: Entry) {
         self.list.push(entry);
         self.sorted = false;
@@ -86,7 +104,7 @@ impl Entries {
     }
 }
 
-/// All entries, by the address of the stand-in.
+/// Registered kernels and variables, found by their host addresses.
 pub struct Gathered {
     /// The kernels, by the address of the host function that stands for each.
     pub functions: Entries,
@@ -95,7 +113,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Returns two empty lists.
+    /// Creates two empty lists.
     pub const fn new() -> Self {
         Self { functions: Entries::new(), variables: Entries::new() }
     }

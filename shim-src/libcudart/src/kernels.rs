@@ -1,8 +1,8 @@
-//! From a kernel's stand-in in the host program to the driver's kernel: what each launch asks.
+//! Finds the driver's kernel for a host stub, as each launch needs it.
 //!
-//! A thread keeps the answers in a small table of its own, hit by address without a lock; behind it is one
-//! map for the process, and behind that the registrations. Unregistering a fatbin makes every thread's table
-//! out of date at once.
+//! A thread caches the results in a small table of its own, indexed by address without a lock; behind it are
+//! a map of the process and then the registrations. Unregistering a fat binary invalidates every thread's
+//! table at once.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -14,12 +14,13 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{process, registry};
 
-/// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels for a token.
+/// Number of lines of a thread's table, a power of two. A decoder runs about thirty different kernels for a
+/// token.
 const LINES: usize = 256;
 
 struct ThreadCache {
     generation: Cell<u32>,
-    /// Address of the stand-in and its kernel; address 0: empty.
+    /// Address of the host stub and its kernel; address 0 marks an empty line.
     lines: [Cell<(usize, CUkernel)>; LINES],
 }
 
@@ -29,10 +30,10 @@ thread_local! {
     };
 }
 
-/// Counts the events that made answers out of date.
+/// Number of events that have invalidated the tables of all threads.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// A kernel for which a launch asked.
+/// A kernel that has been launched or looked up.
 #[derive(Clone, Copy)]
 struct CachedKernel {
     /// Address of its stand-in.
@@ -73,7 +74,7 @@ fn line(host: usize) -> usize {
     (host >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LINES.trailing_zeros())
 }
 
-/// Returns the kernel of a stand-in. The process is initialised.
+/// Returns the kernel of a host stub. The process must be initialised.
 #[inline]
 pub fn from_host(host: *const c_void) -> Result<CUkernel, CudaError> {
     let generation = GENERATION.load(Ordering::Acquire);
@@ -120,7 +121,7 @@ fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
     Ok(kernel)
 }
 
-/// Remembers that the program has a kernel's handle.
+/// Records that the program has the handle of a kernel, and returns the handle.
 pub fn hand(kernel: CUkernel) -> CUkernel {
     let mut known = known();
     if let Err(place) = known.find_handed(kernel.0) {
@@ -129,8 +130,8 @@ pub fn hand(kernel: CUkernel) -> CUkernel {
     kernel
 }
 
-/// Returns the stand-in of a kernel that the driver names as that of a graph's node, by the kernel or by its
-/// function in the thread's context. `None`: none was registered, or none was used yet.
+/// Returns the host stub of the kernel that the driver returned for a graph's node, given as a kernel or as
+/// its function in the thread's context. Returns `None` if no such kernel was registered or used.
 pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
     let known = known();
     if let Some(entry) = known.entries.iter().find(|entry| entry.kernel == kernel) {
@@ -143,7 +144,7 @@ pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
     known.entries.iter().find(is).map(|entry| entry.host)
 }
 
-/// Forgets the kernels of the fatbin with that number.
+/// Removes the kernels of the fat binary with this index.
 pub fn forget(fatbin: u32) {
     let mut known = known();
     let before = known.entries.len();

@@ -34,5 +34,5 @@ mod status;
 mod thread;
 mod writer;
 
-/// Which CUDA this library is of.
+/// Major version of the CUDA release that this library belongs to.
 const MAJOR: u32 = if cfg!(feature = "cuda13") { 13 } else { 12 };

@@ -1,8 +1,8 @@
-//! The process's state: initialised or not, the devices, and their primary contexts.
+//! State of the process: whether it is initialised, the devices, and their primary contexts.
 //!
-//! Nothing happens before the first call. That initialises the driver (`cuInit`); a context is made
-//! for a device when a thread first needs one there. A failure is not kept: the next call tries again, so
-//! that a device that was not ready when a long-lived process looked first is found later.
+//! Nothing happens before the first call. That initialises the driver (`cuInit`); a device's primary context
+//! is retained when a thread first needs it. A failure is not remembered: the next call tries again, so that
+//! a device that was not ready when a long-lived process first looked is found later.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -18,20 +18,20 @@ use vgpu_abi::{export, log};
 use crate::properties::Properties;
 use crate::{MAJOR, thread};
 
-/// The least sufficient driver: within a major, any runtime runs on any driver.
+/// Minimum driver version: within a major version, any runtime works with any driver.
 const LEAST_DRIVER: c_int = MAJOR as c_int * 1000;
 
-/// An initialised process. Never freed.
+/// An initialised process, which is never freed.
 pub struct Runtime {
     table: &'static Table,
     devices: Box<[Device]>,
-    /// How often a device was reset: a thread that has seen fewer binds anew.
+    /// Number of device resets. A thread that has seen fewer binds its context again.
     resets: AtomicU32,
 }
 
-/// A visible device.
+/// A device that the process sees.
 pub struct Device {
-    /// Its driver handle.
+    /// Handle of the device in the driver API.
     pub handle: CUdevice,
     primary: Mutex<Option<CUcontext>>,
     properties: OnceLock<Box<Properties>>,
@@ -41,9 +41,8 @@ static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the initialised process. The first call initialises it.
 ///
-/// # Errors
-/// The reason why it cannot be initialised; in a forked child and while the process exits, that it is not
-/// initialised any more.
+/// # Errors Returns the reason why it cannot be initialised, and not-initialised in a forked child and while
+/// the process exits.
 #[inline(never)] // Nearly every export calls it, and a call costs a nanosecond.
 pub fn runtime() -> Result<&'static Runtime, CudaError> {
     let runtime = match initialised() {
@@ -54,8 +53,8 @@ pub fn runtime() -> Result<&'static Runtime, CudaError> {
     Ok(runtime)
 }
 
-/// Returns the process, if it is initialised. Does not check that it still lives: for calls that go on to the
-/// driver, which checks it.
+/// Returns the process if it is initialised. It does not check that the process is still alive, for calls
+/// that go on to the driver, which checks it.
 #[inline]
 pub fn initialised() -> Option<&'static Runtime> {
     let runtime = RUNTIME.load(Ordering::Acquire);
@@ -63,8 +62,8 @@ pub fn initialised() -> Option<&'static Runtime> {
     unsafe { runtime.as_ref() }
 }
 
-/// [`runtime`] with a current context for the calling thread: the one that it made current by the driver API,
-/// or the primary context of its device.
+/// Returns [`runtime`] and ensures that the calling thread has a current context: the one that it made
+/// current by the driver API, or the primary context of its device.
 #[inline(never)]
 pub fn enter() -> Result<&'static Runtime, CudaError> {
     let runtime = runtime()?;
@@ -78,19 +77,19 @@ pub fn enter() -> Result<&'static Runtime, CudaError> {
 }
 
 impl Runtime {
-    /// Whether this is a process that the driver knows, and exit has not begun.
+    /// Checks that the driver knows this process and that its exit has not started.
     #[inline]
     fn life(&self) -> Result<(), CudaError> {
         // SAFETY: the table is this project's (checked when it was got); the call has no arguments.
         crate::status::check(unsafe { (self.table.life)() })
     }
 
-    /// Returns whether the driver still takes calls from this process.
+    /// Returns whether the driver still accepts calls of this process.
     pub fn is_alive(&self) -> bool {
         self.life().is_ok()
     }
 
-    /// Returns how many devices there are.
+    /// Returns the number of devices.
     pub fn count(&self) -> c_int {
         self.devices.len() as c_int
     }
@@ -110,7 +109,7 @@ impl Runtime {
         index.map(|index| index as c_int).ok_or(CudaError::INVALID_DEVICE)
     }
 
-    /// Returns the calling thread's device: that of its current context, or the one it chose.
+    /// Returns the calling thread's device: that of its current context, or the one it selected.
     #[inline]
     pub fn current(&self) -> Result<c_int, CudaError> {
         let mut context = CUcontext::NULL;
@@ -156,7 +155,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends a device's primary context with all that is in it. The next call that needs one makes a new one.
+    /// Resets a device's primary context and ends everything in it. The next call that needs the context
+    /// initialises it again.
     pub fn reset(&self, ordinal: c_int) -> Result<(), CudaError> {
         let device = self.device(ordinal)?;
         let mut primary = device.lock();
@@ -173,7 +173,7 @@ impl Device {
         self.primary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the primary context, retained once.
+    /// Returns the device's primary context, which is retained once.
     pub fn primary(&self) -> Result<CUcontext, CudaError> {
         let mut primary = self.lock();
         if let Some(context) = *primary {
@@ -189,7 +189,7 @@ impl Device {
         *self.lock() == Some(context)
     }
 
-    /// Returns the properties, asked for once.
+    /// Returns the device's properties, which are read once.
     pub fn properties(&self) -> Result<&Properties, CudaError> {
         if let Some(properties) = self.properties.get() {
             return Ok(properties);
@@ -199,7 +199,8 @@ impl Device {
     }
 }
 
-/// Returns the table of this project's libcuda. An initialisation error if the process has another libcuda.
+/// Returns the table of this project's libcuda. Fails with an initialisation error if the process has another
+/// libcuda.
 fn own_table() -> Result<&'static Table, CudaError> {
     static SAID: Once = Once::new();
     // SAFETY: the loader bound the name to a libcuda that this object needs, so that it stays.

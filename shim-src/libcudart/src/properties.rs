@@ -1,9 +1,9 @@
-//! `cudaDeviceProp`: three layouts, one table. CUDA 12 exports `cudaGetDeviceProperties_v2` with its own
-//! layout (1032 bytes) and the plain name with that of CUDA 11 (728 bytes, of which the other is a
-//! continuation); CUDA 13 exports only the plain name, with a layout of its own (1008 bytes).
+//! `cudaDeviceProp` in three layouts, filled from one table. CUDA 12 exports `cudaGetDeviceProperties_v2`
+//! with its own layout (1032 bytes) and the plain name with that of CUDA 11 (728 bytes, which the other
+//! layout continues); CUDA 13 exports only the plain name, with a layout of its own (1008 bytes).
 //!
-//! Source of names and offsets: `driver_types.h` of 11.8, 12.9, 13.0 and 13.5. Each field but a few is an
-//! attribute of the device, so the table names the attributes.
+//! Source of names and offsets: `driver_types.h` of 11.8, 12.9, 13.0 and 13.5. Nearly all fields are
+//! attributes of the device, so the table names the attributes.
 
 use core::ffi::c_int;
 
@@ -12,10 +12,10 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::MAJOR;
 
-/// Bytes of CUDA 11's structure.
+/// Length of CUDA 11's structure in bytes.
 #[cfg_attr(feature = "cuda13", allow(dead_code, reason = "only CUDA 12 still exports a call for it"))]
 pub const BYTES_11: usize = 728;
-/// Bytes of this library's structure.
+/// Length of this library's structure in bytes.
 pub const BYTES: usize = LAYOUT.bytes;
 
 const LAYOUT: Layout = if MAJOR == 13 { Layout::V13 } else { Layout::V12 };
@@ -23,7 +23,7 @@ const LAYOUT: Layout = if MAJOR == 13 { Layout::V13 } else { Layout::V12 };
 /// The properties of a device, as the program gets them.
 pub struct Properties([u8; BYTES]);
 
-/// Where one CUDA release has the fields of `cudaDeviceProp`.
+/// Offsets of the fields of `cudaDeviceProp` in one CUDA release.
 #[derive(Clone, Copy)]
 struct Layout {
     bytes: usize,
@@ -43,13 +43,13 @@ mod common {
     pub const TOTAL_GLOBAL_MEM: usize = 288;
 }
 
-/// A field that one attribute or a few in a row fill.
+/// A field that consists of one attribute, or of several attributes in a row.
 struct Field {
     #[cfg(test)]
     name: &'static str,
-    /// Offset in CUDA 12 and in CUDA 13.
+    /// Offset of the field in CUDA 12 and in CUDA 13.
     offset: [Option<usize>; 2],
-    /// Bytes of an element: 4 for `int`, 8 for `size_t`.
+    /// Size of an element in bytes: 4 for `int`, 8 for `size_t`.
     element: usize,
     /// `CUdevice_attribute` ids, one for each element.
     attributes: &'static [c_int],
@@ -170,7 +170,7 @@ fields! {
     hostNumaMultinodeIpcSupported - 780 int [143];
 }
 
-/// What the structure is filled from.
+/// Source of the values that the structure is filled with.
 trait Source {
     fn attribute(&self, id: c_int) -> Result<c_int, CudaError>;
     fn name(&self, into: &mut [u8]) -> Result<(), CudaError>;
@@ -221,19 +221,19 @@ fn fill(bytes: &mut [u8], layout: Layout, source: &impl Source) -> Result<(), Cu
 }
 
 impl Properties {
-    /// Asks the driver for all of them.
+    /// Reads all properties of a device from the driver.
     pub fn read(device: CUdevice) -> Result<Self, CudaError> {
         let mut bytes = [0; BYTES];
         fill(&mut bytes, LAYOUT, &Driver(device))?;
         Ok(Self(bytes))
     }
 
-    /// Returns the bytes, in this library's layout.
+    /// Returns the structure in this library's layout.
     pub fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// Returns the first bytes, which are CUDA 11's structure.
+    /// Returns the start of the structure, which is CUDA 11's structure.
     #[cfg(not(feature = "cuda13"))]
     pub fn bytes_11(&self) -> [u8; BYTES_11] {
         let mut bytes = [0; BYTES_11];

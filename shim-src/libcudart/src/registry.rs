@@ -1,15 +1,16 @@
-//! What host programs have registered: fatbins, and the kernels and variables in them, each under the address
-//! of its stand-in in the program (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
+//! Registrations of host programs: fat binaries, and their kernels and variables, each under the address of
+//! its host stub or host variable (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
 //!
 //! A program that uses CUDA registers all of its code when it is loaded, whether it will use a GPU or not:
-//! GGML has 143 fatbins with 6741 kernels and 1689 variables, in every process that looks for devices. So
-//! this is bookkeeping, and an entry takes no lock: the thread that registered a fatbin has the
-//! [writer](crate::writer) until it says that the contents are complete (`__cudaRegisterFatBinaryEnd`).
-//! Nothing is read through the pointers, nothing is sorted. The first question gathers and sorts
-//! ([`crate::entries`]); the first use of a kernel or variable hands its fatbin to the driver.
+//! GGML has 143 fat binaries with 6741 kernels and 1689 variables, in every process that looks for devices.
+//! So registration only stores addresses, and an entry takes no lock: the thread that registered a fat binary
+//! owns the [writer](crate::writer) until it announces that the contents are complete
+//! (`__cudaRegisterFatBinaryEnd`). Nothing is read through the pointers, and nothing is sorted. The first
+//! lookup gathers and sorts ([`crate::entries`]); the first use of a kernel or variable loads its fat binary
+//! into the driver.
 //!
-//! Addresses of stand-ins may come again after `dlclose`. What is unregistered is swept before the next
-//! registration or question.
+//! Addresses of host stubs may be reused after `dlclose`. Unregistered entries are removed before the next
+//! registration or lookup.
 
 use core::ffi::{c_char, c_void};
 use core::ptr;
@@ -38,9 +39,9 @@ struct Wrapper {
 
 /// A registered fatbin.
 pub struct Fatbin {
-    /// What was registered: a [`Wrapper`] or the container itself.
+    /// Registered address: a [`Wrapper`] or the container itself.
     image: *const c_void,
-    /// Its library, once it has been needed.
+    /// Library of the fat binary, once it has been needed.
     library: Mutex<Option<CUlibrary>>,
 }
 
@@ -55,7 +56,8 @@ impl Fatbin {
         Self { image, library: Mutex::new(None) }
     }
 
-    /// Returns the fatbin's library; the first call gives it to the driver. Failures are not kept.
+    /// Returns the fat binary's library, which the first call loads into the driver. Failures are not
+    /// remembered.
     pub fn library(&self) -> Result<CUlibrary, CudaError> {
         let mut library = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = *library {
@@ -90,7 +92,7 @@ impl Fatbin {
         unsafe { self.image.cast::<Wrapper>().read_unaligned() }.data
     }
 
-    /// Gives the library back, if there is one and the driver still takes calls.
+    /// Unloads the library, if there is one and the driver still accepts calls.
     pub fn unload(&self) {
         let library = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(library) = library
@@ -102,9 +104,9 @@ impl Fatbin {
     }
 }
 
-/// What is registered under the address of a stand-in.
+/// Result of a lookup by a host address.
 pub struct Found {
-    /// The name in the device code, ended by zero.
+    /// Name in the device code, with a zero at its end.
     pub name: *const c_char,
     /// The fatbin whose code it is in.
     pub fatbin: Arc<Fatbin>,
@@ -112,7 +114,7 @@ pub struct Found {
     pub number: u32,
 }
 
-/// Everything that is registered.
+/// All registrations of the process.
 pub struct Registry {
     /// The fatbins by their numbers, which are never used again.
     fatbins: BTreeMap<u32, Arc<Fatbin>>,
@@ -129,7 +131,7 @@ unsafe impl Send for Registry {}
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { fatbins: BTreeMap::new(), next: 0, gathered: Gathered::new(), unswept: false });
 
-/// Locks the registry.
+/// Locks the registry and returns it.
 pub fn registry() -> MutexGuard<'static, Registry> {
     // A panic here could only come from an allocation, between complete states.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -150,7 +152,7 @@ impl Registry {
         handle
     }
 
-    /// Removes a fatbin, and returns it with its number.
+    /// Removes a fat binary. Returns it with its index.
     pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
         let number = self.number(handle)?;
         let fatbin = self.fatbins.remove(&number)?;
@@ -168,8 +170,8 @@ impl Registry {
         }
     }
 
-    /// Moves the log into the lists, unless another thread is writing to it. What the calling thread has
-    /// registered is complete, because it asks.
+    /// Adds the entries of the log, unless another thread is writing to it. Those of the calling thread are
+    /// complete, because it looks one up.
     fn gather(&mut self) {
         if !WRITER.try_own() {
             return;
@@ -225,7 +227,8 @@ pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list
     }
 }
 
-/// Registers an entry that comes from another thread than its fatbin, or after the fatbin's end.
+/// Registers an entry for which the log has no room, or which comes from another thread than its fat binary,
+/// or after the fat binary's end.
 #[cold]
 #[inline(never)]
 fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
@@ -262,7 +265,8 @@ mod tests {
         registry().add(IMAGE.as_ptr().cast())
     }
 
-    /// `host` is counted from the image.
+    /// Registers a kernel under an address at a distance of `host` from the image, since an address that is
+    /// too far from it is not logged.
     fn kernel(handle: *mut *mut c_void, host: usize) {
         register(handle, IMAGE.as_ptr().addr() + host, c"kernel".as_ptr(), List::Functions);
     }

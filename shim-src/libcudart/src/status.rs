@@ -1,12 +1,12 @@
-//! The runtime's code for a driver's status.
+//! Conversion of the driver's statuses to the runtime's codes.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::runtime::CudaError;
 
 use crate::MAJOR;
 
-/// Maps a driver's status. Since CUDA 10.1 the runtime's codes are the driver's; one that this major
-/// does not have is an unknown error.
+/// Converts a driver's status. Since CUDA 10.1 the runtime's codes are the driver's; one that this major
+/// version does not have is an unknown error.
 #[inline]
 pub fn check(status: CUresult) -> Result<(), CudaError> {
     if status.0 == 0 { Ok(()) } else { Err(translate(status)) }

@@ -1,6 +1,6 @@
-//! What each thread has of its own: the last error, the device it chose, and which context was bound
-//! for it. Plain cells without destructors: access is one address calculation, and a thread that ends
-//! runs nothing.
+//! State of each thread: the last error, the device it selected, and which context was bound for it. These
+//! are plain cells without destructors: access is one address calculation, and a thread that ends runs no
+//! code.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -8,14 +8,14 @@ use core::ffi::c_int;
 use vgpu_abi::driver::CUcontext;
 use vgpu_abi::runtime::CudaError;
 
-/// A thread's state.
+/// State of one thread.
 pub struct Thread {
     last: Cell<CudaError>,
-    /// The ordinal that the thread chose; 0 before it chose any, as CUDA has it.
+    /// Ordinal of the device that the thread selected; 0 before it selects one, as in CUDA.
     pub device: Cell<c_int>,
-    /// A context seen current to this thread, and the ordinal of its device.
+    /// A context that was current on this thread, and the ordinal of its device.
     pub seen: Cell<(CUcontext, c_int)>,
-    /// The count of device resets after which the thread's context was bound.
+    /// Number of device resets when the thread's context was bound.
     pub epoch: Cell<u32>,
 }
 
@@ -30,7 +30,7 @@ thread_local! {
     };
 }
 
-/// Hands the calling thread's state to `f`.
+/// Calls `f` with the calling thread's state.
 #[inline]
 pub fn with<T>(f: impl FnOnce(&Thread) -> T) -> T {
     THREAD.with(f)
@@ -42,7 +42,7 @@ pub fn record(call: impl FnOnce() -> Result<(), CudaError>) -> Result<(), CudaEr
     call().inspect_err(|&error| remember(error))
 }
 
-/// Makes `error` the last error. One that lost the context is never displaced.
+/// Makes `error` the last error. An error that lost the context is never replaced.
 #[cold]
 fn remember(error: CudaError) {
     with(|thread| {
@@ -58,7 +58,7 @@ pub fn last() -> CudaError {
     with(|thread| thread.last.get())
 }
 
-/// The last error, which is forgotten unless it lost the context.
+/// Returns the last error and clears it, unless it lost the context.
 #[inline]
 pub fn take_last() -> CudaError {
     with(|thread| {

@@ -1,5 +1,5 @@
-//! Write access to the log of registrations: one thread at a time has it, without a lock, from the registration
-//! of a fatbin to the end of its contents.
+//! Writer of the log of registrations: one thread at a time, without a lock, from the registration of a fat
+//! binary to the end of its contents.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_void};
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::entries::{Entry, List, Log};
 
-/// Returns a number that no other living thread has, and that is never [`NOBODY`].
+/// Returns a number that no other living thread has; never [`NOBODY`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn this_thread() -> usize {
@@ -19,18 +19,19 @@ fn this_thread() -> usize {
     thread
 }
 
-/// Returns a number that no other living thread has, and that is never [`NOBODY`].
+/// Returns a number that no other living thread has; never [`NOBODY`].
 #[cfg(not(target_arch = "x86_64"))]
 fn this_thread() -> usize {
     // SAFETY: has no requirements.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The log and the thread that writes to it, from the registration of a fatbin to the end of its contents. Both
-/// lie in one cache line, because the 8,430 calls of a start need nothing else.
+/// The log, and the thread that owns it, from the registration of a fat binary to the end of its contents.
+/// All of it is in one cache line: 8,430 calls of a start need nothing else.
 #[repr(align(64))]
 pub struct Writer {
-    /// The thread that may use `open`, or [`NOBODY`]. Whoever holds the registry can become the owner then.
+    /// The thread that may use `open`. [`NOBODY`] means that a thread which holds the registry may become the
+    /// owner.
     owner: AtomicUsize,
     open: UnsafeCell<Open>,
 }
@@ -51,7 +52,7 @@ pub struct Open {
 // SAFETY: `open` is reached by its owner alone.
 unsafe impl Sync for Writer {}
 
-/// The process's only writer.
+/// The only writer of the process.
 pub static WRITER: Writer = Writer {
     owner: AtomicUsize::new(NOBODY),
     open: UnsafeCell::new(Open { handle: ptr::null_mut(), fatbin: 0, log: Log::new() }),
@@ -78,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Gives up the ownership. The next owner sees all that was written.
+    /// Releases the writer. The next owner finds what was written.
     pub fn release(&self) {
         self.owner.store(NOBODY, Ordering::Release);
     }
@@ -97,7 +98,7 @@ impl Writer {
         appended.unwrap_or(false)
     }
 
-    /// Closes a fatbin and gives up the ownership. Returns false if this thread has not opened that fatbin.
+    /// Ends the contents of a fat binary. Returns false if it is not the open one of this thread.
     pub fn end(&self, handle: *mut *mut c_void) -> bool {
         let ended = self.mine(|open| {
             let ended = open.handle == handle;

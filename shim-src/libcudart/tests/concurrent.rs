@@ -1,5 +1,5 @@
-//! Launches in several threads while objects come and go: no thread launches a kernel that is gone, or
-//! another's.
+//! Launches in several threads while fat binaries are registered and unregistered: no thread launches a
+//! kernel that is gone, or another one.
 
 #[path = "driver/calls.rs"]
 mod calls;

@@ -1,9 +1,10 @@
-//! Every call that this crate defines is driven by the C program of the test bed, through the real loader.
+//! Checks that the C program of the test bed calls every function that this crate defines, through the real
+//! loader.
 
 use std::path::Path;
 use std::{fs, io};
 
-/// Returns the sources in a folder that end so, as one text.
+/// Returns the contents of the files in a directory whose names end with `ending`, as one text.
 fn sources(folder: &Path, ending: &str) -> io::Result<String> {
     let mut text = String::new();
     for entry in fs::read_dir(folder)? {
@@ -15,7 +16,7 @@ fn sources(folder: &Path, ending: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns the exports that the sources define: what follows `pub fn`, and the variants that follow a bar.
+/// Returns the names of the exports in the sources: what follows `pub fn`, and the variants after a bar.
 fn exports(text: &str) -> Vec<&str> {
     let name =
         |text: &'_ str| text.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(text.len());

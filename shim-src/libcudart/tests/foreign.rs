@@ -1,4 +1,4 @@
-//! A libcuda that is not this project's: no call gets past it.
+//! Tests with a libcuda that is not this project's: every call fails.
 
 #[path = "driver/calls.rs"]
 mod calls;

@@ -1,4 +1,5 @@
-//! A driver that is too old for the library: every call that initialises says so.
+//! Tests with a driver that is too old for the library: every call that initialises fails with
+//! insufficient-driver.
 
 #[path = "driver/calls.rs"]
 mod calls;

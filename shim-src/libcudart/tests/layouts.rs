@@ -1,5 +1,5 @@
-//! The structures of `vgpu_abi::runtime` against NVIDIA's headers (`layouts/`: offsets and sizes as a C
-//! compiler gave them). Those of properties are tested where they are filled.
+//! Tests of the structures of `vgpu_abi::runtime` against NVIDIA's headers (`layouts/`: offsets and sizes
+//! that a C compiler printed). Those of properties are tested where they are filled.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const COMMON: [(&str, Layout); 10] = [
     ("cudaKernelNodeParams", KernelNodeParams::LAYOUT),
 ];
 
-/// Returns a header: size of each structure under the name "-", offset of each of its fields.
+/// Parses a header: the size of each structure under the name "-", and the offset of each field.
 fn header(text: &'static str) -> BTreeMap<(&'static str, &'static str), usize> {
     let row = |line: &'static str| {
         let columns: Vec<_> = line.split('\t').collect();

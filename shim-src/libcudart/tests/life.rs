@@ -1,4 +1,4 @@
-//! From before the first call to after the last: no device, a device that comes later, a forked child, exit.
+//! Tests the life of a process: no device, a device that appears later, a forked child, and exit.
 
 #[path = "driver/calls.rs"]
 mod calls;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use calls::{count, device};
 use driver::DRIVER;
 
-/// One test: it is one process's life.
+/// Tests everything in one function, because a process has only one life.
 #[test]
 fn a_process_is_initialised_once_there_is_a_device_and_ends() {
     calls::let_panics_print();

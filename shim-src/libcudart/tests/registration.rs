@@ -1,4 +1,5 @@
-//! Registration and lazy loading: bookkeeping until a kernel is used, then one library a fatbin.
+//! Tests of registration and lazy loading: nothing is loaded until a kernel is used, and then one library for
+//! each fat binary.
 
 #[path = "driver/calls.rs"]
 mod calls;
@@ -10,12 +11,12 @@ use std::time::{Duration, Instant};
 use calls::{Dim3, Wrapper, fatbin, function, launch, stand_in};
 use driver::{DRIVER, last_launch};
 
-/// What GGML registers.
+/// Number of fat binaries that GGML registers.
 const FATBINS: usize = 143;
 const FUNCTIONS: usize = 6741;
 const VARIABLES: usize = 1689;
 
-/// One test: the counts are the process's.
+/// Tests everything in one function, because the counters are those of the process.
 #[test]
 fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     calls::let_panics_print();

@@ -1,4 +1,4 @@
-//! Which device and which context each thread works on.
+//! Tests which device and which context each thread works on.
 
 #[path = "driver/calls.rs"]
 mod calls;
@@ -10,7 +10,7 @@ use std::thread;
 use calls::{Wrapper, device, fatbin, function, launch, stand_in};
 use driver::{DRIVER, OWN, current, last_launch, make_current, primary};
 
-/// One test: the counts are the process's.
+/// Tests everything in one function, because the counters are those of the process.
 #[test]
 fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
     calls::let_panics_print();

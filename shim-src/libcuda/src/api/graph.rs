@@ -1,4 +1,4 @@
-//! "Graph Management".
+//! Graph management: creates, changes, instantiates and launches graphs.
 
 use std::ffi::{c_char, c_uint};
 
@@ -20,7 +20,7 @@ use crate::submit::graph_node::{
 };
 
 exports! {
-    /// `cuGraphCreate`
+    /// Creates an empty graph for the current context's device.
     pub fn cuGraphCreate(out: Out<CUgraph>, flags: c_uint) -> CUresult {
         let context = current::context()?;
         let out = out.check()?;
@@ -30,13 +30,13 @@ exports! {
         out.set(CUgraph(create(context.gpu())?.0))
     }
 
-    /// `cuGraphDestroy`
+    /// Destroys a graph. Graphs that were instantiated from it remain.
     pub fn cuGraphDestroy(graph: CUgraph) -> CUresult {
         get(graph)?;
         if discard(graph.0) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
     }
 
-    /// `cuGraphClone`
+    /// Creates a copy of a graph.
     pub fn cuGraphClone(out: Out<CUgraph>, original: CUgraph) -> CUresult {
         let original = get(original)?;
         let out = out.check()?;
@@ -47,23 +47,23 @@ exports! {
         out.set(CUgraph(handle))
     }
 
-    /// `cuGraphGetNodes`
+    /// Stores the handles of a graph's nodes, or only their number if `nodes` is null.
     pub fn cuGraphGetNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: InOut<usize>) -> CUresult {
         list(nodes, count, &select(graph, |_| true)?)
     }
 
-    /// `cuGraphGetRootNodes`
+    /// Stores the handles of the nodes without dependencies, or only their number if `nodes` is null.
     pub fn cuGraphGetRootNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: InOut<usize>) -> CUresult {
         list(nodes, count, &select(graph, |node| node.after.is_empty())?)
     }
 
-    /// `cuGraphNodeGetType`
+    /// Stores the `CUgraphNodeType` of a node.
     pub fn cuGraphNodeGetType(node: CUgraphNode, kind: Out<c_uint>) -> CUresult {
         let (graph, index) = find_node(node)?;
         kind.set(graph.with(index, |node| Ok(node.work.node_type()))?)
     }
 
-    /// `cuGraphNodeGetDependencies`
+    /// Stores the handles of the nodes that a node depends on, or only their number.
     pub fn cuGraphNodeGetDependencies(
         node: CUgraphNode, nodes: Out<CUgraphNode>, count: InOut<usize>,
     ) -> CUresult {
@@ -77,7 +77,7 @@ exports! {
 }
 
 exports! {
-    /// `cuGraphAddKernelNode_v2`
+    /// Adds a node that launches a kernel.
     pub fn cuGraphAddKernelNode_v2(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelNodeParams>,
     ) -> CUresult {
@@ -85,7 +85,7 @@ exports! {
         add(node, graph, after, count, kernel(context, &params.get()?)?)
     }
 
-    /// `cuGraphAddKernelNode`
+    /// Adds a node that launches a kernel, with the shorter structure of parameters.
     pub fn cuGraphAddKernelNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<[u64; 7]>,
     ) -> CUresult {
@@ -93,7 +93,7 @@ exports! {
         add(node, graph, after, count, kernel(context, &version_1(params)?)?)
     }
 
-    /// `cuGraphAddMemsetNode`
+    /// Adds a node that fills memory.
     pub fn cuGraphAddMemsetNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<MemsetNodeParams>,
         context: CUcontext,
@@ -102,43 +102,43 @@ exports! {
         add(node, graph, after, count, memset(gpu, params.get()?)?)
     }
 
-    /// `cuGraphAddEmptyNode`. The node is a join, which does nothing in a graph.
+    /// Adds a node that does nothing but order other nodes. It is a join, which has no effect in a graph.
     pub fn cuGraphAddEmptyNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
     ) -> CUresult {
         add(node, graph, after, count, Work::new(&Join { stream: 0, reserved: 0 }, &[]))
     }
 
-    /// `cuGraphKernelNodeGetParams_v2`. The pointers point to the node's own copy.
+    /// Stores the parameters of a kernel node. Their pointers point to the node's own copy.
     pub fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: Out<KernelNodeParams>) -> CUresult {
         let out = params.check()?;
         out.set(get_params(node)?)
     }
 
-    /// `cuGraphKernelNodeGetParams`
+    /// Stores the parameters of a kernel node, in the shorter structure.
     pub fn cuGraphKernelNodeGetParams(node: CUgraphNode, params: Out<[u64; 7]>) -> CUresult {
         let out = params.check()?;
         out.set(to_version_1(get_params(node)?))
     }
 
-    /// `cuGraphKernelNodeSetParams_v2`
+    /// Replaces the parameters of a kernel node.
     pub fn cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: In<KernelNodeParams>) -> CUresult {
         set_params(node, &params.get()?)
     }
 
-    /// `cuGraphKernelNodeSetParams`
+    /// Replaces the parameters of a kernel node, with the shorter structure.
     pub fn cuGraphKernelNodeSetParams(node: CUgraphNode, params: In<[u64; 7]>) -> CUresult {
         set_params(node, &version_1(params)?)
     }
 
-    /// `cuGraphExecKernelNodeSetParams_v2`
+    /// Replaces the parameters of a kernel node in an instantiated graph.
     pub fn cuGraphExecKernelNodeSetParams_v2(
         graph: CUgraphExec, node: CUgraphNode, params: In<KernelNodeParams>,
     ) -> CUresult {
         set_exec_params(graph, node, &params.get()?)
     }
 
-    /// `cuGraphExecKernelNodeSetParams`
+    /// Replaces the parameters of a kernel node in an instantiated graph, with the shorter structure.
     pub fn cuGraphExecKernelNodeSetParams(
         graph: CUgraphExec, node: CUgraphNode, params: In<[u64; 7]>,
     ) -> CUresult {
@@ -146,7 +146,8 @@ exports! {
     }
 }
 
-/// The forms of `cuGraphInstantiate` that take a buffer for a text about a failure. The text is always empty.
+/// Instantiates a graph for the functions that take a buffer for a text about a failure. Stores an empty text
+/// there.
 fn instantiate_with_log(
     out: Out<CUgraphExec>,
     graph: CUgraph,
@@ -162,31 +163,31 @@ fn instantiate_with_log(
 }
 
 exports! {
-    /// `cuGraphInstantiate`
+    /// Instantiates a graph, with a buffer for a text about a failure.
     pub fn cuGraphInstantiate(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
         instantiate_with_log(out, graph, error_node, log, bytes)
     }
 
-    /// `cuGraphInstantiate_v2`
+    /// Instantiates a graph, with a buffer for a text about a failure.
     pub fn cuGraphInstantiate_v2(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
         instantiate_with_log(out, graph, error_node, log, bytes)
     }
 
-    /// `cuGraphInstantiateWithFlags`
+    /// Instantiates a graph with flags.
     pub fn cuGraphInstantiateWithFlags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult {
         graph_exec::instantiate(graph, flags, out)
     }
 
-    /// `cuGraphExecGetFlags`
+    /// Stores the flags with which a graph was instantiated.
     pub fn cuGraphExecGetFlags(graph: CUgraphExec, flags: Out<u64>) -> CUresult {
         flags.set(graph_exec::get(graph)?.flags())
     }
 
-    /// `cuGraphExecUpdate`
+    /// Updates an instantiated graph from a graph of the same shape, and stores why it could not.
     pub fn cuGraphExecUpdate(
         handle: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<c_uint>,
     ) -> CUresult {
@@ -196,7 +197,7 @@ exports! {
         if code == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
     }
 
-    /// `cuGraphExecUpdate_v2`
+    /// Updates an instantiated graph from a graph of the same shape, and stores outcome and nodes at fault.
     pub fn cuGraphExecUpdate_v2(
         handle: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>,
     ) -> CUresult {
@@ -205,7 +206,7 @@ exports! {
         if result == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
     }
 
-    /// `cuGraphExecDestroy`. Ordered after its launches.
+    /// Destroys an instantiated graph. Its launches complete nevertheless.
     pub fn cuGraphExecDestroy(graph: CUgraphExec) -> CUresult { graph_exec::destroy(graph) }
 }
 

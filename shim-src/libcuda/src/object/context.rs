@@ -1,5 +1,5 @@
-//! Contexts. All contexts on a device share its session; a context is its handle, its settings, and its
-//! streams, events, modules and allocations, which end with it. The order of the legacy stream spans the
+//! Contexts. All contexts on a device share its session. A context consists of its handle, its settings, and
+//! the streams, events, modules and allocations that end with it. The order of the legacy stream spans the
 //! contexts of a device, which CUDA does not promise but allows.
 
 use std::ffi::{c_int, c_uint};
@@ -22,15 +22,15 @@ pub struct Context {
     handle: AtomicUsize,
     id: AtomicU64,
     primary: AtomicBool,
-    /// A primary context: the number of its users; it is active while that is not 0. Another context: 1.
+    /// Number of users of a primary context, which is active while there are any; 1 for any other context.
     retained: AtomicU32,
-    /// Guards the changes of `retained`.
+    /// Held while `retained` is changed.
     retain: Mutex<()>,
     flags: AtomicU32,
     limits: [AtomicU64; 7],
     cache_config: AtomicU32,
     shared_config: AtomicU32,
-    /// The legacy default stream.
+    /// The legacy default stream of the context.
     pub legacy: Stream,
     /// Handles of per-thread default streams whose threads have ended.
     pub spare: Mutex<Vec<usize>>,
@@ -38,23 +38,23 @@ pub struct Context {
 
 static CONTEXTS: Slab<Context> = Slab::new(1);
 
-/// `CU_CTX_FLAGS_MASK`
+/// `CU_CTX_FLAGS_MASK`, all flags of contexts.
 const FLAGS_MASK: u32 = 0xff;
-/// `CU_CTX_SCHED_MASK`: 0, 1, 2 or 4.
+/// `CU_CTX_SCHED_MASK`, the flags of which only one may be set: 1, 2 or 4.
 const SCHED_MASK: u32 = 7;
-/// CUDA's initial limits, by `CUlimit`: stack, printf, heap, two of dynamic parallelism, L2 fetch
+/// CUDA's initial limits, indexed by `CUlimit`: stack, printf, heap, two of dynamic parallelism, L2 fetch
 /// granularity, persisting L2.
 const LIMITS: [u64; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 /// The most urgent priority of a stream; lower is more urgent. CUDA has it on every GPU from compute
-/// capability 7 on. A host with fewer steps takes its most urgent one.
+/// capability 7 on. A host with fewer levels uses its most urgent one.
 const MOST_URGENT: i32 = -5;
 
-/// Creates a context.
+/// Creates a context on a device and returns its handle.
 pub fn create(gpu: &'static Gpu, flags: u32) -> Result<(usize, &'static Context)> {
     insert(gpu, false, flags)
 }
 
-/// Creates the primary context of a new device. It is not active.
+/// Creates the primary context of a new device. It is not active yet.
 pub fn create_primary(gpu: &'static Gpu) -> Result {
     let (handle, _) = insert(gpu, true, 0)?;
     gpu.primary.store(handle, Ordering::Release);
@@ -79,7 +79,7 @@ fn insert(gpu: &'static Gpu, primary: bool, flags: u32) -> Result<(usize, &'stat
 }
 
 impl Context {
-    /// Returns the device that the context is of.
+    /// Returns the context's device.
     #[inline]
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `insert` stored the address of a leaked value before the handle meant anything.
@@ -97,12 +97,12 @@ impl Context {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is a device's primary context.
+    /// Returns whether this is a device's primary context.
     pub fn is_primary(&self) -> bool {
         self.primary.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it can be used: it has not ended, and a primary context is retained.
+    /// Returns whether the context can be used: it has not ended, and a primary context is retained.
     #[inline]
     pub fn active(&self) -> bool {
         self.retained.load(Ordering::Acquire) != 0
@@ -113,7 +113,7 @@ impl Context {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Replaces its flags.
+    /// Replaces the context's flags.
     pub fn set_flags(&self, flags: u32) {
         self.flags.store(flags, Ordering::Relaxed);
     }
@@ -124,8 +124,8 @@ impl Context {
         self.retained.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Removes a user from a primary context. With the last one, `end_contents` ends all that the context
-    /// holds. Without any user the context is invalid.
+    /// Removes a user from a primary context. With the last one, `end_contents` ends everything that the
+    /// context holds. Fails without users.
     pub fn release(&self, end_contents: impl FnOnce(&Self)) -> Result {
         let _retain = self.retain.lock();
         match self.retained.load(Ordering::Acquire) {
@@ -137,7 +137,7 @@ impl Context {
         Ok(())
     }
 
-    /// Empties a primary context through `end_contents`. Its users keep it.
+    /// Ends the contents of a primary context through `end_contents`. Its users keep it.
     pub fn reset(&self, end_contents: impl FnOnce(&Self)) {
         let _retain = self.retain.lock();
         if self.active() {
@@ -146,7 +146,7 @@ impl Context {
         self.set_flags(0);
     }
 
-    /// Gives limits and configurations their initial values.
+    /// Resets limits and configurations to their initial values.
     pub fn reset_settings(&self) {
         for (limit, value) in self.limits.iter().zip(LIMITS) {
             limit.store(value, Ordering::Relaxed);
@@ -155,14 +155,14 @@ impl Context {
         self.shared_config.store(1, Ordering::Relaxed);
     }
 
-    /// Returns a limit, by `CUlimit`.
+    /// Returns the limit with a number of `CUlimit`.
     pub fn limit(&self, which: c_uint) -> Result<usize> {
         let limit = self.limits.get(which as usize).ok_or(CUresult::UNSUPPORTED_LIMIT)?;
         Ok(limit.load(Ordering::Relaxed) as usize)
     }
 
-    /// Sets a limit. Hints are kept. A limit on which kernels could rely accepts only what they have anyway,
-    /// since the host is not told.
+    /// Sets a limit. Hints are stored. A limit on which kernels could rely accepts only the value that it
+    /// has, since the host is not told.
     pub fn set_limit(&self, which: c_uint, value: usize) -> Result {
         let limit = self.limits.get(which as usize).ok_or(CUresult::UNSUPPORTED_LIMIT)?;
         let most = match which {
@@ -177,23 +177,24 @@ impl Context {
         Ok(())
     }
 
-    /// Returns the preferred split between cache and shared memory, `CUfunc_cache`: a hint that is only kept.
+    /// Returns the preferred split between cache and shared memory (`CUfunc_cache`), a hint that is only
+    /// stored.
     pub fn cache_config(&self) -> u32 {
         self.cache_config.load(Ordering::Relaxed)
     }
 
-    /// Keeps the preferred split.
+    /// Stores the preferred split between cache and shared memory.
     pub fn set_cache_config(&self, config: u32) {
         self.cache_config.store(config, Ordering::Relaxed);
     }
 
-    /// Returns the size of shared memory's banks, `CUsharedconfig`.
+    /// Returns the width of shared memory's banks (`CUsharedconfig`).
     pub fn shared_config(&self) -> u32 {
         self.shared_config.load(Ordering::Relaxed)
     }
 }
 
-/// Returns the context of a handle. One that has ended has a code of its own.
+/// Returns the context of a handle. A context that has ended has an error of its own.
 #[inline]
 pub fn get(handle: CUcontext) -> Result<&'static Context> {
     match CONTEXTS.get(handle.0) {
@@ -217,7 +218,7 @@ pub fn for_all(mut each: impl FnMut(&Context)) {
     }
 }
 
-/// Ends a context that is not primary, and its contents through `end_contents`.
+/// Ends a context that is not primary. Its contents end through `end_contents`.
 pub fn remove(handle: CUcontext, end_contents: impl FnOnce(&Context)) -> Result {
     CONTEXTS
         .remove(handle.0, |context| {

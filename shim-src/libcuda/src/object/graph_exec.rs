@@ -1,5 +1,5 @@
-//! Instantiated graphs. A graph goes to the host once; an update sends the messages that differ; a launch is
-//! one message.
+//! Instantiated graphs. A graph is sent to the host once, an update sends the messages that differ, and a
+//! launch is one message.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -23,21 +23,21 @@ use crate::queue::submission::{Minted, Queue};
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// Records up to this size travel in the message itself, larger ones through window memory. A message may
-/// have `area::MESSAGE_MAX` bytes; this leaves room for messages of other threads.
+/// Maximum length in bytes of records sent in the message itself; longer ones go through window memory. A
+/// message may have `area::MESSAGE_MAX` bytes, so this leaves room for messages of other threads.
 const INLINE_MOST: usize = 32 << 10;
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD`, `..._USE_NODE_PRIORITY`. Launches by
-/// kernels (4) are not among them.
+/// Flags that an instantiation accepts: `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD`,
+/// `..._USE_NODE_PRIORITY`. Launches from kernels (4) are not among them.
 const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
 
-/// An instantiated graph.
+/// A graph that the host has instantiated.
 #[derive(Default)]
 pub struct Exec {
     gpu: AtomicPtr<Gpu>,
     context: AtomicUsize,
     number: AtomicU32,
     flags: AtomicU32,
-    /// Whether a node reads or writes pinned memory.
+    /// Whether a node reads or writes pinned memory: 1 if one does, otherwise 0.
     host: AtomicU32,
     nodes: Mutex<Vec<(Work, Vec<u32>)>>,
 }
@@ -56,7 +56,7 @@ impl Exec {
     }
 }
 
-/// Returns the records of `GraphDefine`.
+/// Returns the records of the `GraphDefine` message for these nodes.
 fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
     let mut records = Vec::new();
     for (work, after) in nodes {
@@ -74,7 +74,7 @@ fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
     records
 }
 
-/// Returns the records of `GraphUpdate`.
+/// Returns the records of the `GraphUpdate` message for the changed nodes.
 fn patches(changed: &[(u32, &Work)]) -> Vec<u8> {
     let mut records = Vec::new();
     for &(node, work) in changed {
@@ -85,7 +85,7 @@ fn patches(changed: &[(u32, &Work)]) -> Vec<u8> {
     records
 }
 
-/// Sends a message whose records are in its tail, or in window memory.
+/// Sends a message whose records are in its tail, or in window memory if they are long.
 fn send_records<P: Payload>(queue: &Queue, records: &[u8], make: impl FnOnce(Span) -> P) -> Result {
     if records.len() <= INLINE_MOST {
         queue.send(&make(Span::inline(records.len() as u64)), &[records])?;
@@ -103,7 +103,7 @@ fn send_records<P: Payload>(queue: &Queue, records: &[u8], make: impl FnOnce(Spa
     Ok(())
 }
 
-/// `cuGraphInstantiate`
+/// Instantiates a graph and stores the handle.
 pub fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result {
     let context = current::context()?;
     let graph = graph::get(graph)?;
@@ -137,13 +137,14 @@ pub fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result 
     out.set(CUgraphExec(handle))
 }
 
-/// Returns the instantiated graph of a handle. The calling thread has a context.
+/// Returns the instantiated graph of a handle. Fails if the calling thread has no context.
 pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
     current::context()?;
     EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Returns the difference because of which a graph cannot take another's state: its kind and the node.
+/// Returns the kind of difference that prevents an update of a graph, and the node at fault. `None` if it can
+/// be updated.
 fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
     if old.len() != new.len() {
         return Some((graph_update::TOPOLOGY_CHANGED, None));
@@ -162,7 +163,7 @@ fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32
     None
 }
 
-/// `cuGraphExecUpdate`: returns the result and the node at fault.
+/// Updates an instantiated graph from a graph. Returns the result and the node at fault.
 pub fn update(handle: CUgraphExec, with: CUgraph) -> Result<(u32, CUgraphNode)> {
     let exec = get(handle)?;
     let graph = graph::get(with)?;
@@ -204,7 +205,7 @@ fn send_patches(exec: &Exec, changed: &[(u32, &Work)]) -> Result {
     })
 }
 
-/// Gives one node of an instantiated graph other work of the same kind.
+/// Replaces the work of one node by other work of the same kind.
 pub fn patch(handle: CUgraphExec, index: u32, work: &Work) -> Result {
     let exec = get(handle)?;
     exec.gpu().queue.async_error()?;
@@ -220,7 +221,7 @@ pub fn patch(handle: CUgraphExec, index: u32, work: &Work) -> Result {
     Ok(())
 }
 
-/// `cuGraphLaunch`
+/// Launches an instantiated graph on a stream.
 pub fn launch(exec: &Exec, stream: &Stream) -> Result {
     if !ptr::eq(exec.gpu(), stream.gpu()) {
         return Err(CUresult::INVALID_VALUE);
@@ -238,7 +239,7 @@ pub fn launch(exec: &Exec, stream: &Stream) -> Result {
     Ok(())
 }
 
-/// `cuGraphExecDestroy`: after its launches.
+/// Destroys an instantiated graph, ordered after its launches.
 pub fn destroy(handle: CUgraphExec) -> Result {
     get(handle)?;
     end_exec(handle.0)

@@ -1,6 +1,6 @@
-//! A timeline is the order in which the host does one stream's work, as far as the guest knows it: how much
-//! was submitted, how much of that all later work is ordered after (a join or a wait), and the completion
-//! words that tell how far it is.
+//! A timeline is the order in which the host executes one stream's work, as far as the guest knows it: how
+//! much was submitted, how much of that all later work is ordered after (by a join or a wait), and the
+//! completion words that show its progress.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,35 +13,36 @@ use crate::queue::pending::{FencePoint, Outstanding};
 use crate::queue::submission::Queue;
 use crate::sync::Mutex;
 
-/// The order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
+/// Order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
 #[derive(Debug, Default)]
 pub struct Timeline {
     number: AtomicU32,
-    /// Pieces of work submitted, counted after each was sent.
+    /// Number of pieces of work submitted, each counted after it was sent.
     submitted: AtomicU64,
-    /// All later work of the session is ordered after the first `joined` pieces.
+    /// Number of pieces, from the first, that all later work of the session is ordered after.
     joined: AtomicU64,
     /// [`Queue::observed_epoch`] when the newest piece was submitted.
     observed_epoch: AtomicU64,
     marks: Mutex<Marks>,
 }
 
-/// Values are taken and sent under one lock, since values of a word must not decrease in the ring.
+/// Marks of a timeline. Values are taken and sent under one lock, since values of a word must not decrease in
+/// the ring.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Marked in the order in which the work completes.
+    /// Word that is marked in the order in which the work completes.
     done: Option<Word>,
-    /// Marked when the source of a copy has been read. That may precede the completion of earlier work, so it
-    /// needs a word of its own.
+    /// Word that is marked when the source of a copy has been read. That may precede the completion of
+    /// earlier work, so it needs a word of its own.
     read: Option<Word>,
-    /// Pieces of work that are complete once `done` reaches `value`.
+    /// Number of pieces of work that have completed once `done` reaches `value`.
     covered: u64,
     /// The newest value of `done` that covers all of them.
     value: u64,
 }
 
 impl Timeline {
-    /// Returns a timeline without work.
+    /// Creates a timeline without work.
     pub const fn new(number: u32) -> Self {
         Self {
             number: AtomicU32::new(number),
@@ -61,7 +62,7 @@ impl Timeline {
         *self.marks.lock() = Marks::default();
     }
 
-    /// Returns the timeline's words to the session.
+    /// Frees the timeline's words.
     pub fn end(&self, queue: &Queue) {
         let marks = std::mem::take(&mut *self.marks.lock());
         for word in [marks.done, marks.read].into_iter().flatten() {
@@ -69,22 +70,22 @@ impl Timeline {
         }
     }
 
-    /// Returns the stream's number on the wire.
+    /// Returns the stream's number in messages.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Counts a piece of work. Called after it was sent, so that a thread which sees the count also sees the
-    /// work.
+    /// Counts a piece of work. It is called after the work was sent, so that a thread which sees the count
+    /// also sees the work.
     #[inline]
     pub fn submitted(&self, queue: &Queue) {
         self.observed_epoch.store(queue.observed_epoch(), Ordering::Relaxed);
         self.submitted.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns whether work was submitted since the program last learned that some work is complete. Only
-    /// then may a query report that the work is not complete; otherwise it waits for the work.
+    /// Returns whether work was submitted since the program last learned of a completion. Only then may a
+    /// query report that the work has not completed; otherwise it waits for the work.
     pub fn is_fresh(&self, queue: &Queue) -> bool {
         self.submitted_so_far() != 0 && self.observed_epoch.load(Ordering::Relaxed) == queue.observed_epoch()
     }
@@ -117,8 +118,8 @@ impl Timeline {
         self.joined.fetch_max(submitted, Ordering::AcqRel);
     }
 
-    /// Sends a piece of work that carries a mark, which the device stores once this work and the work before
-    /// it are complete.
+    /// Sends a piece of work that carries a mark, which the device stores once this and all earlier work of
+    /// the stream has completed.
     pub fn mark(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
         self.mark_done(queue, send, 1)
     }
@@ -141,7 +142,7 @@ impl Timeline {
         Ok((mark.word, mark.value))
     }
 
-    /// Sends a hold. Its mark is stored once the work before it is complete and says nothing about the hold
+    /// Sends a hold. Its mark is stored once the work before it has completed and says nothing about the hold
     /// itself, which counts as work like any other.
     pub fn hold(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
         let mut marks = self.marks.lock();
@@ -171,7 +172,8 @@ impl Timeline {
     }
 
     /// Returns the fence point that the device reaches once everything submitted on this stream has
-    /// completed. Asks the host for a mark if there is none yet. `None`: nothing was submitted.
+    /// completed. Requests a mark from the host if there is none yet. Returns `None` if nothing was
+    /// submitted.
     pub fn signal(&self, queue: &Queue) -> Result<Option<FencePoint>> {
         let submitted = self.submitted.load(Ordering::Acquire);
         if submitted == 0 {
@@ -186,13 +188,14 @@ impl Timeline {
         self.signal_always(queue).map(Some)
     }
 
-    /// The same, but asks the host in any case.
+    /// Returns the fence point of everything submitted on this stream, and requests a new mark for it in any
+    /// case.
     pub fn signal_always(&self, queue: &Queue) -> Result<FencePoint> {
         let stream = self.number();
         self.mark_done(queue, |mark| queue.send(&Signal { stream, reserved: 0, mark }, &[]), 0)
     }
 
-    /// Waits until the timeline's work is complete.
+    /// Waits until the timeline's work has completed.
     pub fn drain(&self, queue: &Queue) -> Result {
         let submitted = self.submitted.load(Ordering::Acquire);
         if let Some((word, value)) = self.signal(queue)? {
@@ -202,8 +205,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Synchronizes the program with the timeline. Waits only while the host may still use the program's
-    /// memory, and leaves a join behind otherwise.
+    /// Synchronises the program with the timeline. Waits only while the host may still use the program's
+    /// memory; otherwise it leaves a join behind.
     pub fn synchronize(&self, queue: &Queue) -> Result {
         if !queue.pending.any() {
             self.join(queue);

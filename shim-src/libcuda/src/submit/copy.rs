@@ -1,4 +1,5 @@
-//! Copies of contiguous bytes: within a device, between devices, and by addresses whose owner is looked up.
+//! Copies of contiguous bytes: within a device, between devices, and between addresses whose owner is looked
+//! up.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,7 +16,7 @@ use crate::submit::mode::{self, Mode};
 use crate::submit::route::{self, across, move_bytes};
 use crate::submit::transfer;
 
-/// Copies from device to device.
+/// Copies from device memory to device memory, of one device or of two.
 pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
     mode::begin(mode)?;
     if bytes == 0 {
@@ -30,7 +31,7 @@ pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mod
     }
 }
 
-/// Copies within a device that has both ranges.
+/// Copies within a device that owns both ranges.
 fn within(
     stream: &Stream,
     gpu: &'static Gpu,
@@ -47,7 +48,7 @@ fn within(
     route::submit(stream, gpu, message, mode)
 }
 
-/// Copies by addresses alone. An address that no device has is the host's.
+/// Copies between two addresses. An address that belongs to no device is host memory.
 pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
     if bytes == 0 {
         return Ok(());
@@ -66,7 +67,7 @@ pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, 
     }
 }
 
-/// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: the contexts name the devices.
+/// Copies between the devices of two contexts, as `cuMemcpyPeer` and `cuMemcpyPeerAsync` do.
 pub fn peer(
     stream: &Stream,
     destination: (u64, CUcontext),

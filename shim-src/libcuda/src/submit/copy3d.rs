@@ -1,5 +1,5 @@
-//! Copies of boxes of rows: `cuMemcpy2D`, `cuMemcpy3D`. Within a device the host does it. Rows of the guest's
-//! memory, and those on their way between devices, are packed and unpacked here. There are no arrays.
+//! Copies of boxes of rows, as by `cuMemcpy2D` and `cuMemcpy3D`. Within a device the host copies. Rows of the
+//! guest's memory, and rows copied between devices, are packed and unpacked here. Arrays are not supported.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -20,31 +20,32 @@ use crate::submit::mode::{self, Mode};
 use crate::submit::route::{self, Route, across, move_bytes};
 use crate::submit::{copy, transfer};
 
-/// Rows of the guest's memory are packed into pieces of about this size.
+/// Approximate length in bytes of the pieces into which rows of the guest's memory are packed.
 const PIECE: usize = 4 << 20;
-/// A pitched source on the device is copied with its gaps when they are at most this many times the rows.
+/// Maximum ratio of the pitch to the row length for which a pitched source on the device is copied with its
+/// gaps.
 const GAPS: usize = 3;
 
-/// Whose memory it is.
+/// Owner of the memory on one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryKind {
     Host,
     Device,
 }
 
-/// One side of a copy.
+/// One side of a copy, checked and in bytes.
 #[derive(Clone, Copy, Debug)]
 struct CopySide {
     memory: MemoryKind,
     /// Address of the first byte that is copied.
     start: u64,
-    /// Bytes from row to row.
+    /// Distance in bytes from one row to the next.
     pitch: usize,
-    /// Bytes from slice to slice.
+    /// Distance in bytes from one slice to the next.
     slice: usize,
 }
 
-/// The size of a copy: bytes of a row, rows of a slice, slices.
+/// Size of a copy: bytes of a row, rows of a slice, and slices.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     width: usize,
@@ -281,7 +282,7 @@ fn unpack(
     Ok(())
 }
 
-/// `cuMemcpy2D`. `aligned`: a pitch on the device must be one that the device supports.
+/// Copies a rectangle. With `aligned`, the pitch of device memory must be one that the device supports.
 pub fn flat(stream: &'static Stream, copy: In<Memcpy2D>, mode: Mode, aligned: bool) -> Result {
     let copy = copy.get()?;
     let extent = Extent { width: copy.width, height: copy.height, depth: 1 };
@@ -299,7 +300,7 @@ pub fn flat(stream: &'static Stream, copy: In<Memcpy2D>, mode: Mode, aligned: bo
     submit_copy(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
 }
 
-/// `cuMemcpy3D`
+/// Copies a box of rows.
 pub fn deep(stream: &'static Stream, copy: In<Memcpy3D>, mode: Mode) -> Result {
     let copy = copy.get()?;
     let extent = Extent { width: copy.width, height: copy.height, depth: copy.depth };

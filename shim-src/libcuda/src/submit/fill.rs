@@ -1,4 +1,4 @@
-//! Fills of device memory.
+//! Fills device memory with a repeated value.
 
 use std::ffi::c_uint;
 
@@ -11,14 +11,14 @@ use crate::object::stream::Stream;
 use crate::submit::mode::{self, Mode};
 use crate::submit::route;
 
-/// A fill of `height` rows of `width` elements.
+/// Shape of a fill: `height` rows of `width` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillShape {
     /// Address of the first element.
     pub destination: u64,
-    /// Bytes from row to row.
+    /// Distance in bytes from one row to the next.
     pub pitch: usize,
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub width: usize,
     /// Number of rows.
     pub height: usize,
@@ -52,7 +52,7 @@ pub fn message(shape: FillShape, value: c_uint, element: u32) -> Result<Option<F
     }))
 }
 
-/// Returns the bytes from the first to the last byte that is filled.
+/// Returns the number of bytes from the first to the last byte to fill, or `None` on overflow.
 pub fn span(fill: &Fill) -> Option<u64> {
     fill.pitch.checked_mul(fill.height - 1)?.checked_add(fill.width.checked_mul(u64::from(fill.element))?)
 }

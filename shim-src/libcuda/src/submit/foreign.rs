@@ -1,11 +1,11 @@
 //! Work on the memory of a device other than the stream's. The hosts of two devices know nothing of each
-//! other, so the guest keeps the order: it waits for the stream's earlier work, does the foreign part in a
-//! stream that each device has for this purpose alone, and orders all later work of that device after it.
+//! other, so the guest keeps the order: it waits for the stream's earlier work, does the foreign part on the
+//! peer-copy stream of the other device, and orders all later work of that device after it.
 //!
-//! The legacy stream is ordered with all work of both devices, as CUDA has it for copies between devices in
-//! it; every other stream only with itself. What a foreign part reads is here when the call returns, and what
-//! it writes has left the program's memory, so a later synchronize has nothing to wait for on the other
-//! device.
+//! The legacy stream is ordered with all work of both devices, as CUDA defines it for copies between devices;
+//! every other stream only with itself. When the call returns, the data that the foreign part reads has
+//! arrived, and the data that it writes has left the program's memory, so a later synchronize has nothing to
+//! wait for on the other device.
 
 use std::ffi::c_void;
 
@@ -26,8 +26,8 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Waits until the part can start: the stream's earlier work is done. A graph is one device's, so a
-    /// capture fails.
+    /// Waits until the stream's earlier work has completed, so that the foreign part can start. Fails during
+    /// a capture, because a graph belongs to one device.
     pub fn start(stream: &Stream, gpu: &'static Gpu) -> Result<Self> {
         if capture::intercept(stream)? {
             capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)?;
@@ -40,14 +40,14 @@ impl Foreign {
         Ok(Self { gpu, timeline: gpu.peer_copy_timeline()? })
     }
 
-    /// Submits work that is one message. `make` is given the number of the stream.
+    /// Submits work that is one message. `make` receives the number of the stream.
     pub fn submit<P: Payload>(&self, make: impl FnOnce(u32) -> P) -> Result {
         self.gpu.queue.send(&make(self.timeline.number()), &[])?;
         self.timeline.submitted(&self.gpu.queue);
         Ok(())
     }
 
-    /// Uploads bytes. The program may change the source when this returns.
+    /// Uploads bytes. The program may change the source after the call.
     pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
         // SAFETY: the export's caller promised `bytes` readable bytes at `source`, or the buffer of a copy
         // between devices has them.
@@ -57,7 +57,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Downloads bytes. They have arrived when this returns.
+    /// Downloads bytes, which have arrived when the call returns.
     pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
         // SAFETY: as in `copy_in`, for writing.
         unsafe { self.gpu.queue.session.copy_out(self.timeline.number(), source, destination.cast(), bytes) }
@@ -66,8 +66,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// Orders all later work of the device after the part, and returns the error that the host has reported
-    /// so far.
+    /// Orders all later work of the device after the foreign part, and returns the error that the host has
+    /// reported so far.
     pub fn end(&self) -> Result {
         self.timeline.join(&self.gpu.queue);
         self.gpu.queue.async_error()

@@ -1,4 +1,4 @@
-//! Nodes of graphs one by one: those that programs add without a capture, and the parameters of kernel nodes.
+//! Nodes of graphs that programs add without a capture, and the parameters of kernel nodes.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ use crate::object::{current, function, graph, graph_exec};
 use crate::submit::fill::{self, FillShape};
 use crate::submit::launch::{LaunchShape, Params};
 
-/// Adds a node after others of the same graph.
+/// Adds a node that depends on other nodes of the same graph.
 pub fn add(
     out: Out<CUgraphNode>,
     graph: CUgraph,
@@ -61,7 +61,7 @@ pub fn kernel(context: &Context, params: &KernelNodeParams) -> Result<Work> {
     }
 }
 
-/// Returns the parameters of a kernel node from version 1 of the structure, which lacks the last two fields.
+/// Reads the parameters of a kernel node from version 1 of the structure, which lacks the last two fields.
 pub fn version_1(params: In<[u64; 7]>) -> Result<KernelNodeParams> {
     let mut whole = [0_u64; 9];
     whole[..7].copy_from_slice(&params.get()?);
@@ -69,7 +69,7 @@ pub fn version_1(params: In<[u64; 7]>) -> Result<KernelNodeParams> {
     Ok(unsafe { std::mem::transmute::<[u64; 9], KernelNodeParams>(whole) })
 }
 
-/// Returns the part of the parameters that version 1 of the structure has.
+/// Returns the parameters in version 1 of the structure.
 pub fn to_version_1(params: KernelNodeParams) -> [u64; 7] {
     // SAFETY: a structure without padding, of the same size.
     let whole = unsafe { std::mem::transmute::<KernelNodeParams, [u64; 9]>(params) };
@@ -78,7 +78,7 @@ pub fn to_version_1(params: KernelNodeParams) -> [u64; 7] {
     part
 }
 
-/// Returns the message of a memset node on a device's own memory.
+/// Returns the message of a fill node for the device's own memory.
 pub fn memset(gpu: &Gpu, params: MemsetNodeParams) -> Result<Work> {
     let MemsetNodeParams { destination, pitch, value, element, width, height } = params;
     if !matches!(element, 1 | 2 | 4) {
@@ -93,7 +93,7 @@ pub fn memset(gpu: &Gpu, params: MemsetNodeParams) -> Result<Work> {
     Ok(Work::new(&message, &[]))
 }
 
-/// `cuGraphKernelNodeGetParams`: the pointers are to the node's own copy.
+/// Returns the parameters of a kernel node. Their pointers point to the node's own copy.
 pub fn get_params(node: CUgraphNode) -> Result<KernelNodeParams> {
     let (graph, index) = graph::find_node(node)?;
     graph.with(index, |node| {
@@ -125,7 +125,7 @@ pub fn get_params(node: CUgraphNode) -> Result<KernelNodeParams> {
     })
 }
 
-/// `cuGraphKernelNodeSetParams`
+/// Replaces the parameters of a kernel node.
 pub fn set_params(node: CUgraphNode, params: &KernelNodeParams) -> Result {
     let context = current::context()?;
     let (graph, index) = graph::find_node(node)?;
@@ -141,7 +141,7 @@ pub fn set_params(node: CUgraphNode, params: &KernelNodeParams) -> Result {
     })
 }
 
-/// `cuGraphExecKernelNodeSetParams`
+/// Replaces the parameters of a kernel node in an instantiated graph.
 pub fn set_exec_params(exec: CUgraphExec, node: CUgraphNode, params: &KernelNodeParams) -> Result {
     let context = current::context()?;
     let (_, index) = graph::find_node(node)?;

@@ -1,10 +1,10 @@
-//! Functions of the host that a stream calls: `cuLaunchHostFunc` and `cuStreamAddCallback`.
+//! Host functions that a stream calls, by `cuLaunchHostFunc` and `cuStreamAddCallback`.
 //!
-//! The host holds the stream at the function's place ([`StreamHold`]). A thread of the guest waits for that,
-//! calls the function, and releases the stream ([`StreamRelease`]). There is one such thread, created with
-//! the first function, which calls functions in the order in which they were submitted. That never waits for
-//! a function further back, since work can be ordered only after work that was submitted earlier. CUDA, too,
-//! may call functions one after the other.
+//! The host holds the stream at the function's position ([`StreamHold`]). A thread of the guest waits for
+//! that, calls the function, and releases the stream ([`StreamRelease`]). There is one such thread, created
+//! with the first function, which calls functions in the order in which they were submitted. It never waits
+//! for a function further back in the queue, since work can be ordered only after work that was submitted
+//! earlier. CUDA too may call functions one after the other.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -26,12 +26,12 @@ use crate::queue::pending::FencePoint;
 use crate::queue::submission::Minted;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The function of the program.
+/// The host function to call.
 #[derive(Clone, Copy)]
 pub enum HostCall {
     /// Skipped if the work before it failed.
     Function(CUhostFn),
-    /// Called in any case, with the stream's handle as the program gave it.
+    /// Callback that is called in any case, with the stream's handle as the program gave it.
     Callback(CUstreamCallback, CUstream),
 }
 
@@ -42,7 +42,7 @@ struct HostTask {
     data: *mut c_void,
     gpu: &'static Gpu,
     hold: u32,
-    /// Reached once the stream is held.
+    /// Fence point that is reached once the stream is held.
     fence: FencePoint,
 }
 

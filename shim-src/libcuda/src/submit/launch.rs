@@ -20,40 +20,39 @@ use crate::object::library::find_function;
 use crate::ptsz::DefaultStream;
 use crate::submit::stream;
 
-/// Parameters up to this size are gathered on the stack.
+/// Maximum length in bytes of parameters that are gathered on the stack.
 const FEW: usize = 512;
 
-/// Everything of a launch but its parameters.
+/// All properties of a launch other than its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchShape {
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
-    /// Threads in x, y, z.
+    /// Number of threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster in x, y, z; zeros without clusters.
+    /// Number of blocks of a cluster in x, y and z; zeros without clusters.
     pub cluster: [u32; 3],
-    /// Flags of the message.
+    /// Flags of the launch message.
     pub flags: u32,
-    /// Priority of the kernel, lower is more urgent.
+    /// Priority of the kernel; lower is more urgent.
     pub priority: i32,
 }
 
 /// A kernel's parameters in the form that the program chose.
 #[derive(Clone, Copy, Debug)]
 pub enum Params {
-    /// A pointer to each parameter.
+    /// Array with a pointer to each parameter.
     Each(*const *const c_void),
-    /// A buffer with all parameters in the kernel's layout, and its size.
+    /// Address and size of a buffer with all parameters in the kernel's layout.
     Buffer(*const u8, usize),
 }
 
 impl Params {
     /// Reads the two arguments of a launch, one of which is null.
     ///
-    /// # Safety
-    /// They are null or what the manual says.
+    /// # Safety The pointers are null or what the manual says.
     pub unsafe fn from_arguments(params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<Self> {
         if extra.is_null() {
             return Ok(Self::Each(params.cast_const().cast()));
@@ -93,8 +92,7 @@ impl Params {
 
     /// Gathers the parameters in a zeroed buffer of the layout's size, and calls `then` with it.
     ///
-    /// # Safety
-    /// The parameters are as the layout says.
+    /// # Safety The parameters match the layout.
     #[inline]
     pub unsafe fn gather<R>(self, layout: &Layout, then: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
         let bytes = layout.bytes as usize;
@@ -129,10 +127,9 @@ impl Params {
     }
 }
 
-/// Copies each parameter to its place.
+/// Copies each parameter to its offset in the buffer.
 ///
-/// # Safety
-/// `params` has a pointer for each parameter of the layout, valid for reading its size.
+/// # Safety `params` has a pointer for each parameter of the layout, valid for reading its size.
 #[inline]
 unsafe fn copy_each(params: *const *const c_void, layout: &Layout, buffer: &mut [u8]) -> Result {
     for (index, param) in layout.params.iter().enumerate() {
@@ -212,7 +209,7 @@ impl LaunchShape {
         if blocks > room { Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
     }
 
-    /// Returns the launch message for a function that has a number.
+    /// Returns the launch message for a function with this number.
     pub fn message(&self, function: u32, stream: u32, param_bytes: usize) -> Launch {
         Launch {
             function,
@@ -231,8 +228,7 @@ impl LaunchShape {
 
 /// Launches a kernel in a context. The handles are those of the call.
 ///
-/// # Safety
-/// The parameters are as the kernel has them.
+/// # Safety The parameters match those of the kernel.
 #[inline]
 pub unsafe fn submit_launch(
     context: &'static Context,

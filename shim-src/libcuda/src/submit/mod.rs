@@ -1,4 +1,4 @@
-//! What is submitted to a stream, checked and turned into messages, and how a stream is waited for.
+//! Work that is submitted to a stream, checked and encoded as messages, and waits for a stream.
 //!
 //! Everything goes through [`stream`], where a capture takes the message instead of the host.
 

@@ -1,4 +1,4 @@
-//! Synchronous and asynchronous copies and fills: what the two ask before the work, and leave behind after
+//! Synchronous and asynchronous copies and fills: what each mode checks before the work, and ensures after
 //! it.
 
 use crate::Result;
@@ -8,9 +8,10 @@ use crate::object::stream::Stream;
 /// Whether the caller continues while the copy is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Returns once host memory is no longer in use. All later work on any stream is ordered after the copy.
+    /// The call returns once host memory is no longer in use. All later work on any stream is ordered after
+    /// the copy.
     Sync,
-    /// Ordered by the stream alone.
+    /// The work is ordered by the stream alone.
     Async,
 }
 
@@ -19,8 +20,9 @@ pub fn begin(mode: Mode) -> Result {
     if mode == Mode::Sync { capture::forbid_unsafe() } else { Ok(()) }
 }
 
-/// After a synchronous copy, orders later work on any stream after what the stream was given (CUDA promises
-/// that for few copies, but programs rely on it), and returns the error that the host has reported so far.
+/// Ends a copy or fill. After a synchronous one, orders later work on any stream after everything submitted
+/// to this stream (CUDA promises that for few copies, but programs rely on it), and returns the error that
+/// the host has reported so far.
 pub fn end(stream: &Stream, mode: Mode) -> Result {
     if mode == Mode::Async {
         return Ok(());

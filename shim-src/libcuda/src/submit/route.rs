@@ -1,4 +1,4 @@
-//! The way of work to the device whose memory it uses: that of its stream, or another. Copies between two
+//! Route of work to the device whose memory it uses: the stream's device, or another. Copies between two
 //! devices go through the guest's memory.
 
 use std::ffi::c_void;
@@ -13,20 +13,20 @@ use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
 use crate::submit::{stream, transfer};
 
-/// Copies between devices go through this much of the guest's memory at a time.
+/// Length in bytes of the guest memory through which copies between devices go, piece by piece.
 const BOUNCE: usize = 4 << 20;
 
-/// How bytes of the guest's memory reach a device's memory and return from it, in the order of a stream.
+/// How bytes of the guest's memory are copied to and from a device's memory in stream order.
 #[derive(Clone, Copy)]
 pub enum Route<'a> {
     /// The memory is on the stream's device.
     Own(&'a Stream),
-    /// The memory is on another device.
+    /// The memory is on another device than the stream's.
     Foreign(Foreign),
 }
 
 impl<'a> Route<'a> {
-    /// Returns the route to a device.
+    /// Returns the route from a stream to a device.
     pub fn to(stream: &'a Stream, gpu: &'static Gpu) -> Result<Self> {
         if ptr::eq(stream.gpu(), gpu) {
             Ok(Self::Own(stream))
@@ -35,7 +35,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Uploads bytes. The program may change the source when this returns.
+    /// Uploads bytes. The program may change the source after the call.
     pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
         match self {
             Self::Own(stream) => transfer::upload(stream, destination, source, bytes, Mode::Async),
@@ -43,7 +43,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Downloads bytes to memory that is not pinned. They have arrived when this returns.
+    /// Downloads bytes to memory that is not pinned. They have arrived when the call returns.
     pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
         match self {
             Self::Own(stream) => transfer::download(stream, destination, source, bytes, Mode::Async),
@@ -51,7 +51,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Ends a copy to the device: orders later work after it as far as the stream and the mode demand.
+    /// Ends a copy to the device: orders later work after it as far as the stream and the mode require.
     pub fn end(&self, mode: Mode) -> Result {
         match self {
             Self::Own(stream) => mode::end(stream, mode),
@@ -76,9 +76,9 @@ pub fn submit<P: Payload>(
     mode::end(stream, mode)
 }
 
-/// Copies between devices by means of `moving`, which is given the routes to the one and from the other. In
-/// the legacy stream the copy is ordered after all earlier work of both devices, and all later work after the
-/// copy, also in streams that do not wait for the legacy stream.
+/// Copies between devices by calling `moving` with the route to the destination and the route from the
+/// source. In the legacy stream the copy is ordered after all earlier work of both devices, and all later
+/// work after the copy, even in streams that do not wait for the legacy stream.
 pub fn across(
     stream: &Stream,
     to: &'static Gpu,

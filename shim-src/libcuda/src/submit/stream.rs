@@ -1,4 +1,4 @@
-//! Work for a stream, and questions about it, unless a capture takes or forbids them.
+//! Submits work to streams and queries them, unless a capture records or forbids it.
 
 use std::ptr;
 
@@ -11,8 +11,8 @@ use crate::object::{capture, context, stream};
 use crate::queue::pending::FencePoint;
 use crate::queue::timeline::Timeline;
 
-/// Sends a piece of work for the stream to the host, or adds it to a capture as a node. `make` is given the
-/// stream's number on the wire, or 0 in a graph: nodes are ordered by their edges.
+/// Sends a piece of work for the stream to the host, or adds it to a capture as a node. `make` receives the
+/// stream's number in messages, or 0 in a graph, whose nodes are ordered by their edges.
 #[inline]
 pub fn submit<P: Payload>(stream: &Stream, make: impl FnOnce(u32) -> P, tail: &[&[u8]]) -> Result {
     if capture::intercept(stream)? {
@@ -21,8 +21,8 @@ pub fn submit<P: Payload>(stream: &Stream, make: impl FnOnce(u32) -> P, tail: &[
     stream.send(&make(stream.timeline.number()), tail)
 }
 
-/// `cuStreamSynchronize`: waits while the host may still use the program's memory. Otherwise it is enough
-/// that all later work is ordered after the stream's.
+/// Synchronises with a stream. Waits while the host may still use the program's memory; otherwise ordering
+/// all later work after the stream's is enough.
 pub fn synchronize(stream: &Stream) -> Result {
     if capture::any() {
         capture::forbid_sync(stream)?;
@@ -35,7 +35,7 @@ pub fn synchronize(stream: &Stream) -> Result {
     gpu.queue.async_error()
 }
 
-/// `cuStreamQuery`: whether all work of the stream is complete.
+/// Returns whether all work of the stream has completed.
 pub fn query(stream: &Stream) -> Result<bool> {
     if capture::any() {
         capture::forbid_sync(stream)?;
@@ -62,9 +62,9 @@ pub fn query(stream: &Stream) -> Result<bool> {
     Ok(true)
 }
 
-/// The legacy stream is ordered after the work of the other streams. So the work submitted to all of them
-/// together decides whether the fence point of an older query still covers everything, and whether the stream
-/// may be reported as incomplete.
+/// Returns the fence point that covers the legacy stream, and whether it may be reported as incomplete. The
+/// legacy stream is ordered after the work of the other streams, so the work submitted to all of them
+/// together decides whether the fence point of an older query still covers everything.
 fn legacy_fence(legacy: &Stream, gpu: &Gpu) -> Result<(Option<FencePoint>, bool)> {
     let (mut submitted, mut joined, mut fresh) = (0, true, false);
     for_all_timelines(gpu, |timeline| {
@@ -87,8 +87,8 @@ fn legacy_fence(legacy: &Stream, gpu: &Gpu) -> Result<(Option<FencePoint>, bool)
     Ok((Some(fence), fresh))
 }
 
-/// Calls `each` with the timeline of every stream of a device, the legacy streams of all its contexts
-/// included.
+/// Calls `each` with the timeline of every stream of a device, including the legacy streams of all its
+/// contexts.
 fn for_all_timelines(gpu: &Gpu, mut each: impl FnMut(&Timeline)) {
     stream::for_all(gpu, |stream| each(&stream.timeline));
     context::for_all(|context| {

@@ -1,6 +1,6 @@
-//! Copies between host and device, of contiguous bytes. Ordinary memory is copied once, through the ring or a
-//! staging area, and the call returns when that is done. Pinned memory lies in the window: the host reads or
-//! writes it in the order of the stream.
+//! Copies of contiguous bytes between host and device. Ordinary memory is copied once, through the ring or a
+//! staging buffer, and the call returns when that is done. Pinned memory lies in the window, where the host
+//! reads or writes it in stream order.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -16,13 +16,13 @@ use crate::object::{address, capture, pinned};
 use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
 
-/// Pinned sources up to this size are copied into the ring like ordinary memory: that takes a microsecond or
-/// two, and then no synchronize has to wait for the host to have read them. Not while other work that uses
-/// pinned memory is under way: it may be what writes the source.
+/// Maximum length in bytes of a pinned source that is copied into the ring like ordinary memory. That takes a
+/// microsecond or two, and then no synchronize has to wait until the host has read it. It is not done while
+/// other work that uses pinned memory is pending, because that may write the source.
 const COPY_ANYWAY: usize = 16 << 10;
 
-/// Checks a copy of `bytes` between host and device before anything is done. Returns the device that has
-/// `device`; none if there is nothing to copy.
+/// Checks a copy of `bytes` between host and device before it starts. Returns the device that owns `device`,
+/// or `None` if there is nothing to copy.
 fn begin(
     stream: &Stream,
     device: u64,
@@ -58,7 +58,7 @@ fn recorded<P: Payload>(
     Ok(true)
 }
 
-/// Copies from host to device.
+/// Copies host memory to the device.
 pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
     let Some(gpu) = begin(stream, destination, source, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
@@ -98,7 +98,7 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
     mode::end(stream, mode)
 }
 
-/// Copies from device to host.
+/// Copies device memory to the host.
 pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: usize, mode: Mode) -> Result {
     let Some(gpu) = begin(stream, source, destination, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
@@ -136,7 +136,7 @@ pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: u
     gpu.queue.async_error()
 }
 
-/// Copies from host to host, in the order of the stream.
+/// Copies host memory to host memory in stream order.
 pub fn host(stream: &Stream, destination: *mut c_void, source: *const c_void, bytes: usize) -> Result {
     if capture::intercept(stream)? {
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);

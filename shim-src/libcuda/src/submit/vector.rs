@@ -1,5 +1,5 @@
-//! Operations on vectors whose sum the program wants in its own memory: the host stores it in device memory
-//! of this library's, from where it is copied.
+//! Vector operations whose sum the program wants in its own memory. The host stores it in device memory of
+//! this library, from which it is copied.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,9 +14,9 @@ use crate::object::capture;
 use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 
-/// Room for the longest sum, a complex number of doubles.
+/// Size in bytes of the longest sum, a complex number of doubles.
 const SLOT: u64 = 16;
-/// Bytes that are allocated at once: the least that the device's memory is shared out in.
+/// Number of bytes allocated at a time, the granularity of device memory.
 const BLOCK: u64 = 512;
 
 /// Room for a sum in device memory. It is the program's of no context, and stays for the next sum.

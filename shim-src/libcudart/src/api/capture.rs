@@ -1,4 +1,4 @@
-//! "Stream Management": stream capture, which records work in a graph instead of running it.
+//! Stream capture, which records work in a graph instead of submitting it.
 
 use core::ffi::{c_uint, c_void};
 #[cfg(not(feature = "cuda13"))]
@@ -8,7 +8,7 @@ use vgpu_abi::runtime::{CudaError, Graph, GraphNode, Stream};
 
 use crate::process;
 
-/// The places of the answers about a capture. All but the first may be null.
+/// Addresses of the results about a capture. All but the first may be null.
 struct Info {
     status: *mut c_uint,
     id: *mut u64,
@@ -52,7 +52,7 @@ calls! {
         cu!(cuStreamEndCapture(stream, graph))
     }
 
-    /// Exchanges what the thread may do while streams are captured.
+    /// Exchanges the calling thread's capture mode with the one at `mode`.
     pub fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
         process::enter()?;
         if mode.is_null() {

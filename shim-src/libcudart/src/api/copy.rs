@@ -1,4 +1,4 @@
-//! "Memory Management": copies.
+//! Memory management: copies.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -8,13 +8,13 @@ use crate::copy::{Order, Rows, bytes, copy3d, copy3d_peer, peer, rows};
 use crate::process;
 
 calls! {
-    /// Copies `count` bytes.
+    /// Copies `count` bytes in the order of the legacy default stream.
     pub fn cudaMemcpy(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
         process::enter()?;
         bytes(destination, source, count, kind, Order::Legacy)
     }
 
-    /// [`cudaMemcpy`] in the order of the per-thread default stream.
+    /// Copies `count` bytes in the order of the per-thread default stream.
     pub fn cudaMemcpy_ptds(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
         process::enter()?;
         bytes(destination, source, count, kind, Order::PerThread)
@@ -45,7 +45,7 @@ calls! {
         rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::Legacy)
     }
 
-    /// [`cudaMemcpy2D`] in the order of the per-thread default stream.
+    /// Copies `height` rows of `width` bytes in the order of the per-thread default stream.
     pub fn cudaMemcpy2D_ptds(
         destination: *mut c_void,
         destination_pitch: usize,
@@ -73,12 +73,12 @@ calls! {
         rows(&copy, Order::Stream(stream))
     }
 
-    /// Copies slices of rows.
+    /// Copies a box of rows.
     pub fn cudaMemcpy3D(copy: *const Memcpy3DParms) {
         copy3d(copy, Order::Legacy)
     }
 
-    /// [`cudaMemcpy3D`] in the order of the per-thread default stream.
+    /// Copies a box of rows in the order of the per-thread default stream.
     pub fn cudaMemcpy3D_ptds(copy: *const Memcpy3DParms) {
         copy3d(copy, Order::PerThread)
     }
@@ -88,12 +88,12 @@ calls! {
         copy3d(copy, Order::Stream(stream))
     }
 
-    /// Copies slices of rows between devices.
+    /// Copies a box of rows between devices.
     pub fn cudaMemcpy3DPeer(copy: *const Memcpy3DPeerParms) {
         copy3d_peer(copy, Order::Legacy)
     }
 
-    /// [`cudaMemcpy3DPeer`] in the order of the per-thread default stream.
+    /// Copies a box of rows between devices in the order of the per-thread default stream.
     pub fn cudaMemcpy3DPeer_ptds(copy: *const Memcpy3DPeerParms) {
         copy3d_peer(copy, Order::PerThread)
     }
@@ -117,7 +117,7 @@ calls! {
         peer((destination, destination_device), (source, source_device), count, None)
     }
 
-    /// Copies bytes between devices in the order of a stream.
+    /// Copies bytes between devices in stream order.
     pub fn cudaMemcpyPeerAsync(
         destination: *mut c_void,
         destination_device: c_int,

@@ -1,7 +1,7 @@
-//! "Device Management": how many devices there are, the thread's device, attributes, limits and flags.
+//! Device management: number of devices, the thread's device, attributes, limits and flags.
 //!
-//! Since CUDA 12 `cudaSetDevice` makes the device's primary context at once, with whatever error that
-//! gives. Counting devices, properties and attributes need no context.
+//! Since CUDA 12 `cudaSetDevice` initialises the device's primary context at once, and returns its errors.
+//! The number of devices, properties and attributes need no context.
 
 use core::ffi::{c_char, c_int, c_uint};
 
@@ -9,7 +9,7 @@ use vgpu_abi::runtime::{CudaError, DEVICE_FLAGS, DEVICE_MAP_HOST};
 
 use crate::{MAJOR, process, thread};
 
-/// Returns whether the runtime has an attribute under the driver's number. Numbers that only the driver has
+/// Returns whether the runtime has an attribute with the driver's number. Numbers that only the driver has
 /// are invalid here (`cudaDeviceAttr` of 12.9 and 13.5 against `CUdevice_attribute`).
 fn is_attribute(id: c_int) -> bool {
     let last = if MAJOR == 13 { 160 } else { 143 };
@@ -17,7 +17,7 @@ fn is_attribute(id: c_int) -> bool {
     (1..=last).contains(&id) && !drivers_alone
 }
 
-/// Returns whether the scheduling part of device flags is one: automatic, spin, yield or block.
+/// Returns whether the scheduling part of device flags is valid: automatic, spin, yield or block.
 fn is_schedule(flags: c_uint) -> bool {
     matches!(flags & 7, 0 | 1 | 2 | 4)
 }
@@ -66,12 +66,13 @@ fn reset() -> Result<(), CudaError> {
     runtime.reset(runtime.current()?)
 }
 
-/// The part of the structure of properties that [`cudaChooseDevice`] reads, up to the compute capability. It
-/// is the same in every layout, and older programs pass a shorter structure than this library's.
+/// Length in bytes of the part of `cudaDeviceProp` that [`cudaChooseDevice`] reads, up to the compute
+/// capability. It is the same in every layout, and older programs pass a shorter structure than this
+/// library's.
 const CHOICE_BYTES: usize = 368;
 
-/// How well a device fits what a program asks for. Sufficient memory and a sufficient compute capability
-/// count; of equal devices the first is chosen.
+/// Returns a score for how well a device fits a request. Sufficient memory and a sufficient compute
+/// capability count; of equal devices the first is chosen.
 fn score(wanted: &[u8; CHOICE_BYTES], has: &[u8]) -> u32 {
     let number = |bytes: &[u8], offset: usize, count: usize| {
         let mut number = [0; 8];
@@ -84,7 +85,7 @@ fn score(wanted: &[u8; CHOICE_BYTES], has: &[u8]) -> u32 {
 }
 
 calls! {
-    /// Stores how many devices there are.
+    /// Stores the number of devices.
     pub fn cudaGetDeviceCount(count: *mut c_int) {
         let runtime = process::runtime()?;
         store!(count, runtime.count())
@@ -96,7 +97,7 @@ calls! {
         store!(ordinal, runtime.current()?)
     }
 
-    /// Makes a device the thread's, and its primary context current.
+    /// Selects a device for the calling thread, and makes its primary context current.
     pub fn cudaSetDevice(ordinal: c_int) {
         let runtime = process::runtime()?;
         runtime.device(ordinal)?;
@@ -104,8 +105,8 @@ calls! {
         runtime.bind(ordinal)
     }
 
-    /// Makes a device's primary context, without making it the thread's. With the last bit of `flags`,
-    /// `device_flags` are set before.
+    /// Initialises a device's primary context without selecting the device. With the last bit of `flags`,
+    /// `device_flags` are set first.
     pub fn cudaInitDevice(ordinal: c_int, device_flags: c_uint, flags: c_uint) {
         let runtime = process::runtime()?;
         let device = runtime.device(ordinal)?;
@@ -117,8 +118,8 @@ calls! {
         device.primary().map(|_| ())
     }
 
-    /// Makes the first of a list of devices the thread's, if the thread has not chosen yet; a list of none
-    /// makes it device 0.
+    /// Selects the first of a list of devices if the thread has not selected one yet; an empty list selects
+    /// device 0.
     pub fn cudaSetValidDevices(list: *mut c_int, count: c_int) {
         let runtime = process::runtime()?;
         if count < 0 || count > runtime.count() || (list.is_null() && count > 0) {
@@ -135,7 +136,7 @@ calls! {
         Ok(())
     }
 
-    /// Stores the ordinal of the device that comes nearest to the properties.
+    /// Stores the ordinal of the device that fits the properties best.
     pub fn cudaChooseDevice(ordinal: *mut c_int, wanted: *const [u8; CHOICE_BYTES]) {
         let runtime = process::runtime()?;
         let wanted = load!(wanted)?;
@@ -179,23 +180,23 @@ calls! {
         store!(ordinal, runtime.ordinal(handle)?)
     }
 
-    /// Waits until the device has done all the work of this process.
+    /// Waits until the device has completed all work of this process.
     pub fn cudaDeviceSynchronize() {
         synchronize()
     }
 
-    /// Ends the primary context of the thread's device.
+    /// Resets the primary context of the thread's device.
     pub fn cudaDeviceReset() {
         reset()
     }
 
-    /// Forgets what was to stay in the second-level cache.
+    /// Resets all persisting lines of the L2 cache to normal.
     pub fn cudaCtxResetPersistingL2Cache() {
         process::enter()?;
         cu!(cuCtxResetPersistingL2Cache())
     }
 
-    /// Sets the flags of the thread's device: how to wait, above all.
+    /// Sets the flags of the thread's device, above all how threads wait.
     pub fn cudaSetDeviceFlags(flags: c_uint) {
         let runtime = process::runtime()?;
         set_flags(runtime, runtime.current()?, flags)
@@ -220,17 +221,17 @@ calls! {
         set_limit(limit, value)
     }
 
-    /// Stores which of cache and shared memory is preferred.
+    /// Stores the preferred split between cache and shared memory.
     pub fn cudaDeviceGetCacheConfig(config: *mut c_uint) {
         get_cache_config(config)
     }
 
-    /// Sets which of cache and shared memory is preferred.
+    /// Sets the preferred split between cache and shared memory.
     pub fn cudaDeviceSetCacheConfig(config: c_uint) {
         set_cache_config(config)
     }
 
-    /// Stores the size of shared memory banks.
+    /// Stores the width of shared memory's banks.
     pub fn cudaDeviceGetSharedMemConfig(config: *mut c_uint) {
         process::enter()?;
         if config.is_null() {
@@ -239,13 +240,13 @@ calls! {
         cu!(cuCtxGetSharedMemConfig(config))
     }
 
-    /// Sets the size of shared memory banks.
+    /// Sets the width of shared memory's banks.
     pub fn cudaDeviceSetSharedMemConfig(config: c_uint) {
         process::enter()?;
         cu!(cuCtxSetSharedMemConfig(config))
     }
 
-    /// Stores the numerical range of stream priorities.
+    /// Stores the least and the most urgent priority of streams.
     pub fn cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         process::enter()?;
         cu!(cuCtxGetStreamPriorityRange(least, greatest))
@@ -255,32 +256,35 @@ calls! {
 // Names from before CUDA 4, which CUDA 12 still exports.
 #[cfg(not(feature = "cuda13"))]
 calls! {
-    /// [`cudaDeviceSynchronize`] under its old name.
+    /// Waits until the device has completed all work of this process ([`cudaDeviceSynchronize`] under its old
+    /// name).
     pub fn cudaThreadSynchronize() {
         synchronize()
     }
 
-    /// [`cudaDeviceReset`] under its old name.
+    /// Resets the primary context of the thread's device ([`cudaDeviceReset`] under its old name).
     pub fn cudaThreadExit() {
         reset()
     }
 
-    /// [`cudaDeviceGetLimit`] under its old name.
+    /// Stores a limit of the thread's device ([`cudaDeviceGetLimit`] under its old name).
     pub fn cudaThreadGetLimit(value: *mut usize, limit: c_uint) {
         get_limit(value, limit)
     }
 
-    /// [`cudaDeviceSetLimit`] under its old name.
+    /// Sets a limit of the thread's device ([`cudaDeviceSetLimit`] under its old name).
     pub fn cudaThreadSetLimit(limit: c_uint, value: usize) {
         set_limit(limit, value)
     }
 
-    /// [`cudaDeviceGetCacheConfig`] under its old name.
+    /// Stores the preferred split between cache and shared memory ([`cudaDeviceGetCacheConfig`] under its old
+    /// name).
     pub fn cudaThreadGetCacheConfig(config: *mut c_uint) {
         get_cache_config(config)
     }
 
-    /// [`cudaDeviceSetCacheConfig`] under its old name.
+    /// Sets the preferred split between cache and shared memory ([`cudaDeviceSetCacheConfig`] under its old
+    /// name).
     pub fn cudaThreadSetCacheConfig(config: c_uint) {
         set_cache_config(config)
     }
@@ -290,7 +294,7 @@ calls! {
 mod tests {
     use super::*;
 
-    /// Ids of `cudaDeviceAttr` in the headers; the last is the one past the end.
+    /// Ids of `cudaDeviceAttr` in the headers, by CUDA major. The last id is one above the last attribute.
     const HEADERS: [&str; 2] = [
         include_str!("../../tests/layouts/cudaDeviceAttr12.tsv"),
         include_str!("../../tests/layouts/cudaDeviceAttr13.tsv"),

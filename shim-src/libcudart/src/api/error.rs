@@ -1,4 +1,4 @@
-//! "Error Handling": names and texts of codes, and the thread's last error.
+//! Error handling: names and texts of codes, and the thread's last error.
 
 use core::ffi::{CStr, c_char};
 
@@ -6,28 +6,28 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{MAJOR, process, thread};
 
-/// The answer of NVIDIA's libraries of both majors for a number that is no code.
+/// Name and text that NVIDIA's libraries of both majors return for an unknown code.
 const UNRECOGNIZED: &CStr = c"unrecognized error code";
 
 // Not `calls!`: the error that these return must not become the last error again.
 vgpu_abi::export! {
-    /// Answers the thread's last error and forgets it. An error that lost the context stays, and so does a
+    /// Returns the thread's last error and clears it. An error that lost the context stays, and so does a
     /// failure to initialise.
     pub fn cudaGetLastError() -> CudaError {
         process::runtime().map_or_else(Err, |_| thread::take_last().ok())
     }
 
-    /// Answers the thread's last error.
+    /// Returns the thread's last error without clearing it.
     pub fn cudaPeekAtLastError() -> CudaError {
         process::runtime().map_or_else(Err, |_| thread::last().ok())
     }
 
-    /// Answers the name of a code.
+    /// Returns the name of a code.
     pub fn cudaGetErrorName(error: CudaError) -> raw *const c_char, UNRECOGNIZED.as_ptr() => {
         error.name(MAJOR).unwrap_or(UNRECOGNIZED).as_ptr()
     }
 
-    /// Answers the text of a code.
+    /// Returns the text of a code.
     pub fn cudaGetErrorString(error: CudaError) -> raw *const c_char, UNRECOGNIZED.as_ptr() => {
         error.text(MAJOR).unwrap_or(UNRECOGNIZED).as_ptr()
     }

@@ -1,4 +1,4 @@
-//! "Event Management".
+//! Event management: creates, records, queries and destroys events.
 
 use core::ffi::c_uint;
 
@@ -23,17 +23,17 @@ fn elapsed(milliseconds: *mut f32, start: Event, end: Event) -> Result<(), CudaE
 }
 
 calls! {
-    /// Makes an event.
+    /// Creates an event.
     pub fn cudaEventCreate(place: *mut Event) {
         create(place, 0)
     }
 
-    /// Makes an event with flags.
+    /// Creates an event with flags.
     pub fn cudaEventCreateWithFlags(place: *mut Event, flags: c_uint) {
         create(place, flags)
     }
 
-    /// Ends an event.
+    /// Destroys an event.
     pub fn cudaEventDestroy(event: Event) {
         process::enter()?;
         cu!(cuEventDestroy_v2(event))
@@ -55,19 +55,19 @@ calls! {
         cu!(cuEventRecordWithFlags(event, stream, flags))
     }
 
-    /// Waits for an event.
+    /// Waits until the event's newest record has completed.
     pub fn cudaEventSynchronize(event: Event) {
         process::enter()?;
         cu!(cuEventSynchronize(event))
     }
 
-    /// Says whether an event has come.
+    /// Returns success if the event's newest record has completed, otherwise not-ready.
     pub fn cudaEventQuery(event: Event) {
         process::enter()?;
         cu!(cuEventQuery(event))
     }
 
-    /// Stores the time between two events.
+    /// Stores the time between two completed events in milliseconds.
     pub fn cudaEventElapsedTime(milliseconds: *mut f32, start: Event, end: Event) {
         elapsed(milliseconds, start, end)
     }
@@ -75,7 +75,8 @@ calls! {
 
 #[cfg(not(feature = "cuda13"))]
 calls! {
-    /// [`cudaEventElapsedTime`] under the name that programs of CUDA 12.8 and later use.
+    /// Stores the time between two completed events in milliseconds, under the name that programs of CUDA
+    /// 12.8 and later use.
     pub fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: Event, end: Event) {
         elapsed(milliseconds, start, end)
     }

@@ -1,4 +1,5 @@
-//! "Execution Control" and "Occupancy": attributes of kernels, by the address of their stand-in.
+//! Execution control and occupancy: attributes of kernels, which are named by the addresses of their host
+//! stubs.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,18 +8,18 @@ use vgpu_abi::runtime::{CudaError, FuncAttributes, Function, Kernel};
 
 use crate::{kernels, process};
 
-/// `cudaFuncAttribute`s that can be set: from MaxDynamicSharedMemorySize to
-/// ClusterSchedulingPolicyPreference, the driver's numbers.
+/// Ids of the `cudaFuncAttribute`s that can be set, from MaxDynamicSharedMemorySize to
+/// ClusterSchedulingPolicyPreference. They are the driver's ids.
 const SETTABLE: core::ops::RangeInclusive<c_uint> = 8..=15;
 
-/// Returns the kernel of a stand-in, and the driver's handle for the thread's device.
+/// Returns the kernel of a host stub, and the driver's handle of the thread's device.
 fn on_device(host: *const c_void) -> Result<(CUkernel, CUdevice), CudaError> {
     let runtime = process::enter()?;
     let device = runtime.device(runtime.current()?)?.handle;
     Ok((kernels::from_host(host)?, device))
 }
 
-/// Returns the function of a stand-in in the thread's context.
+/// Returns the function of a host stub in the thread's context.
 fn in_context(host: *const c_void) -> Result<CUfunction, CudaError> {
     process::enter()?;
     let mut function = CUfunction::NULL;
@@ -75,7 +76,7 @@ calls! {
         })
     }
 
-    /// Sets a kernel's attribute.
+    /// Sets an attribute of a kernel.
     pub fn cudaFuncSetAttribute(host: *const c_void, attribute: c_uint, value: c_int) {
         let (kernel, device) = on_device(host)?;
         if !SETTABLE.contains(&attribute) {
@@ -84,7 +85,7 @@ calls! {
         cu!(cuKernelSetAttribute(attribute, value, kernel, device))
     }
 
-    /// Sets an attribute of a kernel that the program has the handle of.
+    /// Sets an attribute of a kernel on one device. The program passes the kernel's handle.
     pub fn cudaKernelSetAttributeForDevice(kernel: Kernel, attribute: c_uint, value: c_int, ordinal: c_int) {
         let device = process::runtime()?.device(ordinal)?.handle;
         if !SETTABLE.contains(&attribute) {
@@ -93,13 +94,13 @@ calls! {
         cu!(cuKernelSetAttribute(attribute, value, kernel, device))
     }
 
-    /// Sets which of cache and shared memory a kernel prefers.
+    /// Sets a kernel's preferred split between cache and shared memory.
     pub fn cudaFuncSetCacheConfig(host: *const c_void, config: c_uint) {
         let (kernel, device) = on_device(host)?;
         cu!(cuKernelSetCacheConfig(kernel, config, device))
     }
 
-    /// Stores a kernel's name.
+    /// Stores the mangled name of a kernel.
     pub fn cudaFuncGetName(name: *mut *const c_char, host: *const c_void) {
         process::runtime()?;
         let kernel = kernels::from_host(host)?;
@@ -109,7 +110,7 @@ calls! {
         cu!(cuKernelGetName(name, kernel))
     }
 
-    /// Stores where a kernel's parameter lies, and its size.
+    /// Stores offset and size of a kernel's parameter in its parameter buffer.
     pub fn cudaFuncGetParamInfo(host: *const c_void, index: usize, offset: *mut usize, bytes: *mut usize) {
         process::runtime()?;
         let kernel = kernels::from_host(host)?;
@@ -119,7 +120,7 @@ calls! {
         cu!(cuKernelGetParamInfo(kernel, index, offset, bytes))
     }
 
-    /// Stores how many blocks of a kernel a multiprocessor holds.
+    /// Stores the number of blocks of a kernel that one multiprocessor can hold.
     pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: *mut c_int,
         host: *const c_void,
@@ -129,7 +130,7 @@ calls! {
         occupancy(blocks, host, threads, shared_bytes, 0)
     }
 
-    /// Stores how many blocks of a kernel a multiprocessor holds.
+    /// Stores the number of blocks of a kernel that one multiprocessor can hold, with flags.
     pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks: *mut c_int,
         host: *const c_void,
@@ -140,12 +141,12 @@ calls! {
         occupancy(blocks, host, threads, shared_bytes, flags)
     }
 
-    /// Stores the driver's function of a stand-in.
+    /// Stores the driver's function for a host stub.
     pub fn cudaGetFuncBySymbol(place: *mut Function, host: *const c_void) {
         store!(place, in_context(host)?)
     }
 
-    /// Stores the kernel of a stand-in.
+    /// Stores the kernel for a host stub.
     pub fn cudaGetKernel(place: *mut Kernel, host: *const c_void) {
         process::runtime()?;
         store!(place, kernels::hand(kernels::from_host(host)?))

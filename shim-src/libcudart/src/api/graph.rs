@@ -1,5 +1,5 @@
-//! "Graph Management": instantiation, update and launch, and as much of building and reading graphs as
-//! programs of GGML have used. The driver records and keeps graphs; nodes and results are its own.
+//! Graph management: instantiation, update and launch, and as much of building and reading graphs as programs
+//! of GGML have used. The driver records and stores graphs; nodes and results are the driver's own.
 
 use core::ffi::c_uint;
 use core::ptr;
@@ -38,7 +38,7 @@ fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, Cuda
     })
 }
 
-/// Translates the driver's parameters of a kernel node. The function is a stand-in if the kernel is
+/// Translates the driver's parameters of a kernel node. The function is a host stub if the kernel is
 /// registered, otherwise the driver's handle, which programs may use in its place.
 fn from_driver(params: &driver::KernelNodeParams) -> KernelNodeParams {
     let handle = if params.kernel == CUkernel::NULL { params.function.0 } else { params.kernel.0 };
@@ -54,7 +54,7 @@ fn from_driver(params: &driver::KernelNodeParams) -> KernelNodeParams {
 }
 
 calls! {
-    /// Makes an empty graph.
+    /// Creates an empty graph.
     pub fn cudaGraphCreate(place: *mut Graph, flags: c_uint) {
         process::enter()?;
         if place.is_null() {
@@ -63,29 +63,29 @@ calls! {
         cu!(cuGraphCreate(place, flags))
     }
 
-    /// Ends a graph.
+    /// Destroys a graph.
     pub fn cudaGraphDestroy(graph: Graph) {
         process::enter()?;
         cu!(cuGraphDestroy(graph))
     }
 
-    /// Copies a graph.
+    /// Creates a copy of a graph.
     pub fn cudaGraphClone(place: *mut Graph, original: Graph) {
         process::enter()?;
         cu!(cuGraphClone(place, original))
     }
 
-    /// Makes a graph ready to launch.
+    /// Instantiates a graph.
     pub fn cudaGraphInstantiate(place: *mut GraphExec, graph: Graph, flags: u64) {
         instantiate(place, graph, flags)
     }
 
-    /// Makes a graph ready to launch.
+    /// Instantiates a graph with flags.
     pub fn cudaGraphInstantiateWithFlags(place: *mut GraphExec, graph: Graph, flags: u64) {
         instantiate(place, graph, flags)
     }
 
-    /// Makes a graph ready to launch, and says what was wrong with it.
+    /// Instantiates a graph with a structure of parameters, in which the cause of a failure is stored.
     pub fn cudaGraphInstantiateWithParams(place: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams) {
         process::enter()?;
         if place.is_null() || params.is_null() {
@@ -94,7 +94,7 @@ calls! {
         cu!(cuGraphInstantiateWithParams(place, graph, params))
     }
 
-    /// Gives an instantiated graph the parameters of another of the same shape.
+    /// Updates an instantiated graph from a graph of the same shape, and stores why it could not.
     pub fn cudaGraphExecUpdate(exec: GraphExec, graph: Graph, info: *mut CUgraphExecUpdateResultInfo) {
         process::enter()?;
         if info.is_null() {
@@ -103,13 +103,13 @@ calls! {
         cu!(cuGraphExecUpdate_v2(exec, graph, info))
     }
 
-    /// Ends an instantiated graph.
+    /// Destroys an instantiated graph.
     pub fn cudaGraphExecDestroy(exec: GraphExec) {
         process::enter()?;
         cu!(cuGraphExecDestroy(exec))
     }
 
-    /// Stores the flags under which a graph was instantiated.
+    /// Stores the flags with which a graph was instantiated.
     pub fn cudaGraphExecGetFlags(exec: GraphExec, flags: *mut u64) {
         process::enter()?;
         if flags.is_null() {
@@ -130,7 +130,7 @@ calls! {
         cu!(cuGraphUpload(exec, stream))
     }
 
-    /// Stores a graph's nodes, or how many there are.
+    /// Stores the handles of a graph's nodes, or only their number.
     pub fn cudaGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: *mut usize) {
         process::enter()?;
         if count.is_null() {
@@ -139,7 +139,7 @@ calls! {
         cu!(cuGraphGetNodes(graph, nodes, count))
     }
 
-    /// Stores the nodes that depend on none.
+    /// Stores the handles of the nodes without dependencies, or only their number.
     pub fn cudaGraphGetRootNodes(graph: Graph, nodes: *mut GraphNode, count: *mut usize) {
         process::enter()?;
         if count.is_null() {
@@ -148,7 +148,7 @@ calls! {
         cu!(cuGraphGetRootNodes(graph, nodes, count))
     }
 
-    /// Stores what a node does.
+    /// Stores the type of a node.
     pub fn cudaGraphNodeGetType(node: GraphNode, kind: *mut c_uint) {
         process::enter()?;
         if kind.is_null() {
@@ -157,7 +157,7 @@ calls! {
         cu!(cuGraphNodeGetType(node, kind))
     }
 
-    /// Adds a node that does nothing.
+    /// Adds a node that does nothing but order other nodes.
     pub fn cudaGraphAddEmptyNode(
         node: *mut GraphNode,
         graph: Graph,
@@ -171,7 +171,7 @@ calls! {
         cu!(cuGraphAddEmptyNode(node, graph, dependencies, count))
     }
 
-    /// Adds a launch.
+    /// Adds a node that launches a kernel.
     pub fn cudaGraphAddKernelNode(
         node: *mut GraphNode,
         graph: Graph,
@@ -187,7 +187,7 @@ calls! {
         cu!(cuGraphAddKernelNode_v2(node, graph, dependencies, count, &raw const params))
     }
 
-    /// Adds a fill.
+    /// Adds a node that fills memory.
     pub fn cudaGraphAddMemsetNode(
         node: *mut GraphNode,
         graph: Graph,
@@ -212,7 +212,7 @@ calls! {
         cu!(cuGraphAddMemsetNode(node, graph, dependencies, count, &raw const params, context))
     }
 
-    /// Stores a launch's parameters.
+    /// Stores the parameters of a kernel node.
     pub fn cudaGraphKernelNodeGetParams(node: GraphNode, place: *mut KernelNodeParams) {
         process::enter()?;
         let mut params = driver::KernelNodeParams {
@@ -229,14 +229,14 @@ calls! {
         store!(place, from_driver(&params))
     }
 
-    /// Sets a launch's parameters.
+    /// Replaces the parameters of a kernel node.
     pub fn cudaGraphKernelNodeSetParams(node: GraphNode, params: *const KernelNodeParams) {
         process::enter()?;
         let params = to_driver(&load!(params)?)?;
         cu!(cuGraphKernelNodeSetParams_v2(node, &raw const params))
     }
 
-    /// Sets a launch's parameters in an instantiated graph.
+    /// Replaces the parameters of a kernel node in an instantiated graph.
     pub fn cudaGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const KernelNodeParams) {
         process::enter()?;
         let params = to_driver(&load!(params)?)?;

@@ -1,4 +1,4 @@
-//! "Memory Management": host memory that the device knows, allocated pinned or registered.
+//! Memory management: host memory that is allocated as pinned or registered.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;
@@ -8,9 +8,11 @@ use vgpu_abi::runtime::CudaError;
 use crate::address::pointer;
 use crate::process;
 
-/// `cudaHostAllocPortable`, `Mapped`, `WriteCombined`: the driver's bits.
+/// All flags of `cudaHostAlloc`: `cudaHostAllocPortable`, `Mapped` and `WriteCombined`, which have the
+/// driver's values.
 const ALLOC_FLAGS: c_uint = 7;
-/// `cudaHostRegisterPortable`, `Mapped`, `IoMemory`, `ReadOnly`: the driver's bits.
+/// All flags of `cudaHostRegister`: `cudaHostRegisterPortable`, `Mapped`, `IoMemory` and `ReadOnly`, which
+/// have the driver's values.
 const REGISTER_FLAGS: c_uint = 15;
 
 fn allocate(place: *mut *mut c_void, bytes: usize, flags: c_uint) -> Result<(), CudaError> {
@@ -42,7 +44,7 @@ calls! {
         if memory.is_null() { Ok(()) } else { cu!(cuMemFreeHost(memory)) }
     }
 
-    /// Makes host memory known to the device.
+    /// Registers host memory, so that the device can access it.
     pub fn cudaHostRegister(memory: *mut c_void, bytes: usize, flags: c_uint) {
         process::enter()?;
         if memory.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
@@ -60,7 +62,7 @@ calls! {
         cu!(cuMemHostUnregister(memory))
     }
 
-    /// Stores the device's address of host memory.
+    /// Stores the device address of host memory.
     pub fn cudaHostGetDevicePointer(place: *mut *mut c_void, memory: *mut c_void, flags: c_uint) {
         process::enter()?;
         if place.is_null() || memory.is_null() {
@@ -71,7 +73,7 @@ calls! {
         store!(place, pointer(address))
     }
 
-    /// Stores the flags under which host memory was allocated.
+    /// Stores the flags with which host memory was allocated.
     pub fn cudaHostGetFlags(flags: *mut c_uint, memory: *mut c_void) {
         process::enter()?;
         if flags.is_null() || memory.is_null() {

@@ -1,10 +1,10 @@
-//! "Execution Control": launches, through both interfaces that compilers use and through those for programs.
+//! Execution control: launches, through both interfaces that compilers use and through those for programs.
 //!
-//! The program of CUDA 12's compiler pushes a configuration and calls the stand-in, which pops it and calls
-//! `cudaLaunchKernel` with its own address. CUDA 13's stand-in asks `__cudaGetKernel` once, and launches by
-//! `__cudaLaunchKernel` with the kernel. Both libraries have both.
+//! A program of CUDA 12's compiler pushes a configuration and calls the host stub, which pops it and calls
+//! `cudaLaunchKernel` with its own address. The host stub of CUDA 13 calls `__cudaGetKernel` once, and
+//! launches by `__cudaLaunchKernel` with the kernel. Both libraries have both interfaces.
 //!
-//! A launch goes to the driver at once. If the driver answers that there is no context, the thread gets one
+//! A launch goes to the driver at once. If the driver returns that there is no context, the thread gets one
 //! and the launch is tried again. Nothing is allocated or locked on this path.
 
 use core::cell::Cell;
@@ -19,8 +19,8 @@ use vgpu_abi::runtime::{CudaError, Dim3, Kernel, LaunchConfig, Stream};
 
 use crate::{kernels, process, status, thread};
 
-/// Configurations that may be nested: an argument of a launch may itself be the result of a function that
-/// launches.
+/// Maximum number of nested configurations: an argument of a launch may itself be the result of a function
+/// that launches.
 const DEPTH: usize = 32;
 
 /// A configuration that was pushed and not yet popped.
@@ -70,19 +70,19 @@ fn pop() -> Result<Configuration, CudaError> {
     })
 }
 
-/// The process is initialised; that it still lives the driver says.
+/// Checks that the process has been initialised. Whether it is still alive is checked by the driver.
 #[inline]
 fn initialised() -> Result<(), CudaError> {
     if process::initialised().is_some() { Ok(()) } else { process::runtime().map(|_| ()) }
 }
 
-/// Returns the bytes of dynamic shared memory in the driver's type.
+/// Converts a size of dynamic shared memory in bytes to the driver's type.
 #[inline]
 fn shared(bytes: usize) -> Result<c_uint, CudaError> {
     c_uint::try_from(bytes).map_err(|_| CudaError::INVALID_VALUE)
 }
 
-/// Returns a kernel in place of a function: the driver accepts both.
+/// Converts a kernel to a function: the driver accepts both.
 #[inline]
 fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
@@ -113,8 +113,8 @@ fn again(
     }
 }
 
-/// Returns whether the thread's device can have a grid of that shape: what the driver calls an invalid value
-/// is an invalid configuration to the runtime where the shape is the reason.
+/// Returns whether the thread's device supports a grid of this shape. If not, the driver's invalid value is
+/// an invalid configuration to the runtime.
 fn fits(grid: Dim3, block: Dim3) -> Result<bool, CudaError> {
     let runtime = process::runtime()?;
     let device = runtime.device(runtime.current()?)?.handle;
@@ -228,13 +228,13 @@ calls! {
         })
     }
 
-    /// Stores the kernel of a stand-in.
+    /// Stores the kernel for a host stub.
     pub fn __cudaGetKernel(kernel: *mut Kernel, host: *const c_void) {
         initialised()?;
         store!(kernel, kernels::hand(kernels::from_host(host)?))
     }
 
-    /// Takes the configuration that was pushed last.
+    /// Pops the configuration that was pushed last.
     pub fn __cudaPopCallConfiguration(
         grid: *mut Dim3,
         block: *mut Dim3,
@@ -249,7 +249,7 @@ calls! {
     }
 }
 
-/// Performs either extensible launch. The attributes have the driver's numbers.
+/// Launches with attributes, for both functions that have them. The attributes have the driver's ids.
 fn launch_with(
     config: *const LaunchConfig,
     host: *const c_void,
@@ -281,14 +281,14 @@ calls! {
         launch_with(config, host, args, |stream| stream)
     }
 
-    /// [`cudaLaunchKernelExC`] whose stream 0 is the per-thread default stream.
+    /// Launches a kernel with attributes. Stream 0 is the per-thread default stream.
     pub fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) {
         launch_with(config, host, args, crate::ptsz::per_thread)
     }
 }
 
 vgpu_abi::export! {
-    /// Puts down the configuration of the launch that follows. Answers 0, or a status.
+    /// Pushes the configuration of the launch that follows. Returns 0 or a status.
     pub fn __cudaPushCallConfiguration(
         grid: Dim3,
         block: Dim3,

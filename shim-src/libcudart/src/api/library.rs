@@ -1,4 +1,4 @@
-//! "Library Management": libraries that a program loads itself. Handles and options are the driver's.
+//! Library management: libraries that a program loads itself. Handles and options are the driver's.
 
 use core::ffi::{c_char, c_uint, c_void};
 
@@ -7,7 +7,7 @@ use vgpu_abi::runtime::{CudaError, Kernel, Library};
 use crate::{kernels, process};
 
 calls! {
-    /// Loads code from memory.
+    /// Loads a library from memory.
     pub fn cudaLibraryLoadData(
         library: *mut Library,
         code: *const c_void,
@@ -25,7 +25,7 @@ calls! {
         cu!(cuLibraryLoadData(library, code, jit_options, jit_values, jit_count, options, values, count))
     }
 
-    /// Loads code from a file.
+    /// Loads a library from a file.
     pub fn cudaLibraryLoadFromFile(
         library: *mut Library,
         path: *const c_char,
@@ -43,13 +43,13 @@ calls! {
         cu!(cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options, values, count))
     }
 
-    /// Unloads a library's code.
+    /// Unloads a library with its kernels and modules.
     pub fn cudaLibraryUnload(library: Library) {
         process::runtime()?;
         cu!(cuLibraryUnload(library))
     }
 
-    /// Stores a kernel.
+    /// Stores the handle of a library's kernel.
     pub fn cudaLibraryGetKernel(place: *mut Kernel, library: Library, name: *const c_char) {
         process::runtime()?;
         if place.is_null() || name.is_null() {
@@ -60,7 +60,7 @@ calls! {
         store!(place, kernels::hand(kernel))
     }
 
-    /// Stores how many kernels there are.
+    /// Stores the number of kernels in a library.
     pub fn cudaLibraryGetKernelCount(count: *mut c_uint, library: Library) {
         process::runtime()?;
         if count.is_null() {
@@ -69,7 +69,7 @@ calls! {
         cu!(cuLibraryGetKernelCount(count, library))
     }
 
-    /// Stores the kernels.
+    /// Stores the handles of a library's kernels, as many as there is room for.
     pub fn cudaLibraryEnumerateKernels(kernels: *mut Kernel, count: c_uint, library: Library) {
         process::runtime()?;
         if kernels.is_null() {
@@ -87,7 +87,7 @@ calls! {
         Ok(())
     }
 
-    /// Stores a variable's address and size in the thread's context.
+    /// Stores address and size of a library's variable in the thread's context.
     pub fn cudaLibraryGetGlobal(
         place: *mut *mut c_void,
         bytes: *mut usize,

@@ -1,4 +1,4 @@
-//! "Memory Management": device memory.
+//! Memory management: device memory.
 
 use core::ffi::{c_uint, c_void};
 
@@ -7,8 +7,8 @@ use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 use crate::address::{address, pointer};
 use crate::process;
 
-/// Element size to which rows are aligned: the largest that the driver knows, because the runtime promises
-/// alignment for any.
+/// Element size in bytes to which rows are aligned: the largest that the driver knows, because the runtime
+/// promises alignment for any element.
 const PITCH_ELEMENT: c_uint = 16;
 
 fn pitched(width: usize, height: usize) -> Result<(*mut c_void, usize), CudaError> {
@@ -21,7 +21,7 @@ fn pitched(width: usize, height: usize) -> Result<(*mut c_void, usize), CudaErro
 }
 
 calls! {
-    /// Allocates device memory; none for no bytes.
+    /// Allocates device memory. For 0 bytes it stores null.
     pub fn cudaMalloc(place: *mut *mut c_void, bytes: usize) {
         process::enter()?;
         if place.is_null() {
@@ -34,7 +34,7 @@ calls! {
         store!(place, pointer(start))
     }
 
-    /// Allocates memory that host and device both reach.
+    /// Allocates memory that host and device both access.
     pub fn cudaMallocManaged(place: *mut *mut c_void, bytes: usize, flags: c_uint) {
         process::enter()?;
         if place.is_null() || bytes == 0 {
@@ -45,7 +45,7 @@ calls! {
         store!(place, pointer(start))
     }
 
-    /// Allocates rows at a pitch that the device likes.
+    /// Allocates device memory for rows, at a pitch that suits the device.
     pub fn cudaMallocPitch(place: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
         process::enter()?;
         if place.is_null() || pitch.is_null() {
@@ -56,7 +56,7 @@ calls! {
         store!(pitch, bytes)
     }
 
-    /// Allocates slices of rows at a pitch that the device likes.
+    /// Allocates device memory for slices of rows, at a pitch that suits the device.
     pub fn cudaMalloc3D(place: *mut PitchedPtr, extent: Extent) {
         process::enter()?;
         if place.is_null() {
@@ -67,14 +67,13 @@ calls! {
         store!(place, PitchedPtr { ptr, pitch, xsize: extent.width, ysize: extent.height })
     }
 
-    /// Frees device memory, after the work that was given before. Nothing to free is fine, and a way to
-    /// initialise.
+    /// Frees device memory, ordered after all earlier work. Null is accepted, and initialises the runtime.
     pub fn cudaFree(memory: *mut c_void) {
         process::enter()?;
         if memory.is_null() { Ok(()) } else { cu!(cuMemFree_v2(address(memory))) }
     }
 
-    /// Stores how much of the device's memory is free, and how much there is.
+    /// Stores free and total memory of the thread's device in bytes.
     pub fn cudaMemGetInfo(free: *mut usize, total: *mut usize) {
         process::enter()?;
         let (mut free_bytes, mut total_bytes) = (0, 0);

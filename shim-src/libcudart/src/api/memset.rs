@@ -1,4 +1,4 @@
-//! "Memory Management": fills. The runtime fills bytes only.
+//! Memory management: fills. The runtime fills memory with bytes only.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 use crate::address::address;
 use crate::process;
 
-/// Returns the byte of a fill: the low one of the value, as in C.
+/// Returns the byte to fill with: the low one of the value, as in C.
 fn byte(value: c_int) -> u8 {
     value.to_le_bytes()[0]
 }
@@ -69,7 +69,7 @@ calls! {
         fill(memory, value, bytes, None)
     }
 
-    /// [`cudaMemset`] in the order of the per-thread default stream.
+    /// Fills memory in the order of the per-thread default stream.
     pub fn cudaMemset_ptds(memory: *mut c_void, value: c_int, bytes: usize) {
         fill(memory, value, bytes, Some(STREAM_PER_THREAD))
     }
@@ -89,7 +89,7 @@ calls! {
         fill_rows(memory, pitch, value, width, height, None)
     }
 
-    /// [`cudaMemset2D`] in the order of the per-thread default stream.
+    /// Fills `height` rows of `width` bytes in the order of the per-thread default stream.
     pub fn cudaMemset2D_ptds(memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) {
         fill_rows(memory, pitch, value, width, height, Some(STREAM_PER_THREAD))
     }
@@ -106,12 +106,12 @@ calls! {
         fill_rows(memory, pitch, value, width, height, Some(stream))
     }
 
-    /// Fills slices of rows.
+    /// Fills a box of rows.
     pub fn cudaMemset3D(memory: PitchedPtr, value: c_int, extent: Extent) {
         fill_box(memory, value, extent, None)
     }
 
-    /// [`cudaMemset3D`] in the order of the per-thread default stream.
+    /// Fills a box of rows in the order of the per-thread default stream.
     pub fn cudaMemset3D_ptds(memory: PitchedPtr, value: c_int, extent: Extent) {
         fill_box(memory, value, extent, Some(STREAM_PER_THREAD))
     }

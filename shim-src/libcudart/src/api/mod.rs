@@ -1,5 +1,6 @@
 //! The exports, by the chapters of the manual of CUDA's runtime API. Each checks what the runtime API checks,
-//! sees to a context, and calls the driver. What the driver answers not-supported to, so does this.
+//! ensures that there is a context, and calls the driver. Calls that the driver does not support are not
+//! supported here.
 
 mod capture;
 mod copy;

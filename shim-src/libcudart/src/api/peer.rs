@@ -1,4 +1,4 @@
-//! "Peer Device Memory Access", as the driver answers it.
+//! Peer device memory access, answered by the driver.
 
 use core::ffi::{c_int, c_uint};
 
@@ -7,7 +7,7 @@ use vgpu_abi::runtime::CudaError;
 use crate::process;
 
 calls! {
-    /// Stores whether a device can reach a peer's memory.
+    /// Stores whether a device can access a peer's memory.
     pub fn cudaDeviceCanAccessPeer(answer: *mut c_int, ordinal: c_int, peer: c_int) {
         let runtime = process::runtime()?;
         let (device, peer) = (runtime.device(ordinal)?.handle, runtime.device(peer)?.handle);
@@ -17,7 +17,7 @@ calls! {
         cu!(cuDeviceCanAccessPeer(answer, device, peer))
     }
 
-    /// Lets the thread's device reach a peer's memory.
+    /// Enables access of the thread's device to a peer's memory.
     pub fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
         let runtime = process::enter()?;
         let device = runtime.device(peer)?;
@@ -27,13 +27,13 @@ calls! {
         cu!(cuCtxEnablePeerAccess(device.primary()?, flags))
     }
 
-    /// Disables access to a peer's memory.
+    /// Disables access of the thread's device to a peer's memory.
     pub fn cudaDeviceDisablePeerAccess(peer: c_int) {
         let runtime = process::enter()?;
         cu!(cuCtxDisablePeerAccess(runtime.device(peer)?.primary()?))
     }
 
-    /// Stores an attribute of the way between two devices.
+    /// Stores an attribute of the link between two devices.
     pub fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_uint, source: c_int, destination: c_int) {
         let runtime = process::runtime()?;
         if source == destination {

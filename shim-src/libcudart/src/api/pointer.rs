@@ -1,5 +1,5 @@
-//! "Unified Addressing": attributes of an address. Answered without a message, because the driver keeps its
-//! ranges itself.
+//! Unified addressing: attributes of an address. They need no message, because the driver records its ranges
+//! itself.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -15,12 +15,13 @@ use vgpu_abi::runtime::{
 use crate::address::address;
 use crate::process;
 
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `DEVICE_POINTER`, `HOST_POINTER`, `IS_MANAGED`, `DEVICE_ORDINAL`.
+/// Ids of `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `DEVICE_POINTER`, `HOST_POINTER`, `IS_MANAGED` and
+/// `DEVICE_ORDINAL`.
 const ATTRIBUTES: [c_uint; 5] = [2, 3, 4, 8, 9];
 
-/// The driver's attributes of an address.
+/// Attributes of an address, as the driver stores them.
 struct Answer {
-    /// `CUmemorytype`; 0 for memory that it does not know.
+    /// `CUmemorytype` of the memory; 0 for memory that the driver does not know.
     memory_type: c_uint,
     device_pointer: *mut c_void,
     host_pointer: *mut c_void,
@@ -28,7 +29,7 @@ struct Answer {
     device: c_int,
 }
 
-/// Returns the `cudaMemoryType` for the driver's answer.
+/// Returns the `cudaMemoryType` for the driver's attributes.
 fn kind(answer: &Answer) -> c_uint {
     match answer.memory_type {
         0 => MEMORY_UNREGISTERED,
@@ -55,7 +56,7 @@ fn ask(pointer: *const c_void) -> Result<Answer, CudaError> {
 }
 
 calls! {
-    /// Stores what CUDA knows of an address; of memory that it does not know, that.
+    /// Stores the attributes of an address. Memory that CUDA does not know is reported as unregistered.
     pub fn cudaPointerGetAttributes(place: *mut PointerAttributes, pointer: *const c_void) {
         process::enter()?;
         let answer = ask(pointer)?;

@@ -1,5 +1,5 @@
-//! "Stream Ordered Memory Allocator": pools of device memory, and allocation from them in the order of a
-//! stream. Handles, properties and attributes are the driver's.
+//! Stream-ordered memory allocator: pools of device memory, and allocation from them in stream order.
+//! Handles, properties and attributes are the driver's.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -10,61 +10,61 @@ use crate::address::pointer;
 use crate::process;
 
 calls! {
-    /// Makes a pool.
+    /// Creates a memory pool.
     pub fn cudaMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) {
         process::enter()?;
         cu!(cuMemPoolCreate(pool, props))
     }
 
-    /// Ends a pool; what was allocated from it stays.
+    /// Destroys a pool. Memory allocated from it remains.
     pub fn cudaMemPoolDestroy(pool: CUmemoryPool) {
         process::enter()?;
         cu!(cuMemPoolDestroy(pool))
     }
 
-    /// Gives back to the device what nobody has.
+    /// Returns unused memory of a pool to the device.
     pub fn cudaMemPoolTrimTo(pool: CUmemoryPool, least: usize) {
         process::enter()?;
         cu!(cuMemPoolTrimTo(pool, least))
     }
 
-    /// Changes a setting of a pool.
+    /// Sets an attribute of a pool.
     pub fn cudaMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) {
         process::enter()?;
         cu!(cuMemPoolSetAttribute(pool, attribute, value))
     }
 
-    /// Stores a setting or a figure of a pool.
+    /// Stores an attribute of a pool.
     pub fn cudaMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) {
         process::enter()?;
         cu!(cuMemPoolGetAttribute(pool, attribute, value))
     }
 
-    /// Lets devices reach a pool's memory.
+    /// Sets the access rights of devices to a pool's memory.
     pub fn cudaMemPoolSetAccess(pool: CUmemoryPool, rights: *const CUmemAccessDesc, count: usize) {
         process::enter()?;
         cu!(cuMemPoolSetAccess(pool, rights, count))
     }
 
-    /// Stores how a device may reach a pool's memory.
+    /// Stores the access rights of a device to a pool's memory.
     pub fn cudaMemPoolGetAccess(flags: *mut c_uint, pool: CUmemoryPool, location: *mut CUmemLocation) {
         process::enter()?;
         cu!(cuMemPoolGetAccess(flags, pool, location))
     }
 
-    /// Stores the pool that a device has from the beginning.
+    /// Stores the handle of a device's default pool.
     pub fn cudaDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, ordinal: c_int) {
         let device = process::enter()?.device(ordinal)?.handle;
         cu!(cuDeviceGetDefaultMemPool(pool, device))
     }
 
-    /// Stores the pool from which `cudaMallocAsync` takes.
+    /// Stores the handle of the pool from which `cudaMallocAsync` allocates.
     pub fn cudaDeviceGetMemPool(pool: *mut CUmemoryPool, ordinal: c_int) {
         let device = process::enter()?.device(ordinal)?.handle;
         cu!(cuDeviceGetMemPool(pool, device))
     }
 
-    /// Chooses the pool from which `cudaMallocAsync` takes.
+    /// Sets the pool from which `cudaMallocAsync` allocates.
     pub fn cudaDeviceSetMemPool(ordinal: c_int, pool: CUmemoryPool) {
         let device = process::enter()?.device(ordinal)?.handle;
         cu!(cuDeviceSetMemPool(device, pool))
@@ -91,19 +91,19 @@ calls! {
 
 #[cfg(feature = "cuda13")]
 calls! {
-    /// Stores the pool that a place has from the beginning.
+    /// Stores the handle of a location's default pool.
     pub fn cudaMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) {
         process::enter()?;
         cu!(cuMemGetDefaultMemPool(pool, location, kind))
     }
 
-    /// Stores the pool from which allocations at a place come.
+    /// Stores the handle of a location's current pool.
     pub fn cudaMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) {
         process::enter()?;
         cu!(cuMemGetMemPool(pool, location, kind))
     }
 
-    /// Chooses the pool from which allocations at a place come.
+    /// Sets the current pool of a location.
     pub fn cudaMemSetMemPool(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool) {
         process::enter()?;
         cu!(cuMemSetMemPool(location, kind, pool))

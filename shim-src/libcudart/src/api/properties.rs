@@ -1,4 +1,4 @@
-//! "Device Management": the properties of devices.
+//! Device management: the properties of devices.
 
 use core::ffi::c_int;
 
@@ -15,7 +15,7 @@ calls! {
         store!(properties, device.properties()?.bytes_11())
     }
 
-    /// Stores a device's properties.
+    /// Stores a device's properties in this library's layout.
     pub fn cudaGetDeviceProperties_v2(properties: *mut [u8; BYTES], ordinal: c_int) {
         let device = process::runtime()?.device(ordinal)?;
         store!(properties, *device.properties()?.bytes())
@@ -24,7 +24,7 @@ calls! {
 
 #[cfg(feature = "cuda13")]
 calls! {
-    /// Stores a device's properties.
+    /// Stores a device's properties in this library's layout.
     pub fn cudaGetDeviceProperties(properties: *mut [u8; BYTES], ordinal: c_int) {
         let device = process::runtime()?.device(ordinal)?;
         store!(properties, *device.properties()?.bytes())

@@ -1,5 +1,5 @@
-//! The calls that a compiler puts into programs: they register fatbins, kernels and variables when the
-//! program is loaded.
+//! Registration: the calls that a compiler puts into programs, which register fat binaries, kernels and
+//! variables when the program is loaded.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr;
@@ -12,7 +12,7 @@ use crate::registry::{register, registry};
 use crate::writer::WRITER;
 
 vgpu_abi::export! {
-    /// Registers a fatbin; answers the handle under which its contents are registered.
+    /// Registers a fat binary. Returns the handle under which its contents are registered.
     pub fn __cudaRegisterFatBinary(image: *mut c_void) -> raw *mut *mut c_void, ptr::null_mut() => {
         if image.is_null() {
             return ptr::null_mut();
@@ -20,13 +20,13 @@ vgpu_abi::export! {
         registry().add(image)
     }
 
-    /// All of the fatbin's contents are registered.
+    /// Marks the end of the contents of a fat binary.
     pub fn __cudaRegisterFatBinaryEnd(handle: *mut *mut c_void) -> raw (), () => {
         // There is nothing to do for a fatbin of another thread, or one that has ended.
         WRITER.end(handle);
     }
 
-    /// Unregisters a fatbin and its contents.
+    /// Unregisters a fat binary and its contents.
     pub fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) -> raw (), () => {
         let Some((number, fatbin)) = registry().remove(handle) else { return };
         kernels::forget(number);
@@ -50,7 +50,7 @@ vgpu_abi::export! {
         register(handle, host.addr(), name, List::Functions);
     }
 
-    /// Registers a variable.
+    /// Registers a variable of device code.
     pub fn __cudaRegisterVar(
         handle: *mut *mut c_void,
         host: *mut c_char,

@@ -1,4 +1,4 @@
-//! "Stream Management".
+//! Stream management: creates, queries, synchronises and destroys streams.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -16,17 +16,17 @@ fn create(place: *mut Stream, flags: c_uint) -> Result<(), CudaError> {
 }
 
 calls! {
-    /// Makes a stream.
+    /// Creates a stream.
     pub fn cudaStreamCreate(place: *mut Stream) {
         create(place, 0)
     }
 
-    /// Makes a stream with flags.
+    /// Creates a stream with flags.
     pub fn cudaStreamCreateWithFlags(place: *mut Stream, flags: c_uint) {
         create(place, flags)
     }
 
-    /// Makes a stream with flags and a priority.
+    /// Creates a stream with flags and a priority.
     pub fn cudaStreamCreateWithPriority(place: *mut Stream, flags: c_uint, priority: c_int) {
         process::enter()?;
         if place.is_null() {
@@ -35,7 +35,7 @@ calls! {
         cu!(cuStreamCreateWithPriority(place, flags, priority))
     }
 
-    /// Ends a stream when its work is done; does not wait.
+    /// Destroys a stream. Its work completes nevertheless; the call does not wait for it.
     pub fn cudaStreamDestroy(stream: Stream) {
         process::enter()?;
         cu!(cuStreamDestroy_v2(stream))

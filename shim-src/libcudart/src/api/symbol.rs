@@ -1,4 +1,4 @@
-//! "Memory Management": variables of device code, by the address of their stand-in in the program.
+//! Memory management: variables of device code, which are named by the addresses of their host variables.
 
 use core::ffi::{c_uint, c_void};
 
@@ -8,7 +8,7 @@ use crate::address::pointer;
 use crate::copy::{self, Order};
 use crate::{process, registry};
 
-/// Returns the address and size of a variable in the thread's context.
+/// Returns address and size of a variable in the thread's context.
 fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     process::enter()?;
     let found = registry::variable(symbol).ok_or(CudaError::INVALID_SYMBOL)?;
@@ -20,7 +20,7 @@ fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     }
 }
 
-/// Returns the address at which a copy of `count` bytes at `offset` of a variable starts.
+/// Returns the address at `offset` in a variable, if `count` bytes from there are within it.
 fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_void, CudaError> {
     let (start, bytes) = locate(symbol)?;
     match offset.checked_add(count) {
@@ -29,7 +29,7 @@ fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_vo
     }
 }
 
-/// Copies to a variable, which is on the device and so cannot be the host's side of a copy.
+/// Copies to a variable. It is in device memory, so it cannot be the host side of a copy.
 fn to(
     symbol: *const c_void,
     source: *const c_void,
@@ -69,7 +69,7 @@ calls! {
         store!(place, locate(symbol)?.1)
     }
 
-    /// Copies to a variable.
+    /// Copies to a variable in the order of the legacy default stream.
     pub fn cudaMemcpyToSymbol(
         symbol: *const c_void,
         source: *const c_void,
@@ -80,7 +80,7 @@ calls! {
         to(symbol, source, count, offset, kind, Order::Legacy)
     }
 
-    /// [`cudaMemcpyToSymbol`] in the order of the per-thread default stream.
+    /// Copies to a variable in the order of the per-thread default stream.
     pub fn cudaMemcpyToSymbol_ptds(
         symbol: *const c_void,
         source: *const c_void,
@@ -103,7 +103,7 @@ calls! {
         to(symbol, source, count, offset, kind, Order::Stream(stream))
     }
 
-    /// Copies from a variable.
+    /// Copies from a variable in the order of the legacy default stream.
     pub fn cudaMemcpyFromSymbol(
         destination: *mut c_void,
         symbol: *const c_void,
@@ -114,7 +114,7 @@ calls! {
         from(destination, symbol, count, offset, kind, Order::Legacy)
     }
 
-    /// [`cudaMemcpyFromSymbol`] in the order of the per-thread default stream.
+    /// Copies from a variable in the order of the per-thread default stream.
     pub fn cudaMemcpyFromSymbol_ptds(
         destination: *mut c_void,
         symbol: *const c_void,

@@ -1,4 +1,4 @@
-//! "Version Management" and "Driver Entry Point Access".
+//! Version management, driver entry points, and profiler control.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,8 +7,8 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{MAJOR, process};
 
-/// The answer of `cudaRuntimeGetVersion`: the version of the packages whose symbols this library has (cudart
-/// 12.9.79 and 13.5.37), because a program may take the number as a promise of the names.
+/// Version that `cudaRuntimeGetVersion` stores: that of the packages whose symbols this library has (cudart
+/// 12.9.79 and 13.5.37), because a program may conclude from it which names exist.
 pub const RUNTIME_VERSION: c_int = if MAJOR == 13 { 13050 } else { 12090 };
 
 fn entry_point(
@@ -25,14 +25,14 @@ fn entry_point(
     cu!(cuGetProcAddress_v2(name, function, version, flags, status))
 }
 
-/// Returns the flags for the driver: its per-thread entries are the default where the per-thread default
-/// stream is.
+/// Converts the flags for the driver: where stream 0 is the per-thread default stream, the driver's
+/// per-thread entry points are the default.
 fn per_thread(flags: u64) -> u64 {
     if flags == 0 { PROC_PER_THREAD } else { flags }
 }
 
-/// Returns the version asked of the driver: the one for which this runtime was made, but nothing newer than
-/// the driver itself.
+/// Returns the version to request from the driver: the one for which this runtime was made, but nothing newer
+/// than the driver itself.
 fn version_asked() -> Result<c_int, CudaError> {
     let mut driver = 0;
     cu!(cuDriverGetVersion(&raw mut driver))?;
@@ -45,8 +45,8 @@ calls! {
         store!(version, RUNTIME_VERSION)
     }
 
-    /// Stores the newest CUDA version that the driver supports; 0, as CUDA has it without a driver, where
-    /// there is no device whose version that could be. Does not initialise the runtime.
+    /// Stores the newest CUDA version that the driver supports, or 0 if there is no device, as CUDA does
+    /// without a driver. Does not initialise the runtime.
     pub fn cudaDriverGetVersion(version: *mut c_int) {
         if version.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -57,7 +57,7 @@ calls! {
         }
     }
 
-    /// Stores the address of a driver call by its base name.
+    /// Stores the address of a driver function with this base name.
     pub fn cudaGetDriverEntryPoint(
         name: *const c_char,
         function: *mut *mut c_void,
@@ -68,7 +68,8 @@ calls! {
         entry_point(name, function, version_asked()?, flags, status)
     }
 
-    /// The same for programs compiled with the per-thread default stream.
+    /// Stores the address of a driver function with this base name, for programs whose stream 0 is the
+    /// per-thread default stream.
     pub fn cudaGetDriverEntryPoint_ptsz(
         name: *const c_char,
         function: *mut *mut c_void,
@@ -79,7 +80,7 @@ calls! {
         entry_point(name, function, version_asked()?, per_thread(flags), status)
     }
 
-    /// Stores the address of a driver call by its base name and the CUDA version that defines it.
+    /// Stores the address of a driver function with this base name, as a CUDA version defines it.
     pub fn cudaGetDriverEntryPointByVersion(
         name: *const c_char,
         function: *mut *mut c_void,
@@ -90,7 +91,8 @@ calls! {
         entry_point(name, function, version as c_int, flags, status)
     }
 
-    /// The same for programs compiled with the per-thread default stream.
+    /// Stores the address of a driver function as a CUDA version defines it, for programs whose stream 0 is
+    /// the per-thread default stream.
     pub fn cudaGetDriverEntryPointByVersion_ptsz(
         name: *const c_char,
         function: *mut *mut c_void,
@@ -101,13 +103,13 @@ calls! {
         entry_point(name, function, version as c_int, per_thread(flags), status)
     }
 
-    /// Profilers are not reached from here; starting one is accepted by the driver or not.
+    /// Starts the profiler, which the driver accepts without effect.
     pub fn cudaProfilerStart() {
         process::enter()?;
         cu!(cuProfilerStart())
     }
 
-    /// See [`cudaProfilerStart`].
+    /// Stops the profiler, which the driver accepts without effect.
     pub fn cudaProfilerStop() {
         process::enter()?;
         cu!(cuProfilerStop())

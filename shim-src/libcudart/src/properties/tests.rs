@@ -1,5 +1,5 @@
-//! The table of properties against the layouts of NVIDIA's headers (`tests/layouts/`, offsets as a C
-//! compiler gave them), and the bytes that come of a device whose every attribute is known.
+//! Tests of the table of properties against the layouts of NVIDIA's headers (`tests/layouts/`, offsets that a
+//! C compiler printed), and of the bytes for a device whose attributes are all known.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const HEADERS: [(Layout, usize, &str); 3] = [
 /// Fields that are no attributes: three that `fill` writes itself, and those that are zero on Linux.
 const OTHERS: [&str; 6] = ["name", "uuid", "totalGlobalMem", "luid", "luidDeviceNodeMask", "reserved"];
 
-/// Returns a field of a header: offset and size.
+/// Parses the offset and size of each field of a header.
 fn header(text: &'static str) -> BTreeMap<&'static str, (usize, usize)> {
     let row = |line: &'static str| {
         let columns: Vec<_> = line.split('\t').collect();

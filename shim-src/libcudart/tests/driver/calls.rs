@@ -83,7 +83,7 @@ pub struct Wrapper {
     rest: usize,
 }
 
-/// A container's first bytes; nobody reads on in these tests.
+/// First bytes of a container. These tests read no further.
 static CONTAINER: [u32; 4] = [0xba55_ed50, 0x0010_0001, 0, 0];
 
 impl Wrapper {
@@ -91,18 +91,18 @@ impl Wrapper {
         Self { magic: 0x4662_43b1, version: 1, data: CONTAINER.as_ptr(), rest: 0 }
     }
 
-    /// Returns the address of the code that the driver is to get.
+    /// Returns the address of the code that the driver should receive.
     pub fn code() -> usize {
         CONTAINER.as_ptr().addr()
     }
 }
 
-/// Returns a stand-in's address: nothing is called through it.
+/// Returns the address of a host stub, which is never called.
 pub fn stand_in(number: usize) -> *const c_void {
     std::ptr::without_provenance(0x40_0000 + number * 16)
 }
 
-/// Registers a fatbin.
+/// Registers a fat binary and returns its handle.
 pub fn fatbin(wrapper: &Wrapper) -> *mut *mut c_void {
     // SAFETY: the wrapper is one; the tests unregister before it goes, or never use it afterwards.
     let handle = unsafe { __cudaRegisterFatBinary(std::ptr::from_ref(wrapper).cast()) };
@@ -110,7 +110,7 @@ pub fn fatbin(wrapper: &Wrapper) -> *mut *mut c_void {
     handle
 }
 
-/// Registers a kernel.
+/// Registers a kernel under a host stub.
 pub fn function(handle: *mut *mut c_void, host: *const c_void, name: &'static std::ffi::CStr) {
     let none = std::ptr::null_mut();
     let (device, warp) = (name.as_ptr(), std::ptr::null_mut());
@@ -118,13 +118,13 @@ pub fn function(handle: *mut *mut c_void, host: *const c_void, name: &'static st
     unsafe { __cudaRegisterFunction(handle, host, device, device, -1, none, none, none, none, warp) };
 }
 
-/// Launches by stand-in with an ordinary shape.
+/// Launches the kernel of a host stub with an ordinary shape.
 pub fn launch(host: *const c_void) -> c_uint {
     // SAFETY: the driver of the tests does not look at arguments.
     unsafe { cudaLaunchKernel(host, Dim3(2, 3, 4), Dim3(5, 6, 7), std::ptr::null_mut(), 48, 0) }
 }
 
-/// Returns the thread's device, or the status.
+/// Returns the thread's device, or the status of the failed call.
 pub fn device() -> Result<c_int, c_uint> {
     let mut ordinal = -7;
     // SAFETY: the place is a local.
@@ -134,7 +134,7 @@ pub fn device() -> Result<c_int, c_uint> {
     }
 }
 
-/// Returns how many devices, or the status.
+/// Returns the number of devices, or the status of the failed call.
 pub fn count() -> Result<c_int, c_uint> {
     let mut count = -7;
     // SAFETY: the place is a local.
@@ -144,8 +144,8 @@ pub fn count() -> Result<c_int, c_uint> {
     }
 }
 
-/// The library's first call keeps panics of its own std from being printed, and that std is the test's here.
-/// Panics of the test are to be seen.
+/// Restores the printing of panics. The library's first call suppresses it for its own std, which is the
+/// test's too here.
 pub fn let_panics_print() {
     vgpu_abi::export::quiet_panics();
     drop(std::panic::take_hook());

@@ -1,6 +1,6 @@
-//! A driver for tests: the `cu*` calls that libcudart makes on the ways that are tested, with answers that a
-//! test sets and counts that it reads. It runs nothing; the real driver shim is what the programs of the test
-//! bed use. Each test binary is one process with one of it.
+//! A driver for tests: the `cu*` calls that libcudart makes in the tested paths, with statuses that a test
+//! sets and counters that it reads. It runs no kernels; the programs of the test bed use the real driver
+//! shim. Each test binary is one process with one such driver.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 #![allow(non_snake_case, reason = "the names are CUDA's")]
@@ -21,7 +21,7 @@ use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::vector::VectorOp;
 
-/// What the driver answers, and what it was asked.
+/// Configuration and counters of the stand-in driver.
 pub struct Driver {
     pub init: AtomicU32,
     pub life: AtomicU32,
@@ -36,7 +36,7 @@ pub struct Driver {
     pub unloads: AtomicUsize,
     pub kernels: AtomicUsize,
     pub launches: AtomicUsize,
-    /// All calls but those that only ask which context is current.
+    /// Number of calls, without those that only ask which context is current.
     pub calls: AtomicUsize,
 }
 
@@ -57,7 +57,7 @@ pub static DRIVER: Driver = Driver {
     calls: AtomicUsize::new(0),
 };
 
-/// A launch as the driver got it.
+/// A launch as the driver received it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     pub kernel: String,
@@ -69,7 +69,7 @@ pub struct Launch {
 }
 
 struct Tables {
-    /// Library, name and address of the code of each kernel handle.
+    /// Library and name of each kernel, by its handle.
     kernels: BTreeMap<usize, (usize, String)>,
     libraries: BTreeMap<usize, usize>,
     last: Launch,
@@ -85,10 +85,10 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A context that a program made on device 1 by the driver API.
+/// Handle of a context that a program created on device 1 by the driver API.
 pub const OWN: usize = 500;
 
-/// Returns the primary context of a device.
+/// Returns the handle of a device's primary context.
 pub const fn primary(device: c_int) -> usize {
     100 + device as usize
 }
@@ -108,7 +108,7 @@ pub fn last_launch() -> Launch {
     TABLES.lock().unwrap().last.clone()
 }
 
-/// Returns the code that each library was loaded from.
+/// Returns the addresses of the code from which libraries were loaded.
 pub fn codes() -> Vec<usize> {
     TABLES.lock().unwrap().libraries.values().copied().collect()
 }
@@ -345,7 +345,7 @@ unsafe extern "C" fn cuLaunchKernel(
     CUresult(0)
 }
 
-/// The signatures are those of the driver API.
+/// Checks that the signatures are those of the driver API.
 const _: () = {
     let _: functions::cuGetExportTable = cuGetExportTable;
     let _: functions::cuInit = cuInit;
