@@ -6,11 +6,8 @@
 //! lock, and finding an object takes a few loads and no lock.
 //!
 //! ```text
-//!
-//! bit 46      40 39         24 23         4 3    0
-//!
-//! │   kind   │ generation  │   index    │ 0000 │      canonical, aligned, never a stream's 1 or 2
-//!
+//!   bit 46      40 39         24 23         4 3    0
+//!      │   kind   │ generation  │   index    │ 0000 │      canonical, aligned, never a stream's 1 or 2
 //! ```
 
 use std::ptr;

@@ -7,16 +7,10 @@
 //! take four bytes. A [`Log`] of them is read once, when the first address is looked up, into [`Gathered`].
 //!
 //! ```text
-//!
-//! bit       31  30      29 ... 13                           12 ... 0
-//!
-//! entry      0  list    (host - last host) / 16 + 0x10000   name - last name + 0x1000
-//!
-//! far entry  1  list    0                                   two words follow: host - last host, name - last
-//! name
-//!
-//! fatbin     1  0       1                                   a word follows: its index
-//!
+//!   bit       31  30      29 ... 13                           12 ... 0
+//!   entry      0  list    (host - last host) / 16 + 0x10000   name - last name + 0x1000
+//!   far entry  1  list    0                                   two words follow: host - last host, name - last name
+//!   fatbin     1  0       1                                   a word follows: its index
 //! ```
 //!
 //! The entries after a fat binary's record belong to that fat binary; both "last" are its image at first.
