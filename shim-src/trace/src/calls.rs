@@ -1,4 +1,5 @@
-//! What the common part of the trampolines calls: before a call, and after it.
+//! Functions that the common part of the trampolines calls before and after a call, and those for the
+//! transport and libcuda.
 
 use vgpu_trace_format::{KERNEL_MOST, REASON_MOST};
 
@@ -7,15 +8,14 @@ use crate::resolve::real;
 use crate::{state, table, thread};
 
 unsafe extern "C" {
-    /// Where followed calls return to: in `trampoline.s`.
+    /// Address to which followed calls return, in `trampoline.s`.
     fn vgpu_trace_return();
 }
 
-/// Writes down that function `index` is called with these registers, and answers where it is. `slot` holds
-/// the return address, which is replaced if the call is to be followed.
+/// Records a call of function `index` with these registers, and returns the function's address. `slot` holds
+/// the return address, which is replaced if the call is followed.
 ///
-/// # Safety
-/// Called by the trampoline alone: both pointers lead into its stack frame.
+/// # Safety Only the trampoline may call it: both pointers point into its stack frame.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_enter(index: u32, arguments: *const [u64; 6], slot: *mut usize) -> *const u8 {
     let real = real(index);
@@ -32,7 +32,7 @@ unsafe extern "C" fn vgpu_trace_enter(index: u32, arguments: *const [u64; 6], sl
     real
 }
 
-/// Writes the call down; the new return address, if it is followed.
+/// Records the start of a call. Returns the new return address if the call is followed.
 #[inline]
 fn begin(
     file: &File,
@@ -58,7 +58,7 @@ fn begin(
     })?
 }
 
-/// Completes the call whose return address was at `slot`, and answers that address.
+/// Completes the call whose return address was at `slot`, and returns that address.
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_trace_leave(result: u64, slot: usize) -> usize {
     let Some((caller, entry)) = thread::with(|thread| thread.pop(slot)).flatten() else {
@@ -72,7 +72,7 @@ extern "C" fn vgpu_trace_leave(result: u64, slot: usize) -> usize {
     caller
 }
 
-/// Writes down a message or a wait, for the transport (`vgpu_trace_format::Event`).
+/// Records a message or a wait, for the transport (`vgpu_trace_format::Event`).
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, result: u64, argument: u64) {
     if let Some(file) = state::file() {
@@ -80,10 +80,9 @@ extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, resu
     }
 }
 
-/// Writes down why the host refused a call, for libcuda (`vgpu_trace_format::Refused`).
+/// Records why the host refused a call, for libcuda (`vgpu_trace_format::Refused`).
 ///
-/// # Safety
-/// As `vgpu_trace_format::Refused` says.
+/// # Safety As `vgpu_trace_format::Refused` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u8, bytes: usize) {
     if let Some(file) = state::file() {
@@ -93,10 +92,9 @@ unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u
     }
 }
 
-/// Writes down a kernel's name, for libcuda (`vgpu_trace_format::Kernel`).
+/// Records a kernel's name, for libcuda (`vgpu_trace_format::Kernel`).
 ///
-/// # Safety
-/// As `vgpu_trace_format::Kernel` says.
+/// # Safety As `vgpu_trace_format::Kernel` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_kernel(session: u32, function: u32, name: *const u8, bytes: usize) {
     if let Some(file) = state::file() {

@@ -6,33 +6,33 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_trace_format::{NOT_FOLLOWED, Record, RecordKind};
 
-/// The record of a call that is being made.
+/// The record of a call in flight.
 #[derive(Clone, Copy)]
 pub struct Entry {
     record: *mut Record,
     generation: u32,
-    /// For a call at the head of a full file, its bit of `Header::taken`; 0 for any other.
+    /// Bit in `Header::taken` of a call in the header of a full file; 0 for any other call.
     head: u32,
 }
 
 impl Entry {
-    /// The entry of a call that has no record.
+    /// Entry of a call that has no record.
     pub const NONE: Self = Self { record: ptr::null_mut(), generation: 0, head: 0 };
 
-    /// Returns a record of the file of that generation. `head` is 0, or the call's bit among those at the
-    /// head.
+    /// Creates the entry for a record in the file of a generation. `head` is 0, or the call's bit in
+    /// `Header::taken`.
     pub fn new(record: *mut Record, generation: u32, head: u32) -> Self {
         Self { record, generation, head }
     }
 
-    /// Returns whether this is a record of the file of that generation: a forked child may return from a call
-    /// that its parent made.
+    /// Returns whether the record is in the file of that generation: a forked child may return from a call
+    /// that its parent started.
     pub fn is_of(&self, generation: u32) -> bool {
         !self.record.is_null() && self.generation == generation
     }
 
-    /// Stores the result and the time at which the call ended. Returns false for a call at the head of the
-    /// file: its place is empty now, and its bit is to be given back.
+    /// Stores the result and the end time of the call. Returns false for a call in the header of the file,
+    /// whose entry is now empty and whose bit the caller must clear.
     #[inline]
     pub fn end(&self, result: u64, time: impl FnOnce() -> u64) -> bool {
         if self.head != 0 {
@@ -50,7 +50,7 @@ impl Entry {
         true
     }
 
-    /// Stores that the end of the call will not be seen. Returns as [`Entry::end`] does.
+    /// Stores that the end of the call will not be recorded. Returns false as [`Entry::end`] does.
     pub fn lose(&self) -> bool {
         if self.head != 0 {
             self.empty();
@@ -64,12 +64,12 @@ impl Entry {
         true
     }
 
-    /// Returns the bit of a call at the head of the file among those that are taken.
+    /// Returns the bit in `Header::taken` of a call in the header of the file.
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// A call at the head is no longer in flight.
+    /// Marks a call in the header as no longer in flight.
     #[cold]
     fn empty(&self) {
         // SAFETY: as in `end`; an aligned u32.
@@ -77,7 +77,7 @@ impl Entry {
             .store(RecordKind::Empty as u32, Ordering::Release);
     }
 
-    /// Counts one more call, made at that time.
+    /// Counts one more call, made at the given time.
     pub fn add(&self, time: u64) {
         // SAFETY: the record is one of this file that there is room for; an aligned u64.
         unsafe {

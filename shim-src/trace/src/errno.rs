@@ -1,6 +1,6 @@
-//! `errno` as it was: between a program and its C library nothing of ours may be seen.
+//! Preservation of `errno`: the program must not see changes that the tracer's own calls make.
 
-/// Puts it back when dropped.
+/// Saved value of `errno`, restored on drop.
 pub struct Kept(libc::c_int);
 
 impl Kept {

@@ -1,5 +1,5 @@
-//! The process's file. Records are handed out by one atomic addition; each is written by one thread. A full
-//! file still holds the calls in flight, at its head.
+//! The trace file of the process. Records are allocated by one atomic addition, and each is written by one
+//! thread. A full file still holds the calls in flight, in its header.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -17,18 +17,19 @@ use crate::resolve;
 use crate::table::{self, Entry as Function};
 use crate::thread::Thread;
 
-/// A process's file; all zero before it is opened.
+/// State of a process's trace file; all zero before the file is opened.
 pub struct File {
     base: AtomicPtr<u8>,
-    /// Records that there is room for.
+    /// Number of records that there is room for.
     room: AtomicU64,
-    /// Somebody makes room, or there will be no more.
+    /// Whether a thread is making room, or there will be no more room.
     growing: AtomicU32,
     generation: AtomicU32,
     path: Path,
 }
 
-/// Makes a file in the folder that the environment names; false if it names none, or none can be made there.
+/// Creates a file in the directory that the environment names. Returns false if it names none, or if the file
+/// cannot be created.
 pub fn open(file: &File, generation: u32) -> bool {
     let _errno = Kept::new();
     let opened = now();
@@ -76,7 +77,7 @@ fn write_header(header: *mut Header, process: u32, opened: u64) {
     unsafe { header.write(whole) };
 }
 
-/// Returns nanoseconds on the clock of the file.
+/// Returns nanoseconds on CLOCK_MONOTONIC, the clock of the file.
 #[inline]
 pub fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -85,10 +86,9 @@ pub fn now() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// Writes a record: all of it, then its kind, so that a reader never takes half of one for a whole.
+/// Writes a record and then its kind, so that a reader never mistakes half a record for a whole one.
 ///
-/// # Safety
-/// It is in the mapping of a file that has room for it, and nobody else writes to it.
+/// # Safety The record is in the mapping of a file that has room for it, and nobody else writes to it.
 #[inline]
 unsafe fn put(record: *mut Record, kind: u32, content: &Record) {
     // SAFETY: as the caller promises.
@@ -98,7 +98,7 @@ unsafe fn put(record: *mut Record, kind: u32, content: &Record) {
         .store(kind, Ordering::Release);
 }
 
-/// Returns the record with the beginning of a text.
+/// Returns a copy of the record with the start of a text.
 fn with_text(content: &Record, text: &[u8]) -> Record {
     let mut record = *content;
     // SAFETY: a record is plain bytes, and its last TEXT_MOST bytes are within it.
@@ -109,26 +109,26 @@ fn with_text(content: &Record, text: &[u8]) -> Record {
     record
 }
 
-/// Returns the record of a function's name, without the text of the name.
+/// Returns the record of a function's name, without the text.
 fn named(index: u32, function: &Function) -> Record {
     let (depth, flags) = (u16::from(function.library), resolve::returns(function));
     Record { index, depth, flags, ..Record::default() }
 }
 
 impl File {
-    /// Returns what lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a
-    /// page and all offsets are multiples of eight.
+    /// Returns the address of `offset` in the file, a multiple of the type's alignment: the file is mapped at
+    /// a page, and all offsets are multiples of eight.
     fn place<T>(&self, offset: usize) -> *mut T {
         self.base.load(Ordering::Relaxed).wrapping_add(offset).cast::<T>()
     }
 
-    /// Which of this process's and its forefathers' files this is.
+    /// Returns the generation of the file, which counts the files of this process and its ancestors.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Returns a word of the header.
+    /// Returns a counter in the header.
     fn counter(&self, offset: usize) -> &AtomicU64 {
         let word = self.place::<u64>(offset);
         // SAFETY: the header is mapped for good, the offset is that of an aligned u64 in it, and this process
@@ -136,7 +136,7 @@ impl File {
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// Returns the next free record and its number.
+    /// Allocates a record. Returns it with its number, or `None` if there is no room.
     #[inline]
     fn claim(&self) -> Option<(*mut Record, u64)> {
         let number = self.counter(offset_of!(Header, begun)).fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl File {
         Entry::new(record, self.generation(), 0)
     }
 
-    /// Writes the next record, which has a number.
+    /// Writes a new record. Returns its entry and its number.
     #[inline]
     fn write(&self, kind: u32, content: &Record) -> Option<(Entry, u64)> {
         let (record, number) = self.claim()?;
@@ -195,7 +195,7 @@ impl File {
         }
     }
 
-    /// Makes the function's number known to this file.
+    /// Writes the function's name to the file, unless the file has it already.
     #[inline]
     pub fn name(&self, index: u32, function: &Function, real: *const u8) {
         let Some(slot) = table::slots().get(index as usize) else { return };
@@ -215,7 +215,7 @@ impl File {
         }
     }
 
-    /// Counts a call of a function of which there are thousands.
+    /// Counts a call without recording it: kernel registrations, of which a start makes thousands.
     pub fn count(&self, index: u32, function: &Function, real: *const u8) {
         let Some(slot) = table::slots().get(index as usize) else { return };
         let generation = self.generation();
@@ -235,7 +235,8 @@ impl File {
         self.entry(record).add(time);
     }
 
-    /// Begins a call; one for which there is no room goes to the head of the file until it returns.
+    /// Records the start of a call. One for which there is no room is in the header of the file until it
+    /// returns.
     #[inline]
     pub fn call(
         &self,
@@ -288,20 +289,20 @@ impl File {
         }
     }
 
-    /// Stores that the end of a call will not be seen.
+    /// Stores that the end of a call will not be recorded.
     pub fn lose(&self, entry: &Entry) {
         if entry.is_of(self.generation()) && !entry.lose() {
             self.free_head(entry.head());
         }
     }
 
-    /// Returns a place at the head.
+    /// Frees an entry of the header.
     #[cold]
     fn free_head(&self, bit: u32) {
         self.taken().fetch_and(!bit, Ordering::Release);
     }
 
-    /// Writes a record that is complete: kind and index, begin and end (0: now), a result and an argument.
+    /// Writes a complete record: kind and index, start and end time (0: now), a result and an argument.
     pub fn event(&self, thread: &Thread, what: [u32; 2], when: [u64; 2], result: u64, argument: u64) {
         let [begin, end] = when.map(|time| if time == 0 { now() } else { time });
         let content = Record {
@@ -317,7 +318,7 @@ impl File {
         self.write(what[0], &content);
     }
 
-    /// Writes why the host refused a call, in as many records as it takes.
+    /// Writes why the host refused a call, into as many records as the text needs.
     pub fn refusal(&self, thread: &Thread, kind: u32, status: u32, reason: &[u8]) {
         let what = [RecordKind::Refusal as u32, kind];
         self.event(thread, what, [0, 0], u64::from(status), reason.len() as u64);
@@ -325,13 +326,13 @@ impl File {
         self.text(RecordKind::Reason, content, reason);
     }
 
-    /// Writes a kernel's name, in as many records as it takes.
+    /// Writes a kernel's name, into as many records as it needs.
     pub fn kernel(&self, session: u32, function: u32, name: &[u8]) {
         let content = Record { index: function, flags: session as u16, ..Record::default() };
         self.text(RecordKind::Kernel, content, name);
     }
 
-    /// Returns the thread's number; the first time, its name too.
+    /// Returns the thread's number, and writes its name if the file does not have it yet.
     #[inline]
     fn thread(&self, thread: &Thread) -> u32 {
         let (number, new) = thread.number(self.generation());

@@ -1,5 +1,5 @@
-//! Where a process's file is: its path, its room on the disk, its mapping. Mapped at its full length once and
-//! given room a step at a time, so that a full disk is an answer and not a signal.
+//! Path, disk space and mapping of a process's file. It is mapped once at its maximum length and extended
+//! step by step, so that a full disk is an error and not a signal.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -8,18 +8,18 @@ use core::ptr;
 
 use vgpu_trace_format::{FILE_MOST, Header, PREFIX, Record};
 
-/// Bytes before the records.
+/// Length of the header in bytes.
 pub const HEADER: usize = size_of::<Header>();
-/// Bytes of a record.
+/// Length of a record in bytes.
 pub const RECORD: usize = size_of::<Record>();
-/// Records that a file can hold.
+/// Maximum number of records in a file.
 pub const MOST: u64 = ((FILE_MOST - HEADER) / RECORD) as u64;
-/// Bytes by which a file is given room.
+/// Number of bytes by which a file is extended.
 const STEP: usize = 1 << 20;
-/// The environment variable, for the C library.
+/// Name of the environment variable for the directory, as a C string.
 const FOLDER: &CStr = c"VGPU_TRACE";
 
-/// A path for system calls.
+/// Path of the file for system calls.
 pub struct Path(UnsafeCell<[u8; Self::MOST]>);
 
 // SAFETY: written by the one thread that opens the file, before any other can see it; read only after that.
@@ -28,11 +28,10 @@ unsafe impl Sync for Path {}
 impl Path {
     const MOST: usize = 1024;
 
-    /// Names and makes the file of this process, opened at that time; false if there is no folder for it, or
-    /// it cannot be made.
+    /// Chooses the name of this process's file and creates it; `opened` is the time. Returns false if there
+    /// is no directory for it, or if it cannot be created.
     ///
-    /// # Safety
-    /// One thread at most does this, and nobody else uses the path meanwhile.
+    /// # Safety At most one thread calls this, and nobody else uses the path meanwhile.
     pub unsafe fn make(&self, process: i32, opened: u64) -> bool {
         // SAFETY: a constant name. That nobody changes the environment meanwhile is every program's duty.
         let folder = unsafe { libc::getenv(FOLDER.as_ptr()) };
@@ -50,24 +49,25 @@ impl Path {
             && create(path)
     }
 
-    /// Returns its bytes, which end in a zero.
+    /// Returns the bytes of the path, with a zero at the end.
     fn bytes(&self) -> &[u8] {
         // SAFETY: written once, by `make`, before the file could be seen.
         unsafe { &*self.0.get() }
     }
 
-    /// Gives the file room for one step more than `room` records; how many there is room for now.
+    /// Extends the file by one step beyond `room` records. Returns the number of records that there is room
+    /// for now.
     pub fn grow(&self, room: u64) -> u64 {
         grow(self.bytes(), room)
     }
 
-    /// Maps the file at its full length.
+    /// Maps the file at its maximum length.
     pub fn map(&self) -> Option<*mut u8> {
         map(self.bytes())
     }
 }
 
-/// Formats into bytes; what does not fit is an error.
+/// Formats a text into bytes. A text that does not fit is an error.
 struct Text<'a> {
     bytes: &'a mut [u8],
     length: usize,
@@ -94,8 +94,8 @@ fn create(path: &[u8]) -> bool {
     descriptor >= 0
 }
 
-/// Opens the path, which is no link, for this moment: a descriptor that is kept can be closed by anybody and
-/// then mean another file.
+/// Opens the file at the path, without following a link, for one operation: the program could close a
+/// descriptor that is kept, and the number could then mean another file.
 pub fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
     // SAFETY: the path ends in a zero. Raw, for the C library's function is a cancellation point.
     unsafe {
@@ -104,7 +104,7 @@ pub fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
     }
 }
 
-/// Closes it, if it is one.
+/// Closes a descriptor unless it is negative.
 pub fn close(descriptor: libc::c_int) {
     if descriptor >= 0 {
         // SAFETY: made just now, and nobody else's.
@@ -112,7 +112,8 @@ pub fn close(descriptor: libc::c_int) {
     }
 }
 
-/// Gives the file room for one step more than `room` records; how many there is room for now.
+/// Extends the file by one step beyond `room` records. Returns the number of records that there is room for
+/// now.
 fn grow(path: &[u8], room: u64) -> u64 {
     let have = if room == 0 { 0 } else { HEADER + room as usize * RECORD };
     let want = (have.div_ceil(STEP) + 1) * STEP;
@@ -130,7 +131,8 @@ fn grow(path: &[u8], room: u64) -> u64 {
     if failed == 0 { ((want - HEADER) / RECORD) as u64 } else { room }
 }
 
-/// Returns whether files of this process may become so long: trying sends a signal where they may not.
+/// Returns whether the limit on file size permits this length. Extending a file beyond the limit would raise
+/// a signal.
 fn allowed(bytes: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one structure.

@@ -1,5 +1,5 @@
-//! Where the real functions are: in the first object behind this one that has the name with its library's
-//! version node. So a process that uses both CUDA majors gets each call's own.
+//! Finds the real functions: in the first object after this one that has the name with its library's version
+//! node. So a process that uses both CUDA majors gets the right function for each call.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -11,22 +11,22 @@ use vgpu_trace_format::Returns;
 use crate::errno::Kept;
 use crate::table::{self, Entry, Library};
 
-/// The version that `dlsym` has in every glibc; where libdl is part of libc, as a name for older programs.
+/// Version of `dlsym` in every glibc; where libdl is part of libc, it remains for older programs.
 const DLSYM_VERSION: &CStr = c"GLIBC_2.2.5";
 
 unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
-    /// What a function that is nowhere answers: in `trampoline.s`.
+    /// Code in `trampoline.s` that is called in place of a function that no object defines.
     fn vgpu_trace_absent();
 }
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The real `dlsym`.
+/// Address of the real `dlsym`; null until it is found.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns where function `index` really is. Looked for once; a function that is nowhere is looked for every
-/// time, for its library may come later.
+/// Returns the address of function `index`. It is looked up once; a function that no object defines is looked
+/// up every time, because its library may be loaded later.
 #[inline]
 pub fn real(index: u32) -> *const u8 {
     match table::reals().get(index as usize).map(|real| real.load(Ordering::Acquire)) {
@@ -48,12 +48,13 @@ fn find_function(index: u32) -> Option<*const u8> {
     Some(real)
 }
 
-/// In the objects behind this one in the process's order.
+/// Looks the function up in the objects after this one in the process's lookup order.
 fn behind(library: &Library, entry: &Entry) -> Option<*const u8> {
     find(libc::RTLD_NEXT, library, entry)
 }
 
-/// In the object that was loaded by this SONAME for some part of the process alone, or is loaded now.
+/// Looks the function up in the library with this SONAME if the process has it outside of that order, or
+/// loads the library.
 fn loaded(library: &Library, entry: &Entry) -> Option<*const u8> {
     // SAFETY: a constant text; the constructors of a shim do nothing.
     let handle = unsafe { libc::dlopen(library.soname().as_ptr(), libc::RTLD_LAZY) };
@@ -72,7 +73,7 @@ fn find(handle: *mut c_void, library: &Library, entry: &Entry) -> Option<*const 
     (!found.is_null()).then_some(found.cast_const().cast())
 }
 
-/// Returns the real `dlsym`. This object's own `dlsym` is not asked: dlvsym knows it by its version.
+/// Returns the real `dlsym`. `dlvsym` finds it by its version, so this object's own `dlsym` is not returned.
 fn dlsym() -> Option<Dlsym> {
     let mut found = DLSYM.load(Ordering::Acquire);
     if found.is_null() {
@@ -84,21 +85,21 @@ fn dlsym() -> Option<Dlsym> {
     unsafe { core::mem::transmute::<*mut c_void, Option<Dlsym>>(found) }
 }
 
-/// Answers nothing: for a C library that has no `dlsym`.
+/// Returns null, for a C library that has no `dlsym`.
 unsafe extern "C" fn no_dlsym(_: *mut c_void, _: *const c_char) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// For the trampoline of `dlsym`: the real one.
+/// Returns the real `dlsym`, for its trampoline.
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_trace_real_dlsym() -> *const u8 {
     dlsym().unwrap_or(no_dlsym) as *const u8
 }
 
-/// `dlsym` with an object's handle: the trampoline, if what it finds is the real function of one.
+/// Implements `dlsym` with an object's handle: returns the trampoline if the name is that of a traced
+/// function.
 ///
-/// # Safety
-/// As `dlsym`.
+/// # Safety As for `dlsym`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_lookup(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise is passed on.
@@ -111,7 +112,7 @@ unsafe extern "C" fn vgpu_trace_lookup(handle: *mut c_void, name: *const c_char)
     traced(name, found.cast_const().cast()).map_or(found, |trampoline| trampoline.cast_mut().cast())
 }
 
-/// Returns the trampoline of the function `name` that is at `found`.
+/// Returns the trampoline of the function `name` whose address is `found`.
 fn traced(name: &CStr, found: *const u8) -> Option<*const u8> {
     if ![b"cu".as_slice(), b"nvml", b"__cuda"].iter().any(|start| name.to_bytes().starts_with(start)) {
         return None;
@@ -124,7 +125,7 @@ fn traced(name: &CStr, found: *const u8) -> Option<*const u8> {
     Some(table::entries().get(index? as usize)?.trampoline())
 }
 
-/// Returns the file that a function is in, if the loader knows.
+/// Returns the path of the object that contains a function, if the loader knows it.
 pub fn file_of(function: *const u8) -> Option<&'static CStr> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked about; the place takes one structure.
@@ -139,7 +140,7 @@ pub fn file_of(function: *const u8) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(about.dli_fname) })
 }
 
-/// Returns what the reader is told of a function's result.
+/// Returns the number of the [`Returns`](vgpu_trace_format::Returns) of a function.
 pub fn returns(entry: &Entry) -> u16 {
     if entry.returns == 0 { Returns::Status as u16 } else { Returns::Other as u16 }
 }

@@ -1,5 +1,5 @@
-//! Which file is this process's: words in a page that a forked child gets empty (`MADV_WIPEONFORK`), so that
-//! it makes a file of its own.
+//! The trace file of this process, in a page that a forked child finds zeroed (`MADV_WIPEONFORK`), so that it
+//! creates a file of its own.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -9,13 +9,13 @@ use crate::file::{self, File};
 
 const PAGE: usize = 4096;
 
-/// Nothing has been tried yet; also what a child finds.
+/// State before the file is opened, which a forked child finds too.
 const FRESH: u32 = 0;
-/// A thread is at it.
+/// State while a thread opens the file.
 const OPENING: u32 = 1;
-/// There is a file.
+/// State once the file is open.
 const OPEN: u32 = 2;
-/// There will be none.
+/// State of a process that has no file and will not get one.
 const OFF: u32 = 3;
 
 /// What lies in the page.

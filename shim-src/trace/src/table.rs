@@ -4,19 +4,19 @@ use core::ffi::CStr;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
-/// An exported function that is traced.
+/// A traced function, as the generated table describes it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
-    /// Where its name is, from the table's beginning.
+    /// Offset of its name from the start of the table.
     name: i32,
-    /// Where its trampoline is, from the table's beginning.
+    /// Offset of its trampoline from the start of the table.
     trampoline: i32,
-    /// Number of its library.
+    /// Number of the library that the function belongs to.
     pub library: u8,
-    /// Whether its result is a status: 0, or 1 if not.
+    /// Whether the result is a status: 0 if it is, otherwise 1.
     pub returns: u8,
-    /// Not 0: there are thousands of these calls, to be counted only.
+    /// Whether its calls are only counted, because there are thousands of them: 0 if not.
     pub counted: u8,
     zero: u8,
 }
@@ -25,11 +25,11 @@ pub struct Entry {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Library {
-    /// Its first function.
+    /// Number of the library's first function.
     pub first: u32,
-    /// How many it has, sorted by name.
+    /// Number of the library's functions, which are sorted by name.
     pub count: u32,
-    /// Not 0: its names carry a version node, named as the SONAME.
+    /// Whether its names carry a version node, named like the SONAME: 0 if not.
     pub versioned: u32,
     soname: [u8; 36],
 }
@@ -45,7 +45,7 @@ unsafe extern "C" {
     static vgpu_trace_slots: AtomicU64;
 }
 
-/// Returns all traced functions; a function's number is its index.
+/// Returns all traced functions. A function's number is its index.
 pub fn entries() -> &'static [Entry] {
     // SAFETY: the table has that many entries, which are constant.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_table, vgpu_trace_count as usize) }
@@ -57,13 +57,14 @@ pub fn libraries() -> &'static [Library] {
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_libraries, vgpu_trace_library_count as usize) }
 }
 
-/// Returns where each function really is; null until it has been looked for.
+/// Returns the addresses of the real functions, each null until it has been looked up.
 pub fn reals() -> &'static [AtomicPtr<u8>] {
     // SAFETY: there is a word for each function, zero at first, and only atomic operations touch it.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_real, vgpu_trace_count as usize) }
 }
 
-/// Returns the record of each function in a file: the file's generation, and the record's number; 0 at first.
+/// Returns, for each function, the generation of the file and the record in which its name is stored; 0
+/// before that.
 pub fn slots() -> &'static [AtomicU64] {
     // SAFETY: as above.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_slots, vgpu_trace_count as usize) }
@@ -87,12 +88,12 @@ fn from_table(offset: i32) -> *const u8 {
 }
 
 impl Library {
-    /// Returns its SONAME, and the name of its version node.
+    /// Returns the SONAME, which is also the name of its version node.
     pub fn soname(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.soname).unwrap_or_default()
     }
 
-    /// Returns the number of its function of that name.
+    /// Returns the number of the library's function with this name.
     pub fn find(&self, name: &CStr) -> Option<u32> {
         let first = self.first as usize;
         let functions = entries().get(first..first + self.count as usize)?;

@@ -1,25 +1,26 @@
-//! What belongs to a thread: its number, and where its followed calls return to. Plain thread-local words of
-//! an object that is there from the start: no allocation, no destructor.
+//! State of each thread: its number, and the return addresses of its followed calls. It consists of plain
+//! thread-local words of an object that is present from the start, so it needs no allocation and no
+//! destructor.
 
 use core::cell::Cell;
 
 use crate::entry::Entry;
 
-/// Calls inside calls that are followed; deeper ones are written down without an end.
+/// Maximum depth of nested calls that are followed. Deeper ones are recorded without an end.
 const MOST: usize = 48;
 
-/// A followed call.
+/// A followed call, on a thread's stack of them.
 #[derive(Clone, Copy)]
 pub struct Frame {
-    /// Where on the stack its return address was.
+    /// Address on the stack at which the return address was.
     slot: usize,
-    /// The return address.
+    /// Return address of the call.
     caller: usize,
-    /// The call's record.
+    /// Record of the call.
     pub entry: Entry,
 }
 
-/// A thread's state.
+/// The tracer's state of one thread.
 pub struct Thread {
     number: Cell<u32>,
     generation: Cell<u32>,
@@ -38,18 +39,18 @@ thread_local! {
     };
 }
 
-/// This thread's state, if it is not ending.
+/// Calls `run` with this thread's state. Returns `None` if the thread is ending.
 pub fn with<T>(run: impl FnOnce(&Thread) -> T) -> Option<T> {
     THREAD.try_with(run).ok()
 }
 
 impl Thread {
-    /// How deep in traced calls it is.
+    /// Returns the number of traced calls that the thread is in.
     pub fn depth(&self) -> u16 {
         self.depth.get() as u16
     }
 
-    /// Returns its number, and whether the file of that generation does not know it yet.
+    /// Returns the thread's number, and whether the file of that generation does not have it yet.
     pub fn number(&self, generation: u32) -> (u32, bool) {
         if self.generation.replace(generation) == generation {
             return (self.number.get(), false);
@@ -60,7 +61,7 @@ impl Thread {
         (number, true)
     }
 
-    /// Keeps a return address; false: too many are kept.
+    /// Stores a return address. Returns false if too many are stored.
     pub fn push(&self, slot: usize, caller: usize, entry: Entry) -> bool {
         let mut depth = self.depth.get();
         // A frame at this very place was left by a jump.
@@ -73,8 +74,8 @@ impl Thread {
         true
     }
 
-    /// Takes the return address that was at `slot`; those of calls inside it, which were left by a jump, go
-    /// too.
+    /// Returns the return address that was at `slot`. Those of calls inside it, which were left by a jump,
+    /// are dropped.
     pub fn pop(&self, slot: usize) -> Option<(usize, Entry)> {
         let frames = self.frames.get(..self.depth.get())?;
         let at = frames.iter().rposition(|frame| frame.get().slot == slot)?;

@@ -1,3 +1,3 @@
-//! The assembly: see `trampoline.s`.
+//! Includes the assembly in `trampoline.s`.
 
 core::arch::global_asm!(include_str!("trampoline.s"), options(att_syntax));

@@ -57,10 +57,9 @@ struct BridgeState {
     refused: u32,
 }
 
-/// Opens a device of version 1, which is asked what it is. To be passed to [`vgpu_transport::Device::open`].
+/// Opens a device of version 1 and reads what it is. To be passed to [`vgpu_transport::Device::open`].
 ///
-/// # Errors
-/// Which file cannot be opened or mapped, or why the device cannot be used.
+/// # Errors Returns which file cannot be opened or mapped, or why the device cannot be used.
 pub fn open(
     function: &PciFunction,
     registers: Arc<dyn Registers>,
@@ -187,7 +186,7 @@ impl Version1 {
         Ok(())
     }
 
-    /// Has the host free all objects of a token's owner.
+    /// Makes the host free all objects of a token's owner.
     fn clean_up_owner(&self, index: u32) -> Result<(), CallError> {
         self.mailbox.call_plain(Some(index), &Call::new(Op::ProcessCleanup, &[scratch(index)])).map(|_| ())
     }

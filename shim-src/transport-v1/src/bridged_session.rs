@@ -62,7 +62,7 @@ impl BridgedSession {
     }
 }
 
-/// The text that goes with the error code of a reply. A host of version 1 returns no text of its own.
+/// Returns the text that goes with the error code of a reply. A host of version 1 returns no text of its own.
 const fn failure_text(body: &Body) -> &'static str {
     match body {
         Body::ModuleOpen(_) | Body::ModuleLoad(_) | Body::FunctionGet(_) => {

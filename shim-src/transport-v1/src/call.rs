@@ -53,7 +53,7 @@ impl From<io::Error> for CallError {
 /// The payload of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
-    /// Private bytes.
+    /// Bytes in memory that only this process writes.
     Bytes(&'a [u8]),
     /// Start and length of memory to which no reference may exist. Whoever makes the value promises that the
     /// memory is readable.
@@ -61,7 +61,7 @@ pub(crate) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Length in bytes.
+    /// Returns the length of the payload in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -69,7 +69,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn start(&self) -> *const u8 {
         match self {
             Self::Bytes(bytes) => bytes.as_ptr(),
@@ -105,17 +105,17 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call without payload or results.
+    /// Creates a call without payload or results.
     pub(crate) const fn new(op: Op, args: &'a [u32]) -> Self {
         Self { op, args, payload: Payload::Bytes(&[]), pads: false, back: None, results: 0 }
     }
 
-    /// The call with a number of results to read.
+    /// Adds the number of results to read.
     pub(crate) const fn with_results(self, results: usize) -> Self {
         Self { results, ..self }
     }
 
-    /// The call with a payload that may be padded.
+    /// Adds a payload that may be padded.
     pub(crate) const fn with_padded_payload(self, payload: Payload<'a>) -> Self {
         Self { payload, pads: true, ..self }
     }

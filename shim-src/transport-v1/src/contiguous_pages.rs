@@ -31,7 +31,7 @@ pub(crate) struct ContiguousPages {
     pub(crate) address: u64,
     /// Size in bytes.
     pub(crate) bytes: u32,
-    /// Holds the lock that keeps other processes from using the pages.
+    /// File whose lock keeps other processes from using the pages.
     _file: Descriptor,
 }
 
@@ -116,7 +116,7 @@ impl ContiguousPages {
     }
 }
 
-/// Number of large pages that are neither allocated nor reserved.
+/// Returns the number of large pages that are neither allocated nor reserved.
 fn free_pages() -> usize {
     let read = |file: &str| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}");

@@ -26,8 +26,8 @@ pub(crate) fn open(function: &PciFunction, simulated: bool) -> Result<Option<Box
     })
 }
 
-/// A mapped BAR. 8 bytes are the widest access that a BAR behind an emulator takes. The bytes stored beyond
-/// the last one are zero.
+/// A mapped BAR. A BAR behind an emulator takes accesses of at most 8 bytes. The bytes stored beyond the last
+/// one are zero.
 impl DataBar for Mapping {
     fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
         check_home()?;

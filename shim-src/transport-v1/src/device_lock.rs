@@ -24,7 +24,7 @@ use crate::shared_file::{FilePurpose, shared};
 #[derive(Debug)]
 pub(crate) struct DeviceLock {
     files: LockFiles,
-    /// The lock file. Opened again if the program closes the descriptor.
+    /// The lock file, which is opened again if the program closes the descriptor.
     file: Mutex<Descriptor>,
     pub(crate) owners: OwnersFile,
 }
@@ -167,7 +167,7 @@ mod tests {
         assert!(device_lock.acquire(Some(3)).unwrap().old_guests);
     }
 
-    /// Old guests make it so as root, and then users come.
+    /// Tests a lock file that old guests created as root, which other users can only read.
     #[test]
     fn a_turn_file_that_cannot_be_written_is_locked_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ mod tests {
         drop(guard);
     }
 
-    /// Q29: an older guest that ran as root leaves a lock file that only root may open.
+    /// Tests a lock file that an older guest created as root with a mode that admits only root (Q29).
     #[test]
     fn a_turn_file_that_an_old_guest_left_to_root_is_opened_to_all() {
         let dir = tempfile::tempdir().unwrap();

@@ -173,7 +173,7 @@ mod tests {
         );
     }
 
-    /// From NVIDIA's occupancy calculator, compute capability 9.0.
+    /// Compares with NVIDIA's occupancy calculator for compute capability 9.0.
     #[test]
     fn occupancy_is_the_calculators() {
         let facts = from_gpu_info(&h100());

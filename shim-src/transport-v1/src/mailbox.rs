@@ -26,14 +26,14 @@ use crate::window;
 const READS_BEFORE_SLEEP: u32 = 16;
 /// The longest sleep between two reads of the status.
 const SLEEP_MAX: Duration = Duration::from_millis(2);
-/// The first and the longest pause before a call that the mediator has turned away is made again.
+/// Shortest and longest pause before a call that the mediator has rejected is made again.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
 
 /// How one attempt at a call ended.
 enum Attempt {
-    /// The host executed it.
+    /// The host executed the call and returned these results.
     Done(Results),
-    /// The mediator turned it away. It may be made again after a pause.
+    /// The mediator rejected the call. It may be made again after a pause.
     Limited,
     /// The device rejected the window. The call must be made again, with its payload in BAR1.
     Again,
@@ -85,13 +85,11 @@ impl Mailbox {
     }
 
     /// Makes a call on behalf of `token`, or of the virtual machine if that is `None`. Waits until the call
-    /// has completed, and retries as long as the mediator turns it away.
+    /// has completed, and retries as long as the mediator rejects it.
     ///
-    /// # Safety
-    /// `call.back` is writable, and `call.payload` readable, for their lengths.
+    /// # Safety `call.back` is writable, and `call.payload` readable, for their lengths.
     ///
-    /// # Errors
-    /// The host's `CUresult`, or why the session is lost.
+    /// # Errors Returns the host's `CUresult`, or why the session is lost.
     pub(crate) unsafe fn call(&self, token: Option<u32>, call: &Call<'_>) -> Result<Results, CallError> {
         let mut pause = RETRY_PAUSE.0;
         loop {

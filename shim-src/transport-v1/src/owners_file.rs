@@ -28,7 +28,7 @@ const WINDOW_ADDRESS: u64 = 130;
 const OLD_GUESTS: u64 = 138;
 /// Length of the file in bytes.
 const BYTES: usize = 146;
-/// Stands at [`LAST`] for a process without a token, which opened the device and did not attach.
+/// Value at [`LAST`] for a process without a token, which opened the device and did not attach.
 const NOBODY: u8 = u8::MAX;
 
 /// The file of owners, open.
@@ -36,11 +36,11 @@ const NOBODY: u8 = u8::MAX;
 pub(crate) struct OwnersFile {
     path: PathBuf,
     file: LockFile,
-    /// This boot of the machine.
+    /// Identifier of this boot of the machine.
     boot: [u8; 8],
 }
 
-/// What the file said when this process acquired the device's lock.
+/// Contents of the file when this process acquired the device's lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockRecord {
     /// Whether this process was the last holder, as far as new guests record.

@@ -134,8 +134,8 @@ mod tests {
         assert!(abandoned(dir.path()).next().is_none(), "and has an owner again");
     }
 
-    /// A user becomes root, or writes where they should not: pages that another user may have mapped are not
-    /// taken over, and their file is neither opened for good nor removed.
+    /// Checks that pages which another user may have mapped are not taken over, and that their file is
+    /// neither kept open nor removed. Otherwise a user could become root, or write to another user's memory.
     #[test]
     fn files_that_another_user_made_or_may_open_are_left_alone() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -32,11 +32,11 @@ pub(super) struct Port {
 /// Whose pages are registered as the window, as far as this process knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WindowOwner {
-    /// The pages of this process.
+    /// The pages of this process are registered.
     Ours,
-    /// No pages: payload travels through BAR1.
+    /// No pages are registered, so payload travels through BAR1.
     Nothing,
-    /// The registers must be read first.
+    /// The owner is unknown until the registers are read.
     Unknown,
 }
 
@@ -45,8 +45,8 @@ pub(super) enum WindowOwner {
 pub(super) enum OldGuestWindow {
     /// The registers have not been read yet.
     Unknown,
-    /// There is nothing to restore. Processes of new guests read the registers before they rely on the
-    /// window.
+    /// There is nothing to restore, because processes of new guests read the registers before they rely on
+    /// the window.
     Nothing,
     /// Low and high half of the window's address, and its size.
     Theirs([u32; 3]),
@@ -63,10 +63,10 @@ pub(super) struct MailboxState {
     pub(super) refused: bool,
     /// Whether the registers hold the address of this process's pages.
     pub(super) staged_window: bool,
-    /// Used only where old guests run: the window to restore before the lock is released.
+    /// Window to restore before the lock is released. Used only where old guests run.
     pub(super) old_guest_window: OldGuestWindow,
-    /// Whether the mediator turned away the machine's last call, of whichever process. The mediator then
-    /// closes its connection, and a call that the device sends before it notices is lost unread.
+    /// Whether the mediator rejected the machine's last call, of whichever process. The mediator then closes
+    /// its connection, and a call that the device sends before it notices is lost unread.
     pub(super) hanging_up: bool,
 }
 

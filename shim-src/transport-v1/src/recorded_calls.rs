@@ -1,6 +1,6 @@
-//! Accesses of single calls, held to sequences written by hand from the protocol's worked examples. Where
-//! they differ from an old guest's, they leave out what the device does not need: read-backs, stores of what
-//! is there already.
+//! Tests of the accesses of single calls against sequences written by hand from the protocol's worked
+//! examples. They differ from an old guest's in leaving out accesses that the device does not need:
+//! read-backs, and stores of values that are already there.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::lock_files::LockFiles;
 use crate::mailbox::Mailbox;
 use crate::port::scratch;
 
-/// A device that answers each call as it was told to, and writes down what it is asked.
+/// A device that answers each call as the test specified, and records the accesses.
 #[derive(Debug, Default)]
 struct Scripted(Mutex<Script>);
 
@@ -29,10 +29,10 @@ struct Scripted(Mutex<Script>);
 struct Script {
     log: Vec<Access>,
     values: HashMap<u32, u32>,
-    /// What registers read after each doorbell, one after the other.
+    /// Values that registers read after each doorbell, in order.
     answers: Vec<Vec<(u32, u32)>>,
     bar1: Vec<(u32, Vec<u8>)>,
-    /// So many looks at the status find the call under way.
+    /// Number of reads of the status that still find the call in progress.
     busy: u32,
 }
 
@@ -91,7 +91,7 @@ impl DataBar for ScriptedData {
     }
 }
 
-/// The mailbox of a scripted device, whose machine has some memory or none.
+/// Returns the mailbox of a scripted device, whose machine has `memory` bytes of memory for windows, or none.
 fn mailbox(dir: &Path, memory: u64) -> (Arc<Scripted>, Mailbox) {
     let scripted = Arc::new(Scripted::default());
     let address: PciAddress = "0000:00:05.0".parse().unwrap();
@@ -110,7 +110,7 @@ fn mailbox(dir: &Path, memory: u64) -> (Arc<Scripted>, Mailbox) {
     (scripted, mailbox)
 }
 
-/// A machine with one process: its directory, its device, and the process's mailbox.
+/// Returns a machine with one process: its directory, its device, and the process's mailbox.
 fn machine(memory: u64) -> (tempfile::TempDir, Arc<Scripted>, Mailbox) {
     let dir = tempfile::tempdir().unwrap();
     let (device, mailbox) = mailbox(dir.path(), memory);
@@ -131,7 +131,7 @@ fn writes(expected: &[(u32, u32)]) -> Vec<Access> {
     expected.iter().map(|&(at, value)| Access::Write(at, value)).collect()
 }
 
-/// The first access under each lock: whether this process had it last.
+/// First access under each lock, which tells whether this process was the last holder.
 const MINE: [Access; 1] = [Access::Read(reg::SCRATCH)];
 const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(reg::STATUS)];
 
@@ -239,7 +239,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     assert_eq!(unsafe { mailbox.call(Some(0), &call) }, Err(CallError::Status(999)));
 }
 
-/// Q6: a payload of zeros in the window looks as if it lay in BAR1, if anything does there.
+/// Q6: A payload of zeros in the window looks as if it were in BAR1, if there are other bytes there.
 #[test]
 fn before_zeros_the_other_place_is_cleared() {
     let (_dir, device, mailbox) = machine(4 << 20);
@@ -251,8 +251,8 @@ fn before_zeros_the_other_place_is_cleared() {
     assert_eq!(device.0.lock().unwrap().bar1, [(0, vec![0; 512])], "once");
 }
 
-/// 5, 8.5: a process that has no pages sees to it that none are registered before payload travels that does
-/// not fit BAR0.
+/// Sections 5 and 8.5: A process without pages ensures that none are registered before it sends payload that
+/// does not fit BAR0.
 #[test]
 fn without_pages_another_process_s_window_is_released() {
     let (_dir, device, mailbox) = machine(0);
@@ -265,8 +265,8 @@ fn without_pages_another_process_s_window_is_released() {
     assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
 }
 
-/// Q4, Q10, Q30: an old guest changes the window without waiting for its turn, and takes what it left there
-/// for granted.
+/// Q4, Q10, Q30: An old guest changes the window without waiting for the lock, and assumes that nobody else
+/// changes it.
 #[test]
 fn among_old_guests_the_window_is_left_as_it_was() {
     let (dir, device, mailbox) = machine(4 << 20);
@@ -304,8 +304,8 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
 }
 
-/// Guests with older shims are not in the list that this process can see. One ran between two turns of this
-/// process and left its own arguments in the registers, which shows only in the scratch register. The mailbox
+/// Guests with older shims are not in the list that this process can see. One ran between two calls of this
+/// process and left its own arguments in the registers, which only the scratch register shows. The mailbox
 /// notices, writes every argument again, and stops using its window.
 #[test]
 fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
@@ -346,8 +346,8 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     assert!(!device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)), "once");
 }
 
-/// A process was killed during a call that never completes. The next process has the host end that call, and
-/// does not wait for calls of other processes.
+/// A process was killed during a call that never completes. The next process makes the host end that call,
+/// and does not wait for calls of other processes.
 #[test]
 fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
     let (_dir, device, mailbox) = machine(0);
@@ -445,7 +445,7 @@ fn errors_are_told_apart() {
     assert_eq!(failed(&[(0x004, u32::MAX)]), gone(GoneReason::AllOnes));
 }
 
-/// Q23: turned away for now is not turned away.
+/// Q23: A call that the mediator rejects for now is made again.
 #[test]
 fn a_call_that_was_turned_away_is_made_again() {
     let (_dir, device, mailbox) = machine(0);
@@ -457,8 +457,9 @@ fn a_call_that_was_turned_away_is_made_again() {
     assert_eq!(doorbells, 3);
 }
 
-/// 10.5: the mediator hangs up after it turned a call away, and what the device sends before it notices is
-/// lost. Who comes next, this process or another, is told of no mediator then, and finds it the next time.
+/// Section 10.5: The mediator hangs up after it rejects a call, and what the device sends before it notices
+/// is lost. The next caller, this process or another, is told that there is no mediator, and finds it at the
+/// next try.
 #[test]
 fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     let (_dir, device, mailbox) = machine(0);

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use vgpu_paths::Access;
 
-/// What a shared file is opened for.
+/// Purpose for which a shared file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilePurpose {
-    /// For `flock`, which needs read access alone.
+    /// The file is locked by `flock`, which needs only read access.
     Locks,
-    /// For record locks and to be read and written.
+    /// The file is read, written, and locked by record locks.
     Marks,
 }
 

@@ -7,7 +7,7 @@ use vgpu_wire::v1::{ARGS, INLINE_BYTES, registers as reg};
 
 const INLINE_WORDS: usize = INLINE_BYTES as usize / 4;
 
-/// The values that this process knows the registers to have. `None`: not known.
+/// Values that this process knows the registers to have; `None` for a value that is not known.
 #[derive(Debug)]
 pub(crate) struct StagedRegisters {
     /// The registers of [`HEAD`].
@@ -16,11 +16,11 @@ pub(crate) struct StagedRegisters {
     inline: Box<[Option<u32>; INLINE_WORDS]>,
 }
 
-/// Owner, operation, sequence number, number of arguments, and payload length.
+/// Registers for owner, operation, sequence number, number of arguments, and payload length.
 const HEAD: [u32; 5] = [reg::SCRATCH, reg::CUDA_OP, reg::CUDA_SEQ, reg::CUDA_NUM_ARGS, reg::CUDA_DATA_LEN];
 
 impl StagedRegisters {
-    /// Registers of which no value is known.
+    /// Creates the record of a device of whose registers nothing is known.
     pub(crate) fn new() -> Self {
         Self { head: [None; HEAD.len()], args: [None; ARGS], inline: Box::new([None; INLINE_WORDS]) }
     }

@@ -1,8 +1,8 @@
-//! Which of BAR0, BAR1 and the shared window carries a payload, and whose pages are the window.
+//! Chooses which of BAR0, BAR1 and the shared window carries a payload, and whose pages are the window.
 //!
-//! The device decides this for the whole virtual machine, by rules that read what these places contain
-//! (`vgpu_wire::v1::route`). So this process makes sure of the window before each call that needs it, or that
-//! must not reach another process's. The callers hold the device's lock.
+//! The device decides this for the whole virtual machine, by rules that read the contents of these
+//! (`vgpu_wire::v1::route`). So this process ensures the state of the window before each call that needs it,
+//! or that must not reach another process's. The callers hold the device's lock.
 
 use vgpu_transport::parts::Access;
 use vgpu_transport::{GoneReason, SessionError};

@@ -1,33 +1,33 @@
-//! The file that `libvgpu-trace.so` writes, one for each process, and that `vgpu-run trace` reads: a page of
-//! header, then records of one size in the order in which they were begun. Both are plain bytes of which
-//! every pattern is a value, for a process can be killed at any store.
+//! Format of the file that `libvgpu-trace.so` writes, one for each process, and that `vgpu-run trace` reads:
+//! a page of header, then records of one size in the order in which they were started. Both consist of plain
+//! integers and bytes for which every pattern is valid, because a process can be killed at any store.
 //!
-//! A call is written before it is made and completed when it returns, so that a record without an end is a
-//! call in flight. Names travel in the file: a reader needs no table of the build that wrote it.
+//! A call is written before it is made and completed when it returns, so a record without an end is a call in
+//! flight. Names are stored in the file: a reader needs no table of the build that wrote it.
 
 #![no_std]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The environment variable that names the folder; without it nothing is written.
+/// Environment variable that names the directory of the files. Without it nothing is written.
 pub const FOLDER: &str = "VGPU_TRACE";
-/// How the files' names begin; the process id and the time of the first call follow.
+/// Prefix of the files' names. The process id and the time of the first call follow.
 pub const PREFIX: &str = "calls.";
-/// The first word of a file.
+/// First word of a file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"vgputrce");
-/// Changes with everything below.
+/// Version of the format, which changes with every change below.
 pub const VERSION: u32 = 4;
-/// No file grows beyond this; what does not fit is counted.
+/// Maximum length of a file in bytes. Records that do not fit are counted.
 pub const FILE_MOST: usize = 64 << 20;
-/// The symbol by which the transport hands in messages and waits; an [`Event`].
+/// Symbol of the function by which the transport writes messages and waits, an [`Event`].
 pub const EVENT: &str = "vgpu_trace_event";
-/// The symbol by which libcuda hands in why the host refused a call; a [`Refused`].
+/// Symbol of the function by which libcuda writes why the host refused a call, a [`Refused`].
 pub const REFUSAL: &str = "vgpu_trace_refusal";
 
-/// The symbol by which libcuda hands in the names of kernels; a [`Kernel`].
+/// Symbol of the function by which libcuda writes the names of kernels, a [`Kernel`].
 pub const KERNEL: &str = "vgpu_trace_kernel";
 
-/// The first page of a file.
+/// First page of a file.
 #[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
@@ -39,60 +39,61 @@ pub struct Header {
     pub record_bytes: u32,
     /// Process id of the writer.
     pub process: u32,
-    /// The one that started it.
+    /// Process id of the parent of the writer.
     pub parent: u32,
-    /// When the file was made, on CLOCK_MONOTONIC, as all times.
+    /// Time at which the file was created, in nanoseconds on CLOCK_MONOTONIC like all times.
     pub opened: u64,
-    /// Records that were begun, also those for which there was no room.
+    /// Number of records started, including those for which there was no room.
     pub begun: u64,
-    /// Those for which there was no room.
+    /// Number of records for which there was no room.
     pub dropped: u64,
-    /// Bytes of [`Self::command`].
+    /// Length of [`Self::command`] in bytes.
     pub command_bytes: u32,
-    /// The places of [`Self::current`] that are taken, a bit for each.
+    /// Bit mask of the entries of [`Self::current`] that are in use.
     pub taken: u32,
-    /// Calls in flight that were begun when there was no more room for records.
+    /// Calls in flight that started when there was no more room for records.
     pub current: [Current; CURRENT],
-    /// The beginning of `/proc/PID/cmdline`: arguments, each ended by a zero.
+    /// Start of `/proc/PID/cmdline`: arguments, each with a zero at its end.
     pub command: [u8; COMMAND_MOST],
 }
 
-/// Calls in flight that a full file still holds.
+/// Maximum number of calls in flight that a full file can hold.
 pub const CURRENT: usize = 8;
-/// Bytes of the command line that a file holds.
+/// Maximum length in bytes of the command line that a file holds.
 pub const COMMAND_MOST: usize = 2504;
 
-/// A call in flight, with its name: who is named in a full file for the first time has no other.
+/// A call in flight with its name, since a function that is first called when the file is full has no other
+/// record of its name.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Current {
-    /// Of kind [`RecordKind::Name`].
+    /// Record of kind [`Kind::Name`].
     pub name: Record,
-    /// Of kind [`RecordKind::Call`]; [`RecordKind::Empty`] as soon as it has returned.
+    /// Record of kind [`Kind::Call`], or [`Kind::Empty`] once the call has returned.
     pub call: Record,
 }
 
-/// What a record is.
+/// Kind of a record, which determines the meaning of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RecordKind {
     /// Not written to its end.
     Empty = 0,
-    /// A call of an exported function.
+    /// The record is a call of an exported function.
     Call = 1,
     /// [`Record::text`] is the name of function [`Record::index`]. `depth` is its library's number, `flags` a
     /// [`Returns`].
     Name = 2,
-    /// The file that library number `index` is from; part `depth` of it.
+    /// [`Record::text`] is part `depth` of the path of the file that library number `index` was loaded from.
     Library = 3,
-    /// The name of a thread.
+    /// [`Record::text`] is the name of a thread.
     Thread = 4,
-    /// Calls that are counted only: `result` of them, the first at `begin`, the last at `end`.
+    /// Calls that are only counted: `result` of them, the first at `begin`, the last at `end`.
     Count = 5,
     /// A message to the host, of kind `index`: `result` bytes with header and padding, number `arguments[0]`.
     Message = 6,
     /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or
-    /// [`WAIT_ROOM`]. `arguments[0]` is not 0 if it slept.
+    /// [`WAIT_ROOM`]. `arguments[0]` is not 0 if the thread slept.
     Wait = 7,
     /// The host refused the call of message kind `index`, or [`EARLIER_WORK`], with the status `result`. The
     /// parts of its reason follow on the same thread, each a [`RecordKind::Reason`]: `arguments[0]` bytes in
@@ -133,64 +134,66 @@ impl RecordKind {
     }
 }
 
-/// What a function's result is.
+/// Meaning of a function's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Returns {
-    /// A status code.
+    /// The result is a status code.
     Status = 0,
-    /// Something else, or nothing: the number says nothing about success.
+    /// The result is another value, or there is none. It does not tell whether the call succeeded.
     Other = 1,
 }
 
-/// A wait for the answer to a message.
+/// [`Record::index`] of a wait for the reply to a message.
 pub const WAIT_ANSWER: u32 = u32::MAX;
-/// A wait for room in the ring.
+/// [`Record::index`] of a wait for room in the ring.
 pub const WAIT_ROOM: u32 = u32::MAX - 1;
 
-/// What a [`RecordKind::Launch`] launches if it is no kernel alone.
+/// [`Record::index`] of a launch of a graph instead of a kernel.
 pub const GRAPH: u32 = u32::MAX;
-/// What a [`RecordKind::Refusal`] is about if no call waited for it: work that the host was to do later.
+/// [`Record::index`] of a refusal that no call waited for: it concerns work that the host was to execute
+/// later.
 pub const EARLIER_WORK: u32 = u32::MAX;
 
-/// Set in `flags` of a call whose end cannot be seen: too deep.
+/// Flag of a call whose end cannot be recorded, because it is nested too deeply.
 pub const NOT_FOLLOWED: u16 = 1;
 
-/// One record of the file. Its kind says what the fields mean.
+/// One record of the file. Its kind determines what the fields mean.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
-    /// A [`RecordKind`]; written last.
+    /// Number of a [`Kind`]. It is written last.
     pub kind: u32,
-    /// Of a function, library or message kind.
+    /// Index of a function, a library or a message kind.
     pub index: u32,
     /// Linux thread id.
     pub thread: u32,
-    /// How many traced calls enclose this one.
+    /// Number of traced calls that enclose this one.
     pub depth: u16,
-    /// [`NOT_FOLLOWED`], or as the kind says.
+    /// [`NOT_FOLLOWED`], or flags that the kind defines.
     pub flags: u16,
-    /// Nanoseconds since boot at which it started.
+    /// Time at which the call started, in nanoseconds on CLOCK_MONOTONIC.
     pub begin: u64,
-    /// Nanoseconds; 0: in flight.
+    /// Time at which the call ended, in nanoseconds on CLOCK_MONOTONIC; 0 while it is in flight.
     pub end: u64,
-    /// What the function returned in the integer register.
+    /// Value of the integer register in which the function returns its result.
     pub result: u64,
-    /// The first six integer registers: whatever the function has of arguments there, then leftovers.
+    /// Values of the first six integer argument registers. Those that the function has no arguments for hold
+    /// leftovers.
     pub arguments: [u64; 6],
-    /// Always 0.
+    /// Reserved, always 0.
     pub reserved: u64,
 }
 
-/// Bytes of text that a record holds.
+/// Maximum length in bytes of the text of a record.
 pub const TEXT_MOST: usize = 80;
-/// Where they begin.
+/// Offset of the text in a record.
 pub const TEXT_AT: usize = 16;
 
 const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Record>() == TEXT_AT + TEXT_MOST);
 
 impl Record {
-    /// Returns the text of a record that holds one, to its first zero.
+    /// Returns the text of a record that holds one, up to its first zero.
     pub fn text(&self) -> &[u8] {
         let text = &self.as_bytes()[TEXT_AT..];
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -202,23 +205,21 @@ impl Record {
 /// [`RecordKind::Stall`]: kind, index, begin, end (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
-/// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.
+/// Maximum length in bytes of a reason that a file holds: the host's text, and the name of what it refused.
 pub const REASON_MOST: usize = 2048;
 
 /// Writes a record of kind [`RecordKind::Refusal`] and its reason: message kind, status, the reason's bytes
 /// and their number.
 ///
-/// # Safety
-/// The bytes are readable until it returns.
+/// # Safety The bytes are readable until the call returns.
 pub type Refused = unsafe extern "C" fn(u32, u32, *const u8, usize);
 
-/// Bytes of a kernel's name that a file holds.
+/// Maximum length in bytes of a kernel's name that a file holds.
 pub const KERNEL_MOST: usize = 1024;
 
 /// Writes records of kind [`RecordKind::Kernel`]: session, function, the name's bytes and their number.
 ///
-/// # Safety
-/// The bytes are readable until it returns.
+/// # Safety The bytes are readable until the call returns.
 pub type Kernel = unsafe extern "C" fn(u32, u32, *const u8, usize);
 
 #[cfg(test)]

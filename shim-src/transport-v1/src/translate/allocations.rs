@@ -12,7 +12,7 @@ use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 /// The allocations of a session.
 #[derive(Debug)]
 pub(crate) struct Allocations {
-    /// Length in bytes by address.
+    /// Length in bytes of each allocation, by its address.
     lengths: Numbered<u64, u64>,
 }
 
@@ -48,7 +48,7 @@ impl Allocations {
         host.call_plain(&Call::new(Op::MemFree, &split(address))).map(|_| ())
     }
 
-    /// Start and end of the allocation that contains a range. `None`: no single allocation does.
+    /// Returns start and end of the allocation that contains a range, or `None` if no single allocation does.
     pub(super) fn containing(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let &(start, length) = self.lengths.below(address)?;
         let end = start.checked_add(length)?;

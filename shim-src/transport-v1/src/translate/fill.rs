@@ -49,7 +49,7 @@ fn fill_row(host: HostSession<'_>, destination: u64, count: u64, body: &Fill) ->
     }
 }
 
-/// Uploads the start of the range, and has the host double it by copies until the range is filled.
+/// Uploads the start of the range, and makes the host double it by copies until the range is filled.
 fn fill_pattern(
     host: HostSession<'_>,
     destination: u64,

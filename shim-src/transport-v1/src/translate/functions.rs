@@ -18,15 +18,15 @@ use crate::facts::{self, KernelUsage};
 use crate::host_session::HostSession;
 use crate::status::{INVALID_HANDLE, NOT_SUPPORTED};
 
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+/// Number of the attribute `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: u32 = 8;
 
 /// A kernel that the host has resolved.
 #[derive(Clone, Copy, Debug)]
 struct HostFunction {
-    /// Number of its module.
+    /// Number of the module that contains it.
     module: u32,
-    /// The host's handle.
+    /// Handle of the function on the host.
     handle: u64,
     registers: u32,
     shared_bytes: u32,

@@ -24,7 +24,7 @@ const COMPUTE_NOT_F32: std::ops::RangeInclusive<u32> = 70..=73;
 /// The matrix products of a session.
 #[derive(Debug, Default)]
 pub(super) struct Gemms {
-    /// The host's cuBLAS handle. Created by the first product.
+    /// Handle of cuBLAS on the host, created by the first product.
     handle: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub(super) type Nodes = Vec<Vec<u8>>;
 /// The graphs of a session, by the numbers that the guest assigned.
 #[derive(Debug)]
 pub(super) struct GraphTable {
-    /// Shared with a launch, which must not borrow the table.
+    /// Messages of each graph, shared with a launch, which must not borrow the table.
     nodes: Numbered<u32, Arc<Nodes>>,
 }
 

@@ -21,7 +21,7 @@ struct HostModule {
     handle: u64,
 }
 
-/// The modules of a session, by the numbers that the guest assigned.
+/// Handle of the module on the host; 0 before the load.
 #[derive(Debug)]
 pub(super) struct ModuleTable {
     modules: Numbered<u32, HostModule>,

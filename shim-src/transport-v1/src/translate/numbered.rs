@@ -42,7 +42,7 @@ impl<N: Copy + Ord, T> Numbered<N, T> {
         self.0.retain(|(_, thing)| keep(thing));
     }
 
-    /// The entry with the greatest key that is at most `number`.
+    /// Returns the entry with the greatest key that is at most `number`.
     pub(super) fn below(&self, number: N) -> Option<&(N, T)> {
         self.0[..self.0.partition_point(|entry| entry.0 <= number)].last()
     }

@@ -1,9 +1,9 @@
-//! A process that is killed in each state that a call of version 1 can be in: others go on, whose turn it is
-//! is free, and what the dead process had is given back.
+//! Tests that kill a process in each state of a call of version 1: other processes continue, the lock is
+//! free, and the objects of the dead process are freed.
 //!
-//! The states are reached by the device, which holds the process up at the access that begins them, or by the
-//! process itself, at memory that cannot be reached in the midst of a copy. No state is reached by waiting
-//! for a time.
+//! The device brings a process into a state by stopping it at the access with which the state starts, or the
+//! process does so itself, at memory that faults in the middle of a copy. No state is reached by waiting for
+//! a time.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -24,20 +24,20 @@ use vgpu_wire::v1::registers as reg;
 
 use crate::version1::{Bed, NO_MEMORY, WINDOWED, attach_in};
 
-/// How long anything may take before the test has failed.
+/// Maximum time that any step may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What a victim has, bytes.
+/// Length in bytes of the device memory that a victim allocates.
 const HELD: u64 = 32 << 20;
-/// What it copies: several calls each way, and not a whole number of them.
+/// Length in bytes of a victim's copies: several calls each way, and not a whole number of them.
 const COPIED: usize = (20 << 20) + 12_345;
-/// What the others copy: through BAR1 or the window.
+/// Length in bytes of the other processes' copies, which go through BAR1 or the window.
 const OTHERS: usize = 100_000;
 
-/// Of all that a process has done since the watch began, the last of which it is about to do: whether it is
-/// to be held up.
+/// Whether to stop a process at its next access, the last of the accesses that it has made since the watch
+/// started.
 type Here = fn(&[BarAccess]) -> bool;
 
-/// Holds one process up at one access.
+/// Stops one process at one access.
 #[derive(Debug, Default)]
 pub struct Stop {
     state: Mutex<State>,
@@ -71,24 +71,24 @@ impl Watch for Stop {
 }
 
 impl Stop {
-    /// The device's threads go on when a test has failed.
+    /// Locks the state. Poisoning is ignored, so that the device's threads continue when a test has failed.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process is to be held up there, from now on.
+    /// Stops the process at the access that `here` accepts.
     fn at(&self, process: u32, here: Here) {
         *self.lock() = State { wanted: Some((process, here)), ..State::default() };
     }
 
-    /// Waits until it is.
+    /// Waits until the process has stopped.
     fn reached(&self) {
         let state = self.lock();
         let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| !state.reached).unwrap();
         assert!(state.reached, "the process is not held up: {:x?}", state.seen);
     }
 
-    /// It is dead: nothing of what it was about to do is done.
+    /// Ends the stop of a process that is dead, without performing its access.
     fn forget(&self) {
         self.lock().dead = true;
         self.changed.notify_all();
@@ -111,17 +111,17 @@ fn doorbells(seen: &[BarAccess]) -> usize {
     seen.iter().filter(|seen| writes(**seen, reg::CUDA_DOORBELL)).count()
 }
 
-/// How a victim gets where it is killed.
+/// How a victim gets into the state in which it is killed.
 enum Way {
-    /// It is held up.
+    /// The device stops it at an access.
     Held(Here),
-    /// The same, with a mediator that carries nothing out.
+    /// The device stops it at an access, and the mediator executes no calls.
     HeldBusy(Here),
-    /// It says so itself.
+    /// The process reports that it has reached the state.
     Says,
 }
 
-/// A file of the machine that is locked while a call is under way.
+/// Returns whether the lock file of the machine, which is locked during a call, can be locked.
 fn turn_is_free(dir: &Path) -> bool {
     let file = File::open(dir.join("vgpu_transport.lock")).unwrap();
     // SAFETY: the descriptor is the open file's.
@@ -134,7 +134,7 @@ fn round_trip(session: &Session, address: u64, seed: u64) {
     assert!(copy_out(session, address, OTHERS) == source, "wrong bytes in round {seed}");
 }
 
-/// Kills a process that does `what`, and sees that nothing is left of it.
+/// Kills a process in the role `what`, and checks that its objects are freed.
 fn killed(what: &str, ram: u64, way: &Way) {
     let stop = Arc::new(Stop::default());
     let bed = Bed::watched(soft("version 1"), ram, Arc::clone(&stop) as Arc<dyn Watch>);
@@ -227,7 +227,7 @@ fn while_the_call_is_under_way() {
     killed("download", NO_MEMORY, &Way::HeldBusy(rung));
 }
 
-/// The host has allocated, and whoever asked never learns where.
+/// Kills a process whose allocation the host has made, before it reads the address.
 #[test]
 fn done_before_the_results_are_read() {
     killed("alloc", WINDOWED, &Way::Held(|seen| reads(last(seen), reg::RESULTS)));
@@ -271,7 +271,8 @@ fn between_the_calls_of_a_copy() {
     }
 }
 
-/// The host keeps the pieces until the last has come, or their owner is cleaned up.
+/// Kills a process between the parts of an image. The host keeps the parts until the last one arrives or
+/// their owner is cleaned up.
 #[test]
 fn between_the_pieces_of_an_image() {
     let second: Here = |seen| writes(last(seen), reg::CUDA_DOORBELL) && doorbells(seen) == 2;
@@ -294,10 +295,10 @@ fn in_the_midst_of_emptying_the_window_or_bar1() {
     }
 }
 
-/// Memory of which the second half cannot be reached: who copies from or to it stands in the midst then, in
-/// its turn.
+/// Returns memory whose second half cannot be accessed. A process that copies from or to it faults in the
+/// middle, while it holds the lock.
 fn torn(bytes: usize) -> *mut u8 {
-    /// Says so, and stays until the process is killed.
+    /// Reports the fault, and waits until the process is killed.
     extern "C" fn stay(_: c_int) {
         let word = b"@in the midst\n";
         // SAFETY: the word has that many bytes; a handler may write.
@@ -324,7 +325,7 @@ fn torn(bytes: usize) -> *mut u8 {
     memory.cast()
 }
 
-/// A victim's part, and that of who comes after it.
+/// Runs the role of a victim, or of the process that follows it.
 pub fn part(what: &str, dir: &Path) {
     listen_to_notices();
     let session = attach_in(dir);
@@ -362,7 +363,7 @@ pub fn part(what: &str, dir: &Path) {
     say("not killed");
 }
 
-/// Loads a module whose image goes in pieces.
+/// Loads a module whose image is sent in several parts.
 fn load(session: &Session) {
     let image = format!(".version 7.0\n.target sm_50\n.address_size 64\n//{}\n", "-".repeat(17 << 20));
     let image = image.as_bytes();

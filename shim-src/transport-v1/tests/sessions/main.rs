@@ -1,4 +1,5 @@
-//! Sessions on devices of version 1: the real model of the device in this process, as other guests share it.
+//! Tests of sessions on devices of version 1: the real device model in this process, shared with other
+//! guests.
 
 mod conformance;
 mod killed;

@@ -1,7 +1,7 @@
-//! Processes of the old guest library beside this one's. A stand-in does what that library does: takes its
-//! turn by the same file, writes the registers, and copies through BAR1, or through pages of its own that it
-//! has registered once and takes for the window from then on. It looks at every byte. As that library's own
-//! `fopen` makes no file, it lists its process nowhere.
+//! Tests with processes of the old guest library beside new ones. A stand-in does what that library does: it
+//! takes the same lock file, writes the registers, and copies through BAR1, or through pages of its own that
+//! it registers once and then assumes to be the window. It checks every byte. That library's own `fopen`
+//! creates no file, so it lists its process nowhere.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -19,11 +19,11 @@ use zerocopy::IntoBytes;
 use crate::conformance::{PTX, function, load};
 use crate::version1::{Bed, WINDOWED, attach_in};
 
-/// Bytes that are copied at a time, more than fit BAR0.
+/// Number of bytes copied at a time, more than fit BAR0.
 const COPIED: usize = 30_000;
-/// The most that a packet of the simulated bus carries.
+/// Maximum length in bytes of a block in a packet of the simulated bus.
 const BLOCK: usize = 32 << 10;
-/// Where the old guest's own pages lie, at the end of the machine's memory, and half of their size.
+/// Address of the old guest's own pages, at the end of the machine's memory, and half of their size.
 const OWN: u64 = WINDOWED - (1 << 20);
 const HALF: u32 = 64 << 10;
 
@@ -71,14 +71,14 @@ struct Old {
     bar0: Bar,
     bar1: Bar,
     turn: File,
-    /// The machine's memory, of which it has registered a part; `None`: it has no pages.
+    /// The machine's memory, part of which the process has registered; `None` if it has no pages.
     pages: Option<File>,
     token: u32,
     address: u64,
 }
 
 impl Old {
-    /// Starts as that library does, with pages of its own or without.
+    /// Starts as the old library does, with pages of its own or without.
     fn start(bus: &Path, pages: bool) -> Self {
         let turn =
             File::options().write(true).create(true).truncate(false).open(bus.join("vgpu_transport.lock"));
@@ -136,8 +136,8 @@ impl Old {
         assert_eq!(self.bar0.read(reg::STATUS), reg::DONE, "{}", op.name());
     }
 
-    /// Copies to the device and back, and compares. It registers its pages anew before it sends, as that
-    /// library does, and never before it receives.
+    /// Uploads and downloads data, and compares it. The process registers its pages before each upload, as
+    /// the old library does, and never before a download.
     #[track_caller]
     fn round_trip(&self, seed: u64) {
         assert!(COPIED <= BLOCK && COPIED as u32 <= HALF);
@@ -175,7 +175,8 @@ fn bed() -> Bed {
     Bed::with(vgpu_device_v1::MediatorPlace::Local(mediator.unwrap()), WINDOWED, None)
 }
 
-/// Q10, Q30: `SHMEM_RELEASE` at detach.
+/// Q10, Q30: A process releases the window (`SHMEM_RELEASE`) at detach, so that an old guest reads its own
+/// data afterwards.
 #[test]
 fn after_a_process_that_detached_an_old_one_reads_what_is_its() {
     let bed = bed();
@@ -197,8 +198,8 @@ fn after_a_process_that_was_killed_the_next_turn_releases_its_window() {
     Old::start(bed.dir(), false).round_trip(1);
 }
 
-/// It may have been idle since before the old one came: after a copy, or after waiting for what it had
-/// launched.
+/// A process that was idle before the old one came, after a copy or after a wait for its launches, does not
+/// disturb the old one.
 #[test]
 fn beside_a_process_that_is_idle_an_old_one_reads_what_is_its() {
     for waits in [false, true] {
@@ -236,7 +237,8 @@ fn after_an_old_one_that_came_and_went_an_upload_arrives() {
     assert_eq!(session.late_error(), None);
 }
 
-/// Each has its turn again and again, an old one with pages and one without: nobody reads another's bytes.
+/// New and old processes, one of those with pages and one without, make calls in turn, and none reads
+/// another's bytes.
 #[test]
 fn beside_a_process_that_works_old_ones_read_what_is_theirs() {
     for pages in [false, true] {
@@ -255,7 +257,7 @@ fn beside_a_process_that_works_old_ones_read_what_is_theirs() {
     }
 }
 
-/// Copies up until it is killed, and never waits for anything.
+/// Uploads in a loop until the process is killed, and never waits for completion.
 pub fn copying_up(dir: &Path) {
     let session = attach_in(dir);
     let address = allocate(&session, 1 << 20);

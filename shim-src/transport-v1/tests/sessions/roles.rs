@@ -1,4 +1,4 @@
-//! Other processes of a test: this test program started again, with one part to play.
+//! Other processes of a test: this test program, started again in one role.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use vgpu_transport_bed::{allocate, say, stay};
 use crate::version1::attach_in;
 use crate::{killed, old_guests, version1};
 
-/// Not a test but the other processes' entry.
+/// Entry point of the other processes, which is not a test itself.
 #[test]
 fn part() {
     let (Ok(part), Some(dir)) = (std::env::var("VGPU_TEST_PART"), std::env::var_os("VGPU_TEST_DIR")) else {

@@ -1,4 +1,4 @@
-//! Sessions on a device of version 1, whose model is the real one: with a shared window and without.
+//! Tests of sessions on the real model of a version 1 device, with and without a shared window.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Bed {
         Self::with(MediatorPlace::Local(Mediator::new(executor, rules).unwrap()), ram, None)
     }
 
-    /// Somebody looks on.
+    /// Creates a device whose accesses `watch` observes.
     pub fn watched(executor: Arc<dyn Executor>, ram: u64, watch: Arc<dyn Watch>) -> Self {
         let mediator = Mediator::new(executor, MediatorRules::default()).unwrap();
         Self::with(MediatorPlace::Local(mediator), ram, Some(watch))
@@ -45,7 +45,7 @@ impl Bed {
         Self { bus, dir }
     }
 
-    /// With room for the windows of some processes, or none.
+    /// Creates a device of a machine with room for the windows of some processes, or none.
     fn of(ram: u64) -> Self {
         Self::new(soft("version 1"), ram, MediatorRules::default())
     }
@@ -62,18 +62,19 @@ impl Bed {
         self.bus.status()
     }
 
-    /// Bytes of device memory that owners have.
+    /// Returns the number of bytes of device memory that owners have allocated.
     pub fn allocated(&self) -> u64 {
         self.status().devices[0].sessions.iter().map(|session| session.allocated).sum()
     }
 
-    /// Owners that have something. Who only looks is the machine's own, which has nothing.
+    /// Returns the number of owners with objects. A process that only reads facts uses the machine's own
+    /// owner, which has none.
     pub fn owners(&self) -> usize {
         let device = &self.status().devices[0];
         device.sessions.iter().filter(|session| session.state == "attached").count()
     }
 
-    /// Stores, loads and doorbells since the device began.
+    /// Returns the number of stores, loads and doorbells since the device started.
     pub fn accesses(&self) -> [u64; 3] {
         let accesses = self.status().devices[0].accesses.unwrap();
         let (registers, data) = (accesses.bar0, accesses.bar1);
@@ -236,8 +237,8 @@ fn what_it_cannot_say_is_refused() {
     assert_eq!((answer.status, info.total), (0, 1 << 30));
 }
 
-/// A call that repeats the one before it is a look at who had the last turn, the doorbell, and a look: 17 to
-/// 19 accesses of an old guest.
+/// A call that repeats the previous one reads the last holder, rings the doorbell, and reads the status: 17
+/// to 19 accesses of an old guest.
 #[test]
 fn a_call_takes_few_accesses() {
     let bed = Bed::of(WINDOWED);
@@ -355,7 +356,7 @@ fn a_device_that_goes_away_is_noticed() {
     drop(dir);
 }
 
-/// Copies to and fro until it is killed.
+/// Uploads and downloads in a loop until the process is killed.
 pub fn copying(dir: &Path) {
     let session = attach_in(dir);
     let address = allocate(&session, 1 << 20);

@@ -1,10 +1,10 @@
-//! This guest held to version 1's description: each row of the table of calls, what it does to registers, its
-//! limits, and the quirks that concern a guest.
+//! Tests this guest against version 1's description: each row of the table of calls, the accesses to
+//! registers, the limits, and the quirks that concern a guest.
 //!
-//! Of the catalogue of quirks the following are elsewhere. Q4 among old guests, Q6, Q14, Q23, Q24 and the
-//! error codes: `src/recorded_calls.rs`, access by access. Q3, Q10: `version1.rs`, with every size and
-//! several processes. Q13, Q16, Q22 are the host's (`host/v1/tests/main`). Q18: libcuda turns `extra` into
-//! the buffer that `Launch` carries, which is the RAW form here. Q25: libcuda alone has a transport.
+//! Other files cover the following quirks. Q4 among old guests, Q6, Q14, Q23, Q24 and the error codes:
+//! `src/recorded_calls.rs`, access by access. Q3, Q10: `version1.rs`, with every size and several processes.
+//! Q13, Q16, Q22 concern the host (`host/v1/tests/main`). Q18: libcuda turns `extra` into the buffer that
+//! `Launch` carries, which is the RAW form here. Q25: only libcuda has a transport.
 
 mod quirks;
 mod recorder;
@@ -38,7 +38,7 @@ use crate::version1::{Bed, NO_MEMORY, WINDOWED, attach_in};
 use recorder::{Got, Recorder};
 use table::{Arg, Expected, Part, ROWS};
 
-/// Multiplies `n` words at `p` by `f`.
+/// PTX of a kernel that multiplies `n` words at `p` by `f`.
 pub const PTX: &str = "
 .version 7.0
 .target sm_50
@@ -66,7 +66,7 @@ done:
 }
 ";
 
-/// A device, and a mediator that writes down.
+/// A device, and a mediator that records its calls.
 struct Bench {
     bed: Bed,
     recorder: Recorder,
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-/// Loads a module under a number, from the beginning.
+/// Opens and loads a module under this number.
 pub fn load(session: &Session, module: u32, image: &str) -> u32 {
     let image = image.as_bytes();
     let bytes = image.len() as u64;
@@ -105,7 +105,7 @@ pub fn load(session: &Session, module: u32, image: &str) -> u32 {
     session.call(ModuleLoad { reply: 0, module }, &[], &mut []).unwrap().status
 }
 
-/// Function 1 of module 1.
+/// Looks up function 1 of module 1 and returns its number.
 pub fn function(session: &Session) -> u32 {
     let get = FunctionGet { reply: 0, module: 1, function: 1, name_bytes: 5 };
     session.call(get, &[b"scale"], &mut [0; 64]).unwrap().status
@@ -122,7 +122,7 @@ fn launch(session: &Session, [grid, block]: [[u32; 3]; 2], address: u64, words: 
     session.send(&launch, &[&params]).unwrap();
 }
 
-/// A product of 2x4 and 4x3, of `batch`.
+/// Returns a message for `batch` products of a 2x4 and a 4x3 matrix.
 fn gemm(matrix: [u64; 3], flags: u32, batch: u32) -> Gemm {
     let mut gemm = Gemm::new_zeroed();
     gemm.flags = flags;
@@ -139,7 +139,7 @@ fn gemm(matrix: [u64; 3], flags: u32, batch: u32) -> Gemm {
     gemm
 }
 
-/// Values of a run by the names that the table has for them.
+/// Values of a test run, under the names by which the table refers to them.
 #[derive(Default)]
 struct Known {
     values: HashMap<&'static str, u64>,
@@ -166,7 +166,7 @@ impl Known {
     }
 }
 
-/// Has a session do all that there is to do, once; what the table calls things.
+/// Performs each operation of a session once. Returns the values that the table refers to.
 fn everything(bench: &Bench) -> Known {
     let mut known = Known::default();
     let looking = Device::identify(&functions(bench.bed.dir())[0], Some(vgpu_transport_v1::open)).unwrap();
@@ -251,7 +251,7 @@ fn everything(bench: &Bench) -> Known {
     known
 }
 
-/// Calls of which the payload may be longer than it means, so that it goes by the window.
+/// Returns whether the payload of a call may be padded, so that the window carries it.
 fn pads(op: u32) -> bool {
     matches!(op, 0x32 | 0x44 | 0x45 | 0x50 | 0xb4 | 0xb5 | 0xb6 | 0xba)
 }

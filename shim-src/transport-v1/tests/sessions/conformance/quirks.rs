@@ -1,4 +1,4 @@
-//! Quirks and limits that concern a guest, one test each, named by their numbers.
+//! Tests of the quirks and limits that concern a guest, each named by its number.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
 const NOT_SUPPORTED: u32 = 801;
 
-/// Copies longer than a call are cut at its limit, and the rest is a call of its own.
+/// A copy that is longer than a call allows is split at the limit, and the rest is another call.
 #[test]
 fn q07_what_does_not_fit_a_call_goes_in_several() {
     for (ram, most) in [(NO_MEMORY, (8 << 20) - 8), (WINDOWED, 8 << 20), (4 << 20, 2 << 20)] {
@@ -48,7 +48,7 @@ fn q07_what_does_not_fit_a_call_goes_in_several() {
     }
 }
 
-/// Lengths of a call are 64 bits where the call has them, and are not cut.
+/// Lengths of 64 bits are sent whole in calls that have room for them.
 #[test]
 fn q08_lengths_above_four_gibibytes_are_whole() {
     let gpu = GpuConfig { memory_bytes: 64 << 30, ..GpuConfig::new("null").unwrap() };
@@ -72,7 +72,7 @@ fn q08_lengths_above_four_gibibytes_are_whole() {
     assert_eq!(session.late_error(), None);
 }
 
-/// Writes accesses down.
+/// Records all accesses to a BAR.
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<BarAccess>>);
 
@@ -83,8 +83,8 @@ impl Watch for Log {
     }
 }
 
-/// Pages that the device does not reach: there is no window then, not even the old one, and payload goes by
-/// BAR1 from then on.
+/// A device that rejects the guest's pages has no window afterwards, not even the old one, and BAR1 carries
+/// payload from then on.
 #[test]
 fn q09_a_window_that_is_refused_is_done_without() {
     let log = Arc::new(Log::default());
@@ -107,8 +107,8 @@ fn q09_a_window_that_is_refused_is_done_without() {
     assert!(seen.iter().any(|seen| seen.bar == Bar::Bar1 && seen.write));
 }
 
-/// A token's leftovers are wiped before it is used (Q12), and a context is made before anything is allocated,
-/// without which nothing would be freed with its owner (Q11).
+/// The objects of a token's previous owner are freed before the token is used (Q12), and a context is created
+/// before anything is allocated, because otherwise the host would free nothing with the owner (Q11).
 #[test]
 fn q11_q12_an_owner_begins_clean_and_with_a_context() {
     let bench = Bench::of(NO_MEMORY);
@@ -133,7 +133,7 @@ fn q31_a_host_whose_context_died_is_told_at_the_start() {
     }
 }
 
-/// No call sets a function's attributes: what hosts allow without is all there is.
+/// More shared memory than the default is refused, because no call sets a function's attributes.
 #[test]
 fn q15_more_shared_memory_is_refused() {
     let bench = Bench::of(NO_MEMORY);
@@ -146,7 +146,8 @@ fn q15_more_shared_memory_is_refused() {
     assert_eq!(session.late_error().unwrap().code, NOT_SUPPORTED);
 }
 
-/// A kernel that faults costs a host's context, with all handles: the session is over, and says why for good.
+/// A kernel that faults ends the host's context and all handles: the session is lost, and every later call
+/// says why.
 #[test]
 fn q17_after_an_illegal_access_all_handles_are_dead() {
     let bench = Bench::of(NO_MEMORY);
@@ -171,7 +172,7 @@ fn q17_after_an_illegal_access_all_handles_are_dead() {
     assert_eq!(copy_out(&next, address, 4), b"anew");
 }
 
-/// Bytes that look like a fat binary are bytes.
+/// A host drops uploads that look like a fat binary, so such bytes are sent by another call.
 #[test]
 fn q19_what_looks_like_code_arrives() {
     for ram in [NO_MEMORY, WINDOWED] {
@@ -196,7 +197,8 @@ fn q19_what_looks_like_code_arrives() {
     }
 }
 
-/// Scalars travel as 32-bit floats: what those cannot say is refused, and what they can is said exactly.
+/// Scalars are sent as 32-bit floats: values that those cannot represent are refused, and others are sent
+/// exactly.
 #[test]
 fn q20_scalars_that_cannot_be_said_are_refused() {
     let bench = Bench::of(NO_MEMORY);
@@ -223,7 +225,8 @@ fn q20_scalars_that_cannot_be_said_are_refused() {
     assert_eq!(payload[84..92], [0.5_f32.to_le_bytes(), (-1.0_f32).to_le_bytes()].concat());
 }
 
-/// A host does not know allocations beyond its table, nor frees them with their owner: the guest makes none.
+/// A host does not track allocations beyond its table, nor free them with their owner, so the guest makes no
+/// more.
 #[test]
 fn q21_the_table_of_allocations_ends() {
     let bench = Bench::of(NO_MEMORY);
@@ -236,7 +239,7 @@ fn q21_the_table_of_allocations_ends() {
     allocate(&session, 512);
 }
 
-/// An allocation whose answer is lost is not asked for twice: the first may have been made.
+/// An allocation whose answer is lost is not requested again, because the host may have made it.
 #[test]
 fn q26_what_may_have_been_done_is_not_repeated() {
     let bench = Bench::of(NO_MEMORY);
@@ -254,8 +257,8 @@ fn q26_what_may_have_been_done_is_not_repeated() {
     );
 }
 
-/// A forked child has another number and its parent's mappings: it gets CUDA's error, makes no call and
-/// leaves the parent alone.
+/// A forked child has another process id and its parent's mappings: its calls fail with CUDA's error, access
+/// no register, and do not affect the parent.
 #[test]
 fn q27_a_forked_child_touches_nothing() {
     let bench = Bench::of(NO_MEMORY);
@@ -280,7 +283,7 @@ fn q27_a_forked_child_touches_nothing() {
     assert_eq!(copy_out(&session, address, 6), b"parent");
 }
 
-/// 14.3: a lone free of what is no allocation is an error here, where hosts answer success.
+/// Section 14.3: Freeing an address that is no allocation is an error here, although hosts return success.
 #[test]
 fn an_unknown_address_is_not_freed() {
     let bench = Bench::of(NO_MEMORY);
@@ -291,8 +294,8 @@ fn an_unknown_address_is_not_freed() {
     echo(&session, 1);
 }
 
-/// 17.5: a short copy back is made longer where the allocation has room, so that it comes by the window, not
-/// word by word.
+/// Section 17.5: A short download is widened within its allocation, so that the window carries it instead of
+/// single words.
 #[test]
 fn a_short_copy_back_comes_by_the_window() {
     let bench = Bench::of(WINDOWED);

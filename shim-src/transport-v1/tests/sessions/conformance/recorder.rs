@@ -1,4 +1,4 @@
-//! A mediator that writes down what a device sends it, and what it answers: the real one stands behind it.
+//! A mediator that records the calls of a device and their answers, and passes them to the real one.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,15 +12,15 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_RESULT, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A call as it came out of the device.
+/// A recorded call and its answer.
 #[derive(Clone, Debug)]
 pub struct Got {
     pub op: u32,
-    /// Of the call's header.
+    /// Owner in the call's header.
     pub owner: u32,
     pub args: Vec<u32>,
     pub data: Vec<u8>,
-    /// What it was answered.
+    /// Results in the answer.
     pub results: Vec<u64>,
 }
 
@@ -29,15 +29,15 @@ pub struct Got {
 pub struct Recorder {
     pub path: PathBuf,
     got: Arc<Mutex<Vec<Got>>>,
-    /// The call at which it hangs up without a word.
+    /// Number of the call at which the mediator hangs up without an answer.
     hangs_up: Arc<AtomicU32>,
-    /// It answers as one whose context died: who retains that is told that all is well, and of no context
+    /// Whether the mediator answers like one whose context died: a retain succeeds but returns no context
     /// (Q31).
     context_died: Arc<AtomicBool>,
 }
 
 impl Recorder {
-    /// Listens in `folder`.
+    /// Starts the mediator on a socket in `folder`.
     pub fn start(folder: &Path, executor: Arc<dyn Executor>) -> Self {
         let path = folder.join("mediator.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -59,22 +59,22 @@ impl Recorder {
         recorder
     }
 
-    /// All calls so far.
+    /// Returns all calls recorded so far.
     pub fn got(&self) -> Vec<Got> {
         self.got.lock().unwrap().clone()
     }
 
-    /// The calls of one number so far.
+    /// Returns the calls with this number recorded so far.
     pub fn of(&self, op: u32) -> Vec<Got> {
         self.got().into_iter().filter(|got| got.op == op).collect()
     }
 
-    /// From now on hangs up at this call.
+    /// Hangs up at the next call with this number.
     pub fn hang_up_at(&self, op: u32) {
         self.hangs_up.store(op, Ordering::SeqCst);
     }
 
-    /// From now on answers as one whose context died.
+    /// Answers from now on like a mediator whose context died.
     pub fn context_dies(&self) {
         self.context_died.store(true, Ordering::SeqCst);
     }

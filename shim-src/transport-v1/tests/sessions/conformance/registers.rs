@@ -1,4 +1,4 @@
-//! What a guest does to registers: which ones, in which order, and whose turn it is meanwhile.
+//! Tests of the registers that a guest accesses, their order, and who holds the lock meanwhile.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,13 +12,13 @@ use vgpu_wire::v1::registers::{BAR1_STATUS, BAR1_TO_GUEST};
 use super::{Bench, everything, soft};
 use crate::version1::{NO_MEMORY, WINDOWED};
 
-/// Registers that a guest may write: `SCRATCH`, the call, its arguments, the inline payload, the window
-/// (section 3). The legacy path is not among them (Q2).
+/// Returns whether a guest may write a register: `SCRATCH`, the call, its arguments, the inline payload, and
+/// the window (section 3), but not the legacy path (Q2).
 fn may_write(offset: u32) -> bool {
     matches!(offset, 0x03c | 0x080..=0x08c | 0x0a8 | 0x0b0..=0x0ec | 0x100..=0x4fc | 0x940..=0x94c)
 }
 
-/// Registers that a guest may read: those that say what the device is, states, results, the window's.
+/// Returns whether a guest may read a register: the identity of the device, states, results, and the window.
 fn may_read(offset: u32) -> bool {
     matches!(
         offset,
@@ -26,16 +26,16 @@ fn may_read(offset: u32) -> bool {
     )
 }
 
-/// What a device is can be asked by anybody at any time.
+/// Returns whether an access reads the identity of the device, which needs no lock.
 fn is_identity(seen: BarAccess) -> bool {
     seen.bar == Bar::Bar0 && !seen.write && matches!(seen.offset, 0x010 | 0x020 | 0x024)
 }
 
-/// Writes accesses down, and sees that each is made in somebody's turn.
+/// Records accesses, and checks that each is made while a process holds the lock.
 #[derive(Debug, Default)]
 struct Log {
     seen: Mutex<Vec<BarAccess>>,
-    /// Accesses that were made while nobody had the turn.
+    /// Accesses that were made while no process held the lock.
     stolen: Mutex<Vec<BarAccess>>,
     turn: OnceLock<PathBuf>,
 }
@@ -54,17 +54,17 @@ impl Watch for Log {
     }
 }
 
-/// What a guest stages, as the device would see it at the doorbell.
+/// Values that a guest has staged, as the device sees them at the doorbell.
 #[derive(Default)]
 struct Staged {
     scratch: Option<u32>,
     arguments: u32,
     bytes: u32,
     window: [u32; 3],
-    /// Bytes of a half; 0: there is no window.
+    /// Length in bytes of half the window; 0 without a window.
     half: u32,
     doorbells: usize,
-    /// A call is under way, as far as the guest has looked.
+    /// Whether a call is in progress, as far as the guest has read the status.
     busy: bool,
 }
 
@@ -151,8 +151,8 @@ fn registers_are_used_as_they_are_described() {
     looked_on(WINDOWED);
 }
 
-/// A guest waits until its call is over before it touches anything again (6.5): after each doorbell come
-/// looks at the status alone, until the first other access.
+/// A guest waits for its call before it accesses other registers (6.5): after each doorbell it only reads the
+/// status, until its first other access.
 #[test]
 fn one_call_is_under_way_at_a_time() {
     let log = Arc::new(Log::default());

@@ -1,35 +1,35 @@
-//! The table of calls of version 1, a row each: what this guest sends for it, byte by byte, or why it never
-//! does. Written from the protocol's description, not from the code.
+//! The table of version 1's calls, one row each: what this guest sends for it, byte by byte, or why it never
+//! sends it. It is written from the protocol's description, not from the code.
 
 /// An argument word of an expected call.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// Exactly this value.
+    /// This value exactly.
     V(u32),
-    /// The low half of a value of the run.
+    /// Low half of the value with this name.
     Lo(&'static str),
-    /// The high half.
+    /// High half of the value with this name.
     Hi(&'static str),
 }
 
-/// A piece of a payload.
+/// A part of an expected payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
     U32(u32),
-    /// A value of the run, 8 bytes.
+    /// The value with this name, 8 bytes.
     U64(&'static str),
     F32(f32),
     Text(&'static str),
-    /// Bytes of the run.
+    /// The bytes with this name.
     Blob(&'static str),
 }
 
-/// What is expected of a row.
+/// Expected use of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Expected {
-    /// The first call of the number: arguments and payload.
+    /// The first call with this number has these arguments and this payload.
     Sent(&'static [Arg], &'static [Part]),
-    /// The number does not come, because.
+    /// No call has this number, for the reason given.
     Never(&'static str),
 }
 
@@ -43,7 +43,7 @@ const REFUSED: &str = "hosts answer 801; the guest says so itself, or does it an
 const IN_ORDER: &str = "all work is done when its call is: streams and events are the guest's own";
 const LIBRARY: &str = "a module does the same";
 
-/// Section 14, in the order of the numbers.
+/// The calls of section 14, in the order of their numbers.
 pub const ROWS: &[(u32, &str, Expected)] = &[
     (0x01, "INIT", Sent(&[], &[])),
     (0x02, "DRIVER_GET_VERSION", Never(FROM_INFO)),
