@@ -1,15 +1,15 @@
 //! The device addresses that this process has reserved: those of each function that it has a session on.
 //!
-//! A copy names memory by address alone, whether it is the program's or a device's. So nothing of the program
-//! may ever lie where a device pointer could point, and no two functions may share addresses. The range that
-//! a function announces is mapped without any access at the attach, once for all sessions of the process on
-//! that function, and unmapped with the last of them. It takes no memory, but counts as address space
-//! (`ulimit -v`). A process that only looks for devices reserves nothing. A forked child inherits nothing: it
-//! cannot use its parent's sessions, nor attach.
+//! A copy names memory by address alone, whether it is the program's or a device's. So no memory of the
+//! program may ever be where a device pointer could point, and no two functions may share addresses. The
+//! range that a function announces is mapped without any access at the attach, once for all sessions of the
+//! process on that function, and unmapped with the last of them. It takes no memory, but counts as address
+//! space (`ulimit -v`). A process that only looks for devices reserves nothing. A forked child inherits
+//! nothing: it can neither use its parent's sessions nor attach.
 //!
-//! A module's variables lie where the driver of the host puts them, outside of what its function announces.
-//! Their pages are reserved in the same way when the program learns of them, and are refused where something
-//! of the process lies already.
+//! The host's driver may place a module's variables outside the range that its function announces. Their
+//! pages are reserved in the same way when the program learns of them, and are refused if the process has
+//! mapped something there.
 
 use std::io;
 use std::sync::Mutex;
@@ -26,38 +26,38 @@ use crate::mutex::lock;
 /// Why a function's device addresses cannot be reserved in this process.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AddressRefusal {
-    /// No process could reserve what the device announces.
+    /// No process could reserve the range that the device announces.
     #[error("it announces {bytes:#x} bytes of device addresses at {base:#x}, which no process can have")]
     Impossible {
-        /// The first address.
+        /// First address of the range.
         base: u64,
-        /// The size in bytes.
+        /// Size of the range in bytes.
         bytes: u64,
     },
-    /// Another function that this process uses has them, too.
+    /// Another function that this process uses has the same addresses.
     #[error(
         "its device addresses, {range}, are also those of {other}, so that copies could not tell the two apart"
     )]
     Shared {
-        /// The function's range.
+        /// Range of the function.
         range: AddressRange,
-        /// The other function.
+        /// Address of the other function.
         other: PciAddress,
     },
-    /// Memory of this process lies there.
+    /// The process has memory in the range.
     #[error("its device addresses, {range}, are taken in this process{}", describe_mapping(*mapping))]
     Taken {
-        /// The function's range.
+        /// Range of the function.
         range: AddressRange,
-        /// The first mapping that lies there, from and to, if the kernel tells it.
+        /// Start and end of the first mapping in the range, if the kernel tells them.
         mapping: Option<(u64, u64)>,
     },
-    /// The kernel refuses for another reason, such as a limit of address space.
+    /// The kernel refuses the reservation for another reason, such as a limit of address space.
     #[error("its device addresses, {range}, cannot be reserved: {}", io::Error::from_raw_os_error(*errno))]
     Refused {
-        /// The function's range.
+        /// Range of the function.
         range: AddressRange,
-        /// The error number.
+        /// Error number of the kernel.
         errno: i32,
     },
 }
@@ -69,24 +69,25 @@ fn describe_mapping(mapping: Option<(u64, u64)>) -> String {
 /// Page size in bytes.
 const PAGE: u64 = 4096;
 
-/// A range that is reserved.
+/// A reserved range of addresses and its users.
 #[derive(Debug)]
 struct HeldRange {
     function: PciAddress,
     range: AddressRange,
-    /// Number of sessions that keep it.
+    /// Number of reservations that share the range.
     users: usize,
     _mapping: Mapping,
 }
 
-/// All ranges that are reserved.
+/// All ranges that the process has reserved.
 static HELD: Mutex<Vec<HeldRange>> = Mutex::new(Vec::new());
 
-/// A share of addresses that are reserved for a function. They are reserved until the last share is dropped.
+/// A share in ranges that are reserved for a function. A range stays reserved until its last share is
+/// dropped.
 #[derive(Debug)]
 pub struct Reservation {
     function: PciAddress,
-    /// Each is the range of a [`HeldRange`].
+    /// Ranges that this share keeps reserved, each that of a [`HeldRange`].
     ranges: Vec<AddressRange>,
 }
 
@@ -108,7 +109,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Reserves a range in which nothing of this process lies.
+/// Reserves a range in which the process has no mapping.
 fn map(range: AddressRange) -> Result<Mapping, AddressRefusal> {
     Mapping::reserved_at(range.base, range.bytes as usize).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
@@ -119,11 +120,11 @@ fn map(range: AddressRange) -> Result<Mapping, AddressRefusal> {
     })
 }
 
-/// Reserves the range that a function announces in its facts, or takes part in the reservation that there is.
-/// `None`: it announces none, as hosts did before there were ranges.
+/// Reserves the range that a function announces in its facts, or shares the existing reservation. Returns
+/// `None` if it announces none, as older hosts do.
 ///
 /// # Errors
-/// The process cannot use the function beside what it has.
+/// Returns why the process cannot use the function beside its other memory and functions.
 pub(crate) fn reserve(
     function: PciAddress,
     facts: &DeviceFacts,
@@ -146,11 +147,11 @@ pub(crate) fn reserve(
     Ok(Some(Reservation { function, ranges: vec![range] }))
 }
 
-/// Reserves the pages of memory that is a function's though it lies outside of the range that the function
-/// announces: a module's variable. Variables of one function may share pages.
+/// Reserves the pages of a module's variable, which may be outside the range that the function announces.
+/// Variables of one function may share pages.
 ///
 /// # Errors
-/// The program cannot use the memory, because something else of the process lies in those pages.
+/// Fails if the process has mapped something else in those pages.
 pub(crate) fn reserve_outside(
     function: PciAddress,
     start: u64,
@@ -188,15 +189,15 @@ pub(crate) fn reserve_outside(
     Ok(Reservation { function, ranges: [shared, made].concat() })
 }
 
-/// The whole pages in which `bytes` from `start` on lie, one page at least. `None`: they reach beyond the
-/// last address that there is.
+/// Returns the whole pages that contain `bytes` bytes from `start`, at least one, or `None` if they would
+/// reach beyond the last address.
 fn whole_pages(start: u64, bytes: u64) -> Option<AddressRange> {
     let base = start - start % PAGE;
     let end = start.checked_add(bytes.max(1))?.checked_next_multiple_of(PAGE)?;
     Some(AddressRange { base, bytes: end - base })
 }
 
-/// Start and end of the first mapping of this process that lies in the range.
+/// Returns start and end of the first mapping of this process in the range.
 fn first_mapping(range: &AddressRange) -> Option<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     // 7f0a1c000000-7f0a1c021000 rw-p 00000000 00:00 0
@@ -214,8 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses that only these tests use, apart for each: behind the ranges that devices have, and below
-    /// programs.
+    /// Start of addresses that only these tests use, above the ranges of devices and below programs.
     const BASE: u64 = 0x5400_0000_0000;
     const BYTES: u64 = 1 << 30;
 
@@ -229,7 +229,7 @@ mod tests {
         facts
     }
 
-    /// Permissions of the mapping that starts there.
+    /// Returns the permissions of the mapping that starts at an address.
     fn mapped(base: u64) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps.lines().find(|line| line.starts_with(&format!("{base:x}-")))?;
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The first figure of that name in a file of `/proc`.
+    /// Returns the first number with this name in a file of `/proc`.
     fn kilobytes(text: &str, name: &str) -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()

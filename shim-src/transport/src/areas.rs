@@ -1,7 +1,6 @@
-//! Where the channels' areas lie in the window.
+//! Positions of the channels' areas in the window.
 
-/// The channels' areas, which follow each other in the window. Checked to lie within it before anybody uses
-/// them.
+/// The channels' areas, which follow each other in the window. They are checked to be within it before use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Areas {
     pub(crate) base: u64,
@@ -10,12 +9,12 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// Offset of a channel's area in the window.
+    /// Returns the offset of a channel's area in the window.
     pub(crate) fn offset_of(&self, channel: u32) -> u64 {
         self.base + u64::from(channel) * self.stride
     }
 
-    /// Offset of the first byte behind the last area.
+    /// Returns the offset of the first byte after the last area.
     pub(crate) fn end(&self) -> u64 {
         self.base + u64::from(self.channels) * self.stride
     }

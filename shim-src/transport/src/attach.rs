@@ -1,4 +1,4 @@
-//! How a process attaches: it takes a channel, starts a session on it, and greets the host.
+//! Attach: a process takes a channel, starts a session on it, and greets the host.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ use crate::window_alloc::WindowAllocator;
 /// How long an attach that finds no room waits for sessions that are ending.
 const ROOM_LIMIT: Duration = Duration::from_secs(10);
 
-/// Opens a session.
+/// Attaches to the device. Returns the session and the device's facts.
 pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), AttachError> {
     compare(&device)?;
     let mappings = device.mappings().map_err(AttachError::Open)?;
@@ -86,8 +86,8 @@ pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
 }
 
 /// Starts a session on the first free channel that no other process has locked and that the host gives to
-/// this one. Returns the channel's index with it. `None`: there is no such channel, or the host has no room,
-/// which `refused` says then.
+/// this one. Returns it with the channel's index, or `None` if there is no such channel or the host has no
+/// room, in which case `refused` holds the refusal.
 fn begin_free(
     device: &Device,
     mappings: &BarMappings,
@@ -117,7 +117,7 @@ fn begin_free(
     Ok(None)
 }
 
-/// A session that the host has started.
+/// A session that the host has started, before its parts are built.
 struct Begun {
     number: u32,
     channel: Channel,
@@ -125,7 +125,7 @@ struct Begun {
     return_path: ReturnPath,
 }
 
-/// Attaches to a channel that this process has locked, with the best return path that there is.
+/// Attaches to a channel that this process has locked, with the fastest return path available.
 fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Begun, AttachError> {
     let base = device.areas.offset_of(index);
     mappings.map_area(base).map_err(AttachError::Open)?;
@@ -200,7 +200,7 @@ fn begin(device: &Device, index: u32, pages: Option<&Offer>) -> Result<u32, Atta
     Ok(number)
 }
 
-/// What a session needs before it has a channel.
+/// Parts that a session needs before it has a channel.
 struct Parts {
     home: Home,
     fences: Fences,
@@ -216,7 +216,7 @@ impl Parts {
     }
 }
 
-/// Puts the parts of a session together. `None`: the device's window was not mapped before.
+/// Builds a session from its parts. Returns `None` if the device's window has not been mapped.
 fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<SessionCore> {
     let Device { function, registers, areas, identity, mappings, bridge, pool, .. } = device;
     let BarMappings { window, lock, .. } = mappings.into_inner()?;
@@ -240,7 +240,8 @@ fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<Sessi
     })
 }
 
-/// Greets the host. `others`: whether other channels were attached before.
+/// Greets the host and returns the device's facts. `others` tells whether other channels were attached
+/// before.
 fn greet(core: &SessionCore, others: bool) -> Result<DeviceFacts, AttachError> {
     let link = core.link();
     if !link.channel.is_clear() {
@@ -273,7 +274,7 @@ fn greet(core: &SessionCore, others: bool) -> Result<DeviceFacts, AttachError> {
     Ok(reply.facts)
 }
 
-/// Free device memory in bytes, read from a register after the sessions of dead processes have ended.
+/// Returns free device memory in bytes, read from a register after the sessions of dead processes have ended.
 pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
     let gone = |error: RegisterError| AttachError::from(error).into_lost();
     let registers = device.registers.as_ref();

@@ -13,7 +13,7 @@ use crate::session_error::{GoneReason, SessionError};
 /// Why a session cannot be opened.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The versions differ.
+    /// The wire versions of device and program differ.
     #[error(
         "the device speaks wire version {}.{}, this program {}.{}",
         host >> 16, host & 0xffff, guest >> 16, guest & 0xffff
@@ -24,13 +24,13 @@ pub enum AttachError {
         /// Wire version of the device, major in the upper half.
         host: u32,
     },
-    /// The versions agree, the message tables do not.
+    /// The wire versions are equal, but the message tables differ.
     #[error(
         "device and program are different builds of wire version {}.{}: message table {host:#018x} there, {guest:#018x} here",
         version >> 16, version & 0xffff
     )]
     Digest {
-        /// Version of both.
+        /// Wire version of both.
         version: u32,
         /// Digest of this program's message table.
         guest: u64,
@@ -55,7 +55,7 @@ pub enum AttachError {
     /// The host refused for a reason that this program does not know.
     #[error("the host refused the session for the unknown reason {0}")]
     RefusedStrangely(u32),
-    /// The host did not answer the greeting with success.
+    /// The host answered the greeting with this error.
     #[error("the host answered the greeting with error {0}")]
     Greeting(u32),
     /// What the device wrote at attach contradicts the contract.
@@ -67,7 +67,7 @@ pub enum AttachError {
     /// The session was lost while it was opened.
     #[error("failed to greet the host")]
     Lost(#[source] SessionError),
-    /// The registers stopped answering.
+    /// The registers read all ones, so the device is gone.
     #[error("failed to attach: the device is gone")]
     Gone,
 }
@@ -96,7 +96,7 @@ impl From<RegisterError> for AttachError {
 }
 
 impl AttachError {
-    /// The error of a session that attaches with its first message and cannot.
+    /// Converts the error to that of a session whose first message attaches it.
     pub(crate) fn into_lost(self) -> SessionError {
         match self {
             Self::Lost(lost) => lost,

@@ -1,5 +1,5 @@
-//! What only a session needs of a function: the mapped window, and the lock file that says who owns a
-//! channel.
+//! Resources of a function that only a session needs: the mapped window, and the lock file that tells who
+//! owns a channel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use crate::mapping::{Mapping, MemoryType};
 use crate::open_error::OpenError;
 use crate::sysfs::PciFunction;
 
-/// What a session needs beside the registers.
+/// Resources that a session needs beside the registers.
 ///
-/// The window is mapped in parts: what all sessions share when it is opened, the parts of a channel's area
-/// when the session has one. What the guest polls, return area and facts, is mapped through `resource2`,
-/// everything else through `resource2_wc` where there is one. No page is mapped in both ways, whatever the
+/// The window is mapped in parts: those that all sessions share when it is opened, those of a channel's area
+/// when the session has one. Memory that the guest polls, which is return area and facts, is mapped through
+/// `resource2`, everything else through `resource2_wc` where it exists. No page is mapped in both ways by any
 /// process: a kernel would give the second mapping the memory type of the first, or refuse it.
 #[derive(Debug)]
 pub(crate) struct BarMappings {
     pub(crate) window: Arc<Mapping>,
     pub(crate) lock: LockFile,
-    /// The file from which the window is mapped. `None`: the file that is locked.
+    /// File from which the window is mapped; `None` if it is the file that is locked.
     combined: Option<Descriptor>,
-    /// How `resource2` is mapped.
+    /// Memory type of mappings of `resource2`.
     polled: MemoryType,
-    /// The window is one piece of this process's memory: the device is behind a bridge.
+    /// Whether the window is memory of this process, because the device is behind a bridge.
     whole: bool,
-    /// Where `resource2` is, for an error.
+    /// Path of `resource2`, for errors.
     path: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl BarMappings {
     /// Opens and maps both BARs.
     ///
     /// # Errors
-    /// Which file cannot be opened or mapped, or that the file is shorter than the window.
+    /// Returns which file cannot be opened or mapped, or that the file is shorter than the window.
     pub(crate) fn open(function: &PciFunction, window_mib: u32, areas: &Areas) -> Result<Self, OpenError> {
         let bytes = u64::from(window_mib) << 20;
         let path = function.dir.join("resource2");
@@ -84,10 +84,10 @@ impl BarMappings {
         self.lock.with_number(map).map_err(|source| self.unmapped(source))
     }
 
-    /// What maps polled parts of the window later, also when this value is gone.
+    /// Returns a value that maps polled parts of the window later, even after this one is dropped.
     ///
     /// # Errors
-    /// The window's file is not there any more.
+    /// Fails if the window's file can no longer be opened.
     pub(crate) fn polled_parts(&self) -> Result<PolledParts, OpenError> {
         let open = |source| OpenError::Open { path: self.path.clone(), source };
         Ok(PolledParts { lock: LockFile::open(&self.path).map_err(open)?, memory: self.polled })
@@ -97,10 +97,10 @@ impl BarMappings {
         OpenError::Map { path: self.path.clone(), source }
     }
 
-    /// Maps the area at `base` of a channel whose lock this process has, but for its return area.
+    /// Maps the area at `base` of a channel that this process has locked, without its return area.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// Fails if the area cannot be mapped.
     pub(crate) fn map_area(&self, base: u64) -> Result<(), OpenError> {
         if self.whole {
             return Ok(());
@@ -110,10 +110,11 @@ impl BarMappings {
         laid.map_err(|source| self.unmapped(source))
     }
 
-    /// The return area of the channel's area at `base`, and where it begins in the mapping.
+    /// Returns a mapping of the return area of the channel's area at `base`, and the offset of the return
+    /// area in it.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// Fails if the return area cannot be mapped.
     pub(crate) fn returns(&self, base: u64) -> Result<(Arc<Mapping>, u64), OpenError> {
         if self.whole {
             return Ok((Arc::clone(&self.window), base + area::RETURN));
@@ -121,19 +122,19 @@ impl BarMappings {
         self.polled(base + area::RETURN, area::RETURN_BYTES).map(|mapping| (Arc::new(mapping), 0))
     }
 
-    /// The page of the facts, in the first channel's area at `base`: it is there before any session is.
+    /// Maps the page of the facts, in the first channel's area at `base`, which needs no session.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// Fails if the page cannot be mapped.
     pub(crate) fn facts(&self, base: u64) -> Result<Mapping, OpenError> {
         self.polled(base + area::FACTS, area::FACTS_BYTES)
     }
 
-    /// The mappings of a device behind a bridge: memory of this process, and the lock file of the virtual
-    /// machine's processes.
+    /// Returns the mappings of a device behind a bridge: memory of this process, and the lock file of the
+    /// virtual machine's processes.
     ///
     /// # Errors
-    /// As [`BarMappings::open`].
+    /// Fails as [`BarMappings::open`] does.
     pub(crate) fn from_bridge(bridge: &dyn Bridge) -> Result<Self, OpenError> {
         let path = bridge.lock_file().to_owned();
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
@@ -142,7 +143,7 @@ impl BarMappings {
     }
 }
 
-/// Parts of a window that are polled, to be mapped when they are needed.
+/// Parts of a window that are polled, and mapped when they are needed.
 #[derive(Debug)]
 pub(crate) struct PolledParts {
     lock: LockFile,
@@ -150,7 +151,7 @@ pub(crate) struct PolledParts {
 }
 
 impl PolledParts {
-    /// Maps a part.
+    /// Maps a part of the window that is polled.
     pub(crate) fn map(&self, offset: u64, bytes: u64) -> io::Result<Mapping> {
         self.lock.with_number(|number| Mapping::of_part(number, offset, bytes as usize, self.memory))
     }
@@ -163,7 +164,7 @@ fn open(path: &Path) -> io::Result<Descriptor> {
 /// Maps a file of a function.
 ///
 /// # Errors
-/// The file cannot be opened or mapped, or is shorter than `bytes`.
+/// Fails if the file cannot be opened or mapped, or is shorter than `bytes`.
 pub fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
     let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     let there = std::fs::metadata(path).map_or(0, |metadata| metadata.len());

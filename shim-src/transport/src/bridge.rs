@@ -20,30 +20,30 @@ use crate::sysfs::PciFunction;
 /// A device of another version. Its registers read as those of version 2 do, and a doorbell executes the
 /// messages in the ring before it returns.
 pub trait Bridge: Registers {
-    /// The device's facts.
+    /// Returns the device's facts.
     fn facts(&self) -> Box<DeviceFacts>;
 
-    /// The file whose bytes the processes of the machine lock, one for each channel.
+    /// Returns the path of the file whose bytes the processes of the machine lock, one for each channel.
     fn lock_file(&self) -> &Path;
 
-    /// The window, which is memory of this process.
+    /// Returns the window, which is memory of this process.
     ///
     /// # Errors
-    /// The memory cannot be mapped.
+    /// Fails if the memory cannot be mapped.
     fn window(&self) -> io::Result<Arc<Mapping>>;
 
-    /// Size in bytes of the guest pages that carry payload. `None`: a BAR carries it, with an exit of the
-    /// virtual machine for each 8 bytes.
+    /// Returns the size in bytes of the guest pages that carry payload, or `None` if a BAR carries it, with
+    /// an exit of the virtual machine for each 8 bytes.
     fn payload_pages(&self) -> Option<u32>;
 
-    /// Copies to the device straight from memory, not through the ring. The inner result holds the host's
+    /// Uploads straight from memory instead of through the ring. The inner result holds the host's
     /// `CUresult`.
     ///
     /// # Safety
     /// `source` is readable for `bytes`.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     unsafe fn copy_in(
         &self,
         to: u64,
@@ -51,13 +51,13 @@ pub trait Bridge: Registers {
         bytes: usize,
     ) -> Result<Result<(), u32>, SessionError>;
 
-    /// Copies from the device straight to memory. The inner result holds the host's `CUresult`.
+    /// Downloads straight to memory. The inner result holds the host's `CUresult`.
     ///
     /// # Safety
     /// `destination` is writable for `bytes`, and nobody else uses it meanwhile.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     unsafe fn copy_out(
         &self,
         from: u64,

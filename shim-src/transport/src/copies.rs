@@ -1,10 +1,9 @@
-//! Copies of pageable memory, upload and download: through staging buffers, several under way at once.
+//! Copies of pageable memory, upload and download: through staging buffers, several in flight at once.
 //!
 //! The source of an upload is copied once, into a buffer. A download is copied out of buffers whose marks say
-//! that the data is there, while the host fills the next ones. Small uploads travel in the message. While the
-//! window is full, uploads go through the ring, and downloads through the two buffers that each channel has
-//! for itself: slower, but they always make progress. A bridge takes copies straight from
-//! memory.
+//! that the data has arrived, while the host fills the next ones. Small uploads travel in the message. While
+//! the window is full, uploads go through the ring, and downloads through the two buffers that each channel
+//! has for itself: slower, but they always make progress. A bridge takes copies straight from memory.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -22,12 +21,12 @@ use crate::session_error::SessionError;
 use crate::staging::{PARTS, StagingGuard, StagingPool};
 use crate::window_alloc::Grant;
 
-/// An upload of up to this many bytes is part of its message.
+/// Maximum length in bytes of an upload that is part of its message.
 const INLINE: usize = 4 << 10;
-/// Where there is no window memory, a long upload goes in messages of this many bytes.
+/// Length in bytes of the messages in which a long upload is sent if there is no window memory.
 const INLINE_MOST: usize = 32 << 10;
 
-/// A part of a download that is under way.
+/// A part of a download that is in flight.
 struct PendingDownload<'a> {
     held: StagingGuard<'a>,
     at: usize,
@@ -159,8 +158,8 @@ pub(crate) unsafe fn download(
     Ok(())
 }
 
-/// Ends a copy that took no message. The host's error becomes that of a message which is sent for it, and is
-/// reported late like every other.
+/// Ends a copy that took no message. The host's error is attached to a message that is sent for it, and is
+/// reported late like any other.
 fn copied_straight(
     core: &SessionCore,
     bridge: &dyn Bridge,
@@ -178,7 +177,7 @@ fn copied_straight(
     }
 }
 
-/// Memory for a pool's buffers, or for the least number of them if there is no room for all.
+/// Returns memory for a pool's buffers, or for the minimum number of them if there is no room for all.
 fn memory_of(core: &SessionCore, pool: &StagingPool) -> Result<Option<Grant>, SessionError> {
     if std::ptr::eq(pool, &raw const core.staging.own) {
         let offset = core.area + area::STAGING;

@@ -1,10 +1,10 @@
-//! Counts what a session says to its host, in relaxed counters.
+//! Counters of what a session sends to its host, in relaxed atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::{Counters, Kind};
 
-/// Index of a kind in the table of kinds.
+/// Returns the index of a kind in the table of kinds.
 pub(crate) const fn index_of(kind: Kind) -> usize {
     let mut index = 0;
     while Kind::ALL[index] as u16 != kind as u16 {
@@ -13,7 +13,7 @@ pub(crate) const fn index_of(kind: Kind) -> usize {
     index
 }
 
-/// The counters of a living session.
+/// The counters of an attached session.
 #[derive(Debug)]
 pub(crate) struct Live {
     kinds: [AtomicU64; Kind::ALL.len()],
@@ -37,7 +37,7 @@ impl Live {
         }
     }
 
-    /// Counts a message. Called with the ring locked, so that no locked instruction is needed.
+    /// Counts a message. The caller holds the ring's lock, so no atomic read-modify-write is needed.
     #[inline]
     pub(crate) fn message(&self, index: usize) {
         let counter = &self.kinds[index];
@@ -48,13 +48,13 @@ impl Live {
         counter.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Number of messages of each kind. Kinds without any are left out.
+    /// Returns the number of messages of each kind. Kinds without messages are omitted.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (Kind, u64)> {
         let counts = Kind::ALL.iter().zip(&self.kinds);
         counts.map(|(&kind, count)| (kind, count.load(Ordering::Relaxed))).filter(|&(_, count)| count > 0)
     }
 
-    /// The counters as they are now.
+    /// Returns the current values of the counters.
     pub(crate) fn read(&self) -> Counters {
         let (mut messages, mut round_trips) = (0, 0);
         for (kind, count) in self.kinds() {

@@ -1,9 +1,9 @@
 //! Sessions of dead processes: how they are found and ended, and how long a process waits for that.
 //!
 //! A channel that is not free and whose lock is free belongs to a process that died, or that ended before the
-//! host had detached it. The process that takes the lock may end the session. The host does that in its own
-//! time: the channel is ending until everything that the session held is free, and its number reads 0 after
-//! that.
+//! host had detached it. The process that takes the lock may end the session. The host does that
+//! asynchronously: the channel is ending until everything that the session held is free, and its number reads
+//! 0 after that.
 
 use std::time::{Duration, Instant};
 
@@ -14,35 +14,35 @@ use crate::pages::HugePagePool;
 use crate::registers::{Access, BATCH, RegisterError, Registers, wide};
 use crate::sleep::sleep_for;
 
-/// The first pause between two checks whether a session has ended, and the longest.
+/// Shortest and longest pause between two checks whether a session has ended.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
-/// The channels that are not free, one bit each.
+/// Returns the channels that are not free, one bit each.
 ///
 /// # Errors
-/// The registers do not answer.
+/// Fails if the registers do not answer.
 pub(crate) fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> {
     let [low, high] = registers.read([reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI])?;
     Ok(wide(low, high))
 }
 
-/// A dead process's session, which the host has been told to end.
+/// A session of a dead process that the host has been told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct One {
     channel: u32,
     number: u32,
-    /// This process has told the host, just now.
+    /// Whether this process has told the host, in this call.
     told: bool,
 }
 
-/// Sessions that were ending at one moment.
+/// Sessions that were ending at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Ending(Vec<One>);
 
-/// Ends the sessions of dead processes. Waits for none of them.
+/// Ends the sessions of dead processes without waiting for them.
 ///
 /// # Errors
-/// The registers do not answer.
+/// Fails if the registers do not answer.
 pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, RegisterError> {
     let attached = attached(registers)?;
     let mut ending = Ending::default();
@@ -60,7 +60,7 @@ pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, 
     Ok(ending)
 }
 
-/// Ends the session of a channel whose lock this process has, if there is one.
+/// Ends the session of a channel that this process has locked, if there is one.
 fn end_one(registers: &dyn Registers, channel: u32) -> Result<Option<One>, RegisterError> {
     let base = regs::base(channel);
     let [state, number] = registers.read([base + regs::STATE, base + regs::SESSION])?;
@@ -75,7 +75,7 @@ fn end_one(registers: &dyn Registers, channel: u32) -> Result<Option<One>, Regis
 }
 
 impl Ending {
-    /// Only those that this process has told the host to end.
+    /// Keeps only those that this process has told the host to end.
     pub(crate) fn told(mut self) -> Self {
         self.0.retain(|one| one.told);
         self
@@ -85,7 +85,7 @@ impl Ending {
     /// returned to the kernel.
     ///
     /// # Errors
-    /// The registers do not answer.
+    /// Fails if the registers do not answer.
     pub(crate) fn wait_for_all(
         self,
         registers: &dyn Registers,
@@ -100,7 +100,7 @@ impl Ending {
     /// Waits until one has ended, but no longer than `limit`. Returns whether one has.
     ///
     /// # Errors
-    /// The registers do not answer.
+    /// Fails if the registers do not answer.
     pub(crate) fn wait_for_one(
         self,
         registers: &dyn Registers,
@@ -112,8 +112,8 @@ impl Ending {
         self.wait(registers, lock, pool, limit, |left| left < count).map(|left| left < count)
     }
 
-    /// Waits until `enough` is true of the number that are left, but no longer than `limit`. Returns how many
-    /// are left.
+    /// Waits until `enough` accepts the number of sessions that are left, but no longer than `limit`. Returns
+    /// that number.
     fn wait(
         mut self,
         registers: &dyn Registers,
@@ -149,7 +149,7 @@ impl Ending {
     }
 }
 
-/// Waits until a channel whose lock this process has is free, but not beyond `end`. Returns whether it is.
+/// Waits until a channel that this process has locked is free, but not beyond `end`. Returns whether it is.
 pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) -> bool {
     let mut pauses = Pauses::until(end);
     loop {
@@ -161,10 +161,10 @@ pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) 
     }
 }
 
-/// Returns the pages that dead processes left on channels which are free by now.
+/// Frees the pages that dead processes left on channels which have become free.
 ///
 /// # Errors
-/// The registers do not answer.
+/// Fails if the registers do not answer.
 pub(crate) fn sweep(
     registers: &dyn Registers,
     lock: &LockFile,
@@ -176,7 +176,7 @@ pub(crate) fn sweep(
         .try_for_each(|channel| release_guest_pages(registers, lock, pool, channel))
 }
 
-/// Returns the pages of a channel that nobody has, if the host has released them.
+/// Frees the pages of a channel that no process owns, if the host has released them.
 fn release_guest_pages(
     registers: &dyn Registers,
     lock: &LockFile,
@@ -194,7 +194,7 @@ fn release_guest_pages(
     state.map(drop)
 }
 
-/// Pauses that grow, until a deadline.
+/// Pauses of growing length, until a deadline.
 struct Pauses {
     end: Instant,
     next: Duration,

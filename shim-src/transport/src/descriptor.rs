@@ -1,24 +1,25 @@
-//! Descriptors in a process that is not ours.
+//! Descriptors in a process that belongs to another program.
 //!
-//! Programs close, duplicate and reuse low descriptors; some close all they do not know. So those that a
-//! session needs are moved high, close on exec, and are known by the file behind the number: before a use
-//! that matters [`Descriptor::intact`] asks whether the number still names our file, and a descriptor that is
-//! somebody else's by now is neither used nor closed.
+//! Programs close, duplicate and reuse low descriptors; some close all that they do not know. So those that a
+//! session needs are moved high, are closed on exec, and are recognised by the file behind the number: before
+//! a use that matters, [`Descriptor::intact`] checks whether the number still names the same file. A
+//! descriptor that names another file is neither used nor closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// Where to look for a free number, best first. A program whose limit is lower keeps the number it got.
+/// Lowest numbers to try for a descriptor, best first. A program whose limit is lower keeps the original
+/// number.
 const FLOORS: [libc::c_int; 3] = [700, 200, 60];
 
-/// A file known by its number and by its identity.
+/// A descriptor together with the identity of its file.
 #[derive(Debug)]
 pub struct Descriptor {
     number: RawFd,
     identity: Identity,
 }
 
-/// What tells one file from every other: device and inode.
+/// Identity of a file: its device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -26,8 +27,8 @@ pub(crate) struct Identity {
 }
 
 impl Descriptor {
-    /// Takes over a descriptor, moves it high and makes it close on exec. The number it had is closed, which
-    /// drops this process's POSIX locks on the file: there must be none yet.
+    /// Takes over a descriptor, moves it high and makes it close on exec. The old number is closed, which
+    /// drops this process's POSIX locks on the file, so it must not have any yet.
     pub fn adopt(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         let moved = FLOORS.iter().find_map(|&floor| {
@@ -39,30 +40,30 @@ impl Descriptor {
         Ok(Self { number: moved.unwrap_or(owned).into_raw_fd(), identity })
     }
 
-    /// Takes over a descriptor as it is: for one that is only read now and then, and is not missed when the
-    /// program closes it. To move it high would have the kernel make room for 700 numbers in a process that
-    /// may only look.
+    /// Takes over a descriptor with its number, for one that is read only now and then and may be closed by
+    /// the program. To move it high would make the kernel allocate room for 700 numbers in a process that may
+    /// only look.
     pub(crate) fn adopt_in_place(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         Ok(Self { number: owned.into_raw_fd(), identity })
     }
 
-    /// The number. Only good while [`Descriptor::intact`].
+    /// Returns the number, which is valid only while [`Descriptor::intact`] returns true.
     pub fn number(&self) -> RawFd {
         self.number
     }
 
-    /// The file's identity.
+    /// Returns the file's identity.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether the number still names this file.
+    /// Returns whether the number still names this file.
     pub fn intact(&self) -> bool {
         identify(self.number).is_ok_and(|(identity, _)| identity == self.identity)
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub(crate) fn bytes(&self) -> io::Result<u64> {
         identify(self.number).map(|(_, bytes)| bytes)
     }
@@ -77,7 +78,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// Identity and length of what a number names.
+/// Returns identity and length of the file with this number.
 fn identify(number: RawFd) -> io::Result<(Identity, u64)> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel writes the whole structure when it returns 0; any number may be asked for.
@@ -90,7 +91,7 @@ fn identify(number: RawFd) -> io::Result<(Identity, u64)> {
 }
 
 impl Identity {
-    /// The identity of the file at a path, without opening it.
+    /// Returns the identity of the file at a path, without opening it.
     pub(crate) fn from_path(path: &std::path::Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path)?;

@@ -1,4 +1,4 @@
-//! The end of a session that its own process ends.
+//! Detach: a process ends its own session.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use crate::dead_processes;
 use crate::session_core::SessionCore;
 use crate::session_error::{GoneReason, SessionError};
 
-/// How long an ending process waits for the device to say that it has detached, and has freed what the
-/// session held.
+/// How long an ending process waits until the device has detached the channel and freed what the session
+/// held.
 pub(crate) const DETACH_LIMIT: Duration = Duration::from_millis(200);
 
-/// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
+/// Ends the session. Other threads that use it meanwhile access private memory.
 pub(crate) fn detach(core: &SessionCore) {
     let link = core.link();
     if link.in_forked_child() {

@@ -1,4 +1,4 @@
-//! A function that is opened and mapped: not yet a session.
+//! A function that is opened and mapped, before there is a session.
 
 use std::os::unix::fs::FileTypeExt;
 use std::sync::{Arc, OnceLock};
@@ -20,31 +20,31 @@ use crate::registers::{BarRegisters, Registers};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
 
-/// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and
-/// the lock file opened by the first session, because most processes never attach.
+/// A function whose registers are open. Its identity is known, and nothing is attached. The window is mapped
+/// and the lock file opened by the first session, because most processes never attach.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) function: PciFunction,
     pub(crate) registers: Arc<dyn Registers>,
     pub(crate) areas: Areas,
-    /// What the registers said when it was opened.
+    /// Values of the registers when the function was opened.
     pub(crate) identity: Probe,
-    /// The facts, if the device keeps them beside its registers.
+    /// Facts of the device, if it keeps them beside its registers.
     facts: Option<Box<DeviceFacts>>,
-    /// What [`Device::mappings`] opens.
+    /// Window and lock file, which [`Device::mappings`] opens.
     pub(crate) mappings: OnceLock<BarMappings>,
-    /// The same as `registers`, if the device is of another version than 2.
+    /// Bridge to the device if it does not have version 2; the same object as `registers`.
     pub(crate) bridge: Option<Arc<dyn Bridge>>,
-    /// Where the guest pages of the device's sessions are kept, if it takes any.
+    /// Pool of the guest pages of the device's sessions, if it accepts any.
     pub(crate) pool: Option<HugePagePool>,
 }
 
 impl Device {
-    /// Opens a function with everything that a session needs: [`Device::identify`], and then `resource2` and
-    /// the window's mapping (through `resource2_wc` of a real BAR where there is one).
+    /// Opens a function with everything that a session needs: [`Device::identify`], then `resource2` and the
+    /// window's mapping (through `resource2_wc` of a real BAR where it exists).
     ///
     /// # Errors
-    /// Which file cannot be opened or mapped, or why the device cannot be used.
+    /// Returns which file cannot be opened or mapped, or why the device cannot be used.
     pub fn open(function: &PciFunction, bridge: Option<OpenBridge>) -> Result<Self, OpenError> {
         let device = Self::identify(function, bridge)?;
         device.mappings()?;
@@ -57,7 +57,7 @@ impl Device {
     /// A function whose BAR0 is one page has another version than 2: `bridge` opens it.
     ///
     /// # Errors
-    /// Which file cannot be opened or mapped, or why the device cannot be used.
+    /// Returns which file cannot be opened or mapped, or why the device cannot be used.
     pub fn identify(function: &PciFunction, bridge: Option<OpenBridge>) -> Result<Self, OpenError> {
         let name = || function.address.to_string();
         if forked() {
@@ -122,10 +122,10 @@ impl Device {
         Self { function, registers, areas, identity, facts, mappings: OnceLock::new(), bridge: None, pool }
     }
 
-    /// The window and the lock file, which the first call opens.
+    /// Returns the window and the lock file, which the first call opens.
     ///
     /// # Errors
-    /// Which file cannot be opened or mapped.
+    /// Returns which file cannot be opened or mapped.
     pub(crate) fn mappings(&self) -> Result<&BarMappings, OpenError> {
         if let Some(mappings) = self.mappings.get() {
             return Ok(mappings);
@@ -144,11 +144,11 @@ impl Device {
         &self.function
     }
 
-    /// The device's facts, as the host keeps them beside the registers or in the window. Texts end, whatever
-    /// the device says.
+    /// Returns the device's facts, which the host keeps beside the registers or in the window. Texts are
+    /// terminated, whatever the device says.
     ///
     /// # Errors
-    /// The window cannot be mapped, or the facts are empty.
+    /// Fails if the window cannot be mapped, or the facts are empty.
     pub fn facts(&self) -> Result<Box<DeviceFacts>, OpenError> {
         let mut facts = if let Some(facts) = &self.facts {
             facts.clone()
@@ -165,20 +165,20 @@ impl Device {
         Ok(facts)
     }
 
-    /// Makes a round trip to the device's own process, by reading a register that no page of memory shows.
-    /// Waits as long as the answer takes; the caller bounds it.
+    /// Makes a round trip to the device's own process, by reading a register that is on no page of memory.
+    /// Waits as long as the answer takes; the caller limits it.
     ///
     /// # Errors
-    /// The device is gone, or refuses.
+    /// Fails if the device is gone or refuses.
     pub fn ping(&self) -> Result<(), OpenError> {
         let read = self.registers.read([channel::base(0) + channel::STATE]);
         read.map(|_| ()).map_err(|error| OpenError::from_read(&self.function, &error))
     }
 
-    /// Reads what the device says of itself, now.
+    /// Reads the device's identity registers now.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn probe(&self) -> Result<Probe, OpenError> {
         probe(|offsets| read(self.registers.as_ref(), &self.function, offsets)).map(|(probe, _)| probe)
     }

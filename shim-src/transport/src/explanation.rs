@@ -1,4 +1,4 @@
-//! Why work failed whose error the host reported late, in the host's words.
+//! The host's explanations of late errors.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -10,23 +10,23 @@ use vgpu_wire::area::{
 use crate::channel::Channel;
 use crate::replies::shown;
 
-/// How often an explanation is read while the host replaces it.
+/// Maximum number of tries to read an explanation while the host replaces it.
 const TRIES: u32 = 64;
 
 /// The host's explanation of a late error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Mangled name of the kernel that failed; empty if it was no kernel.
+    /// Mangled name of the kernel that failed; empty if the work was not a kernel.
     pub kernel: Box<str>,
     /// The reason, fit to be shown on a terminal.
     pub reason: Box<str>,
-    /// The address that the work must not access, if that was the reason.
+    /// Address that the work must not access, if that was the reason.
     pub address: Option<u64>,
 }
 
 impl Explanation {
-    /// Reads the explanation of the error that message `message` caused. `None`: the host has none, or has
-    /// replaced it by that of a later error.
+    /// Reads the explanation of the error that message `message` caused. Returns `None` if the host has none,
+    /// or has replaced it by that of a later error.
     pub(crate) fn read(channel: &Channel, message: u64) -> Option<Self> {
         for _ in 0..TRIES {
             if message == 0 || channel.word(RETURN_WHY) != message {

@@ -13,14 +13,14 @@ use crate::session_error::SessionError;
 use crate::tracer::Awaited;
 use crate::wait::wait_until;
 
-/// The completion words of a session: which are in use, and which value comes next.
+/// The completion words of a session: which are in use, and the next value of each.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    /// Free words, one bit each; word 0 is none.
+    /// Words without an owner, one bit each. Word 0 is never free.
     free: Mutex<[u64; WORDS as usize / 64]>,
-    /// The newest value of each word, whoever owned it.
+    /// The newest value taken for each word, by any owner.
     last: Box<[AtomicU64]>,
-    /// How long a wait for each word usually takes.
+    /// Estimate of the duration of waits for each word.
     usual: Box<[WaitEstimate]>,
 }
 
@@ -35,7 +35,7 @@ impl Fences {
         }
     }
 
-    /// Takes a word that nobody owns. `None`: all have owners.
+    /// Takes a word without an owner. Returns `None` if all have owners.
     pub(crate) fn acquire_word(&self) -> Option<u32> {
         let mut free = lock(&self.free);
         let at = free.iter().position(|&bits| bits != 0)?;
@@ -44,29 +44,29 @@ impl Fences {
         Some(at as u32 * 64 + bit)
     }
 
-    /// Returns a word. Its values go on where they are.
+    /// Frees a word. The next owner continues with its values.
     pub(crate) fn release_word(&self, word: u32) {
         lock(&self.free)[word as usize / 64] |= 1 << (word % 64);
     }
 
-    /// The next value of a word.
+    /// Returns the next value of a word.
     #[inline]
     pub(crate) fn next(&self, word: u32) -> u64 {
         self.last[word as usize].fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The value that [`Fences::next`] returned last; 0 where it never did.
+    /// Returns the value that [`Fences::next`] returned last, or 0 if it was never called for the word.
     #[inline]
     pub(crate) fn last(&self, word: u32) -> u64 {
         self.last[word as usize].load(Ordering::Relaxed)
     }
 
-    /// A mark with the next value of a word.
+    /// Returns a mark with the next value of a word.
     pub(crate) fn mark(&self, word: u32) -> Mark {
         Mark::new(word, self.next(word))
     }
 
-    /// Waits until a word has reached a value. Word 0 always has.
+    /// Waits until a word has reached a value. Word 0 has reached every value.
     pub(crate) fn wait(&self, link: &Link, word: u32, value: u64) -> Result<(), SessionError> {
         link.enter()?;
         if word >= WORDS {

@@ -1,5 +1,5 @@
-//! A folder of small files, read in as few system calls as it takes and without memory of the heap: every
-//! start of a program that could use a GPU looks through one.
+//! Directories of small files, read in as few system calls as possible and without heap memory: every start
+//! of a program that could use a GPU searches one.
 
 use core::ffi::CStr;
 use std::ffi::CString;
@@ -8,18 +8,18 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A folder that is open.
+/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Folder(OwnedFd);
 
-/// The name of something in a folder.
+/// Name of an entry of a directory.
 pub(crate) type Name = CStr;
 
-/// What a `linux_dirent64` has before its name: two numbers of 8 bytes, its own length, a type.
+/// Offset of the name in a `linux_dirent64`, after two numbers of 8 bytes, its length, and a type.
 const HEAD: usize = 19;
-/// Where it has its length.
+/// Offset of the length in a `linux_dirent64`.
 const LENGTH: usize = 16;
-/// The longest path below a folder that is read from.
+/// Maximum length of a path below the directory, in bytes.
 const PATH: usize = 320;
 
 fn made(number: libc::c_int) -> io::Result<OwnedFd> {
@@ -31,7 +31,7 @@ fn made(number: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 impl Folder {
-    /// Opens a folder.
+    /// Opens a directory.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidFilename)?;
         // SAFETY: the path ends in a zero.
@@ -39,7 +39,7 @@ impl Folder {
             .map(Self)
     }
 
-    /// Calls `what` with each name in the folder.
+    /// Calls `what` with the name of each entry.
     pub(crate) fn each(&self, mut what: impl FnMut(&Name)) -> io::Result<()> {
         let mut buffer = [0u8; 2048];
         loop {
@@ -65,8 +65,8 @@ impl Folder {
         }
     }
 
-    /// Reads a file of one of the folder's folders in one go; how many bytes it has, the buffer's length at
-    /// most.
+    /// Reads a file of a subdirectory in one call. Returns the number of bytes read, at most the buffer's
+    /// length.
     pub(crate) fn read(&self, name: &Name, file: &str, buffer: &mut [u8]) -> io::Result<usize> {
         let mut path = [0u8; PATH];
         let parts = [name.to_bytes(), b"/", file.as_bytes()];

@@ -1,43 +1,43 @@
-//! Tells a forked child from the process that opened the device.
+//! Distinguishes a forked child from the process that opened the device.
 //!
-//! A child inherits mappings and descriptors, but not the locks, and it must not use a channel that is its
-//! parent's. Words that are empty in a child tell the two apart at the price of a load: they lie in a page
-//! that the kernel gives to a child empty (`MADV_WIPEONFORK`, Linux 4.14), which also covers children made by
-//! a raw system call. On older kernels a handler of `pthread_atfork` clears it. There is one page: a process
-//! that only looks for devices pays for each.
+//! A child inherits mappings and descriptors, but not the locks, and it must not use its parent's channel.
+//! Words that are zero in a child distinguish the two at the cost of a load: they are in a page that the
+//! kernel zeroes in a child (`MADV_WIPEONFORK`, Linux 4.14), even one that was forked by a raw system call.
+//! On older kernels a handler of `pthread_atfork` clears it. There is only one page, because each costs a
+//! process that only looks for devices.
 
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Proof that this process is the one that opened devices: 1 there, 0 in its children.
+/// Identifies the process that opened devices, by a word that is 1 in it and 0 in its children.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home(&'static AtomicUsize);
 
-/// What is zero in a forked child.
+/// Words that are zero in a forked child.
 #[repr(C)]
 struct Page {
     home: AtomicUsize,
-    /// The two words that [`wiped`] reads.
+    /// The two words that [`wiped`] returns.
     words: [AtomicUsize; 2],
 }
 
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
-/// Stands in for the page where none can be mapped.
+/// Used instead of the page if none can be mapped.
 static FALLBACK: Page = Page { home: AtomicUsize::new(0), words: [AtomicUsize::new(0), AtomicUsize::new(0)] };
-/// The word of the process that opened a device, or of the one that it was forked from.
+/// Address of the word of the process that opened a device, or of the one that this process was forked from.
 static HOME: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 
-/// Bytes that are mapped for the page.
+/// Number of bytes that are mapped for the page.
 const BYTES: usize = 4096;
 
-/// Two words for who links the transport: zero at first, and zero again in a forked child, whatever the
-/// parent has stored.
+/// Returns two words for the library that links the transport: zero at first, and zero again in a forked
+/// child, whatever the parent has stored.
 pub fn wiped() -> &'static [AtomicUsize; 2] {
     &page().words
 }
 
-/// The page, made at the first call. Takes no lock, so it cannot hang in a child.
+/// Returns the page, which the first call creates. It takes no lock, so it cannot hang in a child.
 fn page() -> &'static Page {
     existing().unwrap_or_else(make)
 }
@@ -70,7 +70,7 @@ fn make() -> &'static Page {
     existing().unwrap_or(&FALLBACK)
 }
 
-/// Maps a page, and whether the kernel empties it in a child.
+/// Maps a page. Returns it, and whether the kernel zeroes it in a child.
 fn map() -> Option<(*mut Page, bool)> {
     // SAFETY: a new anonymous mapping; no address is asked for.
     let page = unsafe {
@@ -100,7 +100,7 @@ extern "C" fn in_child() {
 }
 
 impl Home {
-    /// The word of this process, made at the first call.
+    /// Returns the word of this process, which the first call sets.
     pub(crate) fn get() -> Self {
         if let Some(home) = Self::existing() {
             return home;
@@ -118,14 +118,14 @@ impl Home {
         unsafe { word.as_ref() }.map(Self)
     }
 
-    /// Whether this process is a forked child.
+    /// Returns whether this process is a forked child of the one that opened devices.
     #[inline]
     pub(crate) fn in_forked_child(self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Whether this process is a forked child of one that had opened a device.
+/// Returns whether this process is a forked child of one that had opened a device.
 pub(crate) fn forked() -> bool {
     Home::existing().is_some_and(Home::in_forked_child)
 }

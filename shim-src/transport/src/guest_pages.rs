@@ -1,4 +1,4 @@
-//! The guest pages of a session: its return area, and the rest as a segment for copies back.
+//! The guest pages of a session: its return area, and the rest as a segment for downloads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,11 +13,11 @@ use crate::session_error::SessionError;
 /// Number of the session's segment of guest pages.
 pub(crate) const SEGMENT: u32 = 1;
 
-/// The pages that a session has given to its host, if it has.
+/// The pages that a session has given to its host, if any.
 #[derive(Debug)]
 pub(crate) struct GuestPages {
     pages: Option<HugePages>,
-    /// What the return area leaves of them is a segment of the session.
+    /// Whether the pages behind the return area are registered as a segment of the session.
     registered: AtomicBool,
 }
 
@@ -26,18 +26,18 @@ impl GuestPages {
         Self { pages, registered: AtomicBool::new(false) }
     }
 
-    /// All pages, the return area's among them.
+    /// Returns all pages, including those of the return area.
     pub(crate) fn all(&self) -> Option<&HugePages> {
         self.pages.as_ref()
     }
 
-    /// The pages, if copies back may go through them.
+    /// Returns the pages if downloads may go through them.
     pub(crate) fn segment(&self) -> Option<&HugePages> {
         self.pages.as_ref().filter(|_| self.registered.load(Ordering::Acquire))
     }
 
-    /// Makes what the return area leaves of the pages a segment. With a host that refuses, the return area
-    /// stays there and copies go through the window.
+    /// Registers the pages behind the return area as a segment. If the host refuses, the return area stays
+    /// there and downloads go through the window.
     pub(crate) fn register(&self, messenger: &Messenger) -> Result<(), SessionError> {
         let Some(pages) = &self.pages else { return Ok(()) };
         let runs = pages.rest();

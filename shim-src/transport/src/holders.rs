@@ -1,6 +1,6 @@
-//! Which process has which channel of a function, as this guest's kernel knows it: who holds the channel's
-//! record lock ([`crate::lock`]) is listed in `/proc/locks`. The lock file itself is not opened here: closing
-//! it would drop this process's own locks.
+//! Finds which process owns which channel of a function: `/proc/locks` lists the holders of the channels'
+//! record locks ([`crate::lock`]). The lock file itself is not opened here, because closing it would drop
+//! this process's own locks.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,12 @@ use std::path::Path;
 
 use vgpu_wire::registers::MAX_CHANNELS;
 
-/// A process that has a channel.
+/// A process that owns a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// Index of the channel.
     pub channel: u32,
-    /// The process's id, as this process's namespace has it.
+    /// Id of the process in this process's namespace.
     pub process: u32,
 }
 
@@ -26,11 +26,11 @@ struct File {
     inode: u64,
 }
 
-/// The processes that have a session on the function with that folder in sysfs, in the order of their
-/// channels. Without those that this process's namespace does not show.
+/// Returns the processes that have a session on the function with this directory in sysfs, in the order of
+/// their channels. Those that this process's namespace does not show are omitted.
 ///
 /// # Errors
-/// The function's window file or `/proc/locks` cannot be examined.
+/// Fails if the function's window file or `/proc/locks` cannot be read.
 pub fn holders(function: &Path) -> io::Result<Vec<Holder>> {
     let metadata = fs::metadata(function.join("resource2"))?;
     let file = File {
@@ -47,9 +47,9 @@ fn listed(locks: &str, file: File) -> Vec<Holder> {
     holders
 }
 
-/// The process that a line of `/proc/locks` says to hold a channel of `file`:
-/// `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 3 3`. The device numbers are hexadecimal. A line with an arrow
-/// describes a process that waits for a lock.
+/// Returns the process that holds a channel of `file` according to a line of `/proc/locks`: `1: POSIX
+/// ADVISORY  WRITE 1234 08:01:5678 3 3`. The device numbers are hexadecimal. A line with an arrow describes a
+/// process that waits for a lock.
 fn holder(line: &str, file: File) -> Option<Holder> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (kind, _, mode) = (words.next()?, words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! What a device says of itself in its registers.
+//! Identity of a device, as its registers state it.
 
 use vgpu_wire::{area, registers as reg};
 
@@ -7,20 +7,20 @@ use crate::open_error::OpenError;
 use crate::registers::{Registers, wide};
 use crate::sysfs::PciFunction;
 
-/// What a device's registers say, read all at once.
+/// Values of a device's identity registers, read at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Value of register `PROTOCOL_VER`.
     pub protocol: u32,
     /// Capability bits that the device announces.
     pub capabilities: u32,
-    /// The host's wire version.
+    /// Wire version of the host.
     pub wire_version: u32,
-    /// The host's table digest.
+    /// Table digest of the host.
     pub digest: u64,
-    /// The device's generation, which changes when it is started anew.
+    /// Generation of the device, which changes when it is restarted.
     pub generation: u32,
-    /// The executor accepts sessions.
+    /// Whether the executor accepts sessions.
     pub executor_ready: bool,
     /// Size of the window in MiB.
     pub window_mib: u32,
@@ -28,13 +28,13 @@ pub struct Probe {
     pub channels: u32,
     /// Attached channels, one bit each.
     pub attached: u64,
-    /// The host wakes sleepers by futex.
+    /// Whether the host wakes sleeping threads by futex.
     pub wake_futex: bool,
-    /// The id of the virtual machine.
+    /// Id of the virtual machine.
     pub vm_id: u32,
 }
 
-/// Registers that say what the device is. A device of version 1 has only the first two.
+/// Registers that identify the device. A device of version 1 has only the first two.
 const IDENTITY: [u32; 13] = [
     reg::PROTOCOL_VER,
     reg::CAPABILITIES,
@@ -50,10 +50,10 @@ const IDENTITY: [u32; 13] = [
     reg::V2_WAKE,
     reg::VM_ID,
 ];
-/// Registers that say where the channels' areas are.
+/// Registers that state the position of the channels' areas.
 const PLACE: [u32; 3] = [reg::V2_AREA_BASE_LO, reg::V2_AREA_BASE_HI, reg::V2_AREA_STRIDE];
 
-/// Reads registers of a function. All ones mean that it is gone.
+/// Reads registers of a function. If they read all ones, the function is gone.
 pub(crate) fn read<const N: usize>(
     registers: &dyn Registers,
     function: &PciFunction,
@@ -71,7 +71,7 @@ pub(crate) fn read<const N: usize>(
 /// Number of registers that [`probe`] reads.
 pub(crate) const ALL: usize = IDENTITY.len() + PLACE.len();
 
-/// Reads what the device is, and where its areas are, all at once.
+/// Reads the identity of the device and the position of its areas at the same time.
 pub(crate) fn probe(
     read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,
 ) -> Result<(Probe, Areas), OpenError> {
@@ -97,7 +97,8 @@ pub(crate) fn probe(
     Ok((probe, areas))
 }
 
-/// Reads the same and checks it: nothing that a device says is believed.
+/// Reads the identity of the device and the position of its areas, and checks every value, because a device
+/// may state anything.
 pub(crate) fn identify(
     function: &PciFunction,
     read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,

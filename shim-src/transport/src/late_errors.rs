@@ -1,4 +1,4 @@
-//! Errors that the host reports late, and to whom each is handed out.
+//! Delivery of late errors: which error is reported to which caller.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,16 +7,16 @@ use vgpu_wire::area::{ERROR_ENDED, ERROR_STICKY};
 use crate::link::Link;
 use crate::session_error::{LateError, SessionError, known};
 
-/// Which late errors of a session have been handed out.
+/// Record of the late errors of a session that have been returned.
 #[derive(Debug, Default)]
 pub(crate) struct LateErrors {
-    /// Number of the message behind the late error that was handed out last.
+    /// Number of the message that caused the late error returned last.
     told: AtomicU64,
 }
 
 impl LateErrors {
-    /// The newest late error, if it is to be reported to this caller: a sticky one each time, any other to
-    /// one caller.
+    /// Returns the newest late error if it is to be reported to this caller: a sticky one each time, any
+    /// other to one caller.
     #[inline]
     pub(crate) fn next(&self, link: &Link) -> Option<LateError> {
         // The common case: nothing new, and the session stands.

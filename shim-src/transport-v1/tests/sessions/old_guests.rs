@@ -23,7 +23,7 @@ use crate::version1::{Bed, WINDOWED, attach_in};
 const COPIED: usize = 30_000;
 /// Maximum length in bytes of a block in a packet of the simulated bus.
 const BLOCK: usize = 32 << 10;
-/// Address of the old guest's own pages, at the end of the machine's memory, and half of their size.
+/// Address of the old guest's own pages, at the end of the machine's memory.
 const OWN: u64 = WINDOWED - (1 << 20);
 const HALF: u32 = 64 << 10;
 

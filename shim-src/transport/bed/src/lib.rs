@@ -1,5 +1,5 @@
-//! What the tests of the transport have in common: simulated devices in this process, sessions on them, and
-//! other processes.
+//! Support for tests of the transport: simulated devices in this process, sessions on them, and other
+//! processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,23 +19,23 @@ use vgpu_wire::body::session::Echo;
 use vgpu_wire::body::stream::Signal;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A folder in memory.
+/// Creates a directory in memory.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// A soft GPU.
+/// Creates a soft GPU with this product name.
 pub fn soft(name: &str) -> Arc<dyn Executor> {
     let gpu = GpuConfig { memory_bytes: 1 << 30, ..GpuConfig::new(name).unwrap() };
     Arc::new(Soft::new(&gpu).unwrap())
 }
 
-/// A GPU that does nothing.
+/// Creates an executor that performs no work.
 pub fn null() -> Arc<dyn Executor> {
     Arc::new(Null::new(&GpuConfig::new("null").unwrap()).unwrap())
 }
 
-/// Devices in this process.
+/// Simulated devices served by this process.
 #[derive(Debug)]
 pub struct Bed {
     bus: SimBus,
@@ -43,7 +43,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Serves a device for each executor, at addresses from 0000:00:05.0 on; `change` changes its
+    /// Serves a device for each executor, at addresses from 0000:00:05.0 on. `change` changes its
     /// configuration.
     pub fn new(executors: Vec<Arc<dyn Executor>>, change: impl Fn(&mut DeviceConfig)) -> Self {
         let dir = folder();
@@ -57,17 +57,17 @@ impl Bed {
         Self { bus, dir }
     }
 
-    /// Serves one device.
+    /// Serves one device with this executor.
     pub fn of(executor: Arc<dyn Executor>) -> Self {
         Self::new(vec![executor], |_| {})
     }
 
-    /// The bus that serves the devices.
+    /// Returns the bus that serves the devices.
     pub fn bus(&self) -> &SimBus {
         &self.bus
     }
 
-    /// The directory that looks like sysfs.
+    /// Returns the directory that looks like sysfs.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -77,19 +77,19 @@ impl Bed {
         attach_in(self.dir())
     }
 
-    /// The state of the first device.
+    /// Returns the status of the first device.
     pub fn status(&self) -> DeviceStatus {
         self.bus.status().devices.into_iter().next().unwrap()
     }
 
-    /// Takes the device away; the folder stays.
+    /// Stops the devices and returns their directory.
     pub fn stop(self) -> tempfile::TempDir {
         drop(self.bus);
         self.dir
     }
 }
 
-/// The functions that a guest finds.
+/// Returns the functions that a guest finds.
 pub fn functions(dir: &Path) -> Vec<PciFunction> {
     scan(dir).unwrap()
 }
@@ -124,14 +124,14 @@ pub fn fill(session: &Session, destination: u64, element: u32, value: u32, width
     session.send(&fill, &[]).unwrap();
 }
 
-/// Makes a round trip, and sees that it was one.
+/// Makes a round trip and checks that the cookie comes back.
 pub fn echo(session: &Session, cookie: u64) {
     let mut back = [0; 8];
     let answer = session.call(Echo { reply: 0, reserved: 0, cookie }, &[], &mut back).unwrap();
     assert_eq!((answer.status, answer.bytes, u64::from_le_bytes(back)), (0, 8, cookie));
 }
 
-/// A message that has the host store a mark.
+/// Returns a message that makes the host store a mark.
 pub fn signal(mark: Mark) -> Signal {
     Signal { stream: 0, reserved: 0, mark }
 }
@@ -144,7 +144,7 @@ pub fn allocate(session: &Session, bytes: u64) -> u64 {
     address.address
 }
 
-/// Looks again and again until it is so.
+/// Waits until `so` returns true, and panics if it takes too long.
 pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !so() {
@@ -155,17 +155,17 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
 
 static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Writes down all notices of this process from now on.
+/// Records all notices of this process from now on.
 pub fn listen_to_notices() {
     vgpu_transport::listen(|notice| HEARD.lock().unwrap().push(notice.to_string()));
 }
 
-/// Whether a notice with these words was heard.
+/// Returns whether a notice that contains this text was recorded.
 pub fn heard(words: &str) -> bool {
     HEARD.lock().unwrap().iter().any(|notice| notice.contains(words))
 }
 
-/// Bytes that are not repeated soon, from a seed.
+/// Returns bytes derived from a seed, which do not repeat soon.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut data = Vec::with_capacity(bytes + 8);
@@ -179,7 +179,7 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// A process that plays a part; killed at the end of the test if it still runs.
+/// A process that runs a role of a test. It is killed on drop if it is still running.
 #[derive(Debug)]
 pub struct Role {
     child: Child,
@@ -188,7 +188,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts a part and waits until it is at its place.
+    /// Starts a role and waits until it reports that it is ready.
     pub fn start(part: &str, dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["roles::part", "--exact", "--nocapture"])
@@ -205,7 +205,7 @@ impl Role {
         role
     }
 
-    /// The next thing that the process says.
+    /// Returns the next word that the process reports.
     pub fn said(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -218,12 +218,12 @@ impl Role {
         }
     }
 
-    /// Lets the process go on.
+    /// Lets the process continue.
     pub fn go_on(&mut self) {
         drop(self.stdin.take());
     }
 
-    /// Waits for its exit code.
+    /// Waits for the process and returns its exit code.
     pub fn code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -233,13 +233,13 @@ impl Role {
         self.child.id()
     }
 
-    /// Ends it the hard way, and waits until it has ended.
+    /// Kills the process and waits until it has ended.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Stops it where it is, until [`Role::resume`].
+    /// Stops the process until [`Role::resume`].
     pub fn pause(&self) {
         let mut status = 0;
         // SAFETY: stops the process started above.
@@ -249,13 +249,13 @@ impl Role {
         assert!(libc::WIFSTOPPED(status));
     }
 
-    /// Lets the process continue.
+    /// Resumes the process after [`Role::pause`].
     pub fn resume(&self) {
         // SAFETY: lets the process go on.
         unsafe { libc::kill(self.id() as i32, libc::SIGCONT) };
     }
 
-    /// Waits until it ends by itself, well.
+    /// Waits until the process exits, and checks that it succeeded.
     pub fn end(&mut self) {
         self.go_on();
         assert!(self.child.wait().unwrap().success());
@@ -269,14 +269,14 @@ impl Drop for Role {
     }
 }
 
-/// Says a word to the process that started this one.
+/// Reports a word to the process that started this one.
 pub fn say(word: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "@{word}").unwrap();
     out.flush().unwrap();
 }
 
-/// Waits until the test says so, or is over.
+/// Waits until the test lets this process continue, or has ended.
 pub fn stay() {
     let _ = std::io::stdin().lock().lines().next();
 }

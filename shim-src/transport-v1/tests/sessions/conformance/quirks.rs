@@ -172,7 +172,7 @@ fn q17_after_an_illegal_access_all_handles_are_dead() {
     assert_eq!(copy_out(&next, address, 4), b"anew");
 }
 
-/// A host drops uploads that look like a fat binary, so such bytes are sent by another call.
+/// Bytes that look like a fat binary arrive unchanged, although a host drops them in asynchronous copies.
 #[test]
 fn q19_what_looks_like_code_arrives() {
     for ram in [NO_MEMORY, WINDOWED] {
