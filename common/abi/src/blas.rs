@@ -1,6 +1,6 @@
 //! Types and codes of cuBLAS and cuBLASLt (`cublas_api.h`, `cublasLt.h`), which the two libraries share.
 //!
-//! CUDA 12 and 13 agree in everything here but for what a function that depends on it says.
+//! CUDA 12 and 13 agree in everything here, except where a function takes the major version as an argument.
 
 mod arg;
 mod driver;

@@ -1,12 +1,12 @@
-//! The functions of libcuda that the other shims call by name.
+//! Functions of libcuda that the other shims call by name.
 
 use crate::driver::functions::{
     cuCtxGetCurrent, cuCtxSetCurrent, cuDeviceGet, cuDevicePrimaryCtxRetain, cuDriverGetVersion,
     cuGetExportTable, cuInit,
 };
 
-/// Functions of a libcuda that stays loaded. Each does what the manual says of the function after which it is
-/// named. Only this crate makes such sets.
+/// Functions of a libcuda that stays loaded. Each behaves as the manual says of the function after which it
+/// is named. Only this crate creates such sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     pub(crate) get_export_table: cuGetExportTable,
@@ -18,8 +18,8 @@ pub struct Calls {
     pub(crate) device_primary_ctx_retain: cuDevicePrimaryCtxRetain,
 }
 
-/// The functions of the libcuda.so.1 with which the object is linked that uses this constant. The loader
-/// keeps that library as long as the object. An object that does not use the constant needs no libcuda.
+/// Functions of the libcuda.so.1 that the object is linked with. The loader keeps that library as long as the
+/// object. An object that does not use this constant needs no libcuda.
 pub const LINKED: Calls = Calls {
     get_export_table: cuGetExportTable,
     driver_get_version: cuDriverGetVersion,

@@ -1,8 +1,8 @@
-//! What the lists of structures and codes are declared with.
+//! Macros that declare structures and codes of C.
 
 use core::ffi::CStr;
 
-/// Declares structures of C whose sizes and offsets are asserted.
+/// Declares C structures and asserts their sizes and offsets.
 macro_rules! layout {
     ($( $(#[$meta:meta])* pub struct $name:ident = $size:literal {
         $( $(#[$fmeta:meta])* pub $field:ident : $ty:ty = $offset:literal, )*
@@ -21,7 +21,7 @@ macro_rules! layout {
     };
 }
 
-/// The C string of a constant that ends with its only zero.
+/// Returns the C string of a constant whose only zero is its last byte.
 pub const fn zero_ended(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! The boundary: Rust functions become C exports here and nowhere else.
+//! The boundary to C: only this module turns Rust functions into C exports.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Which export serves a base name for a CUDA version, and where it is.
+//! Finds the export that serves a base name for a CUDA version, and its address.
 //!
 //! The list of names and versions is that of the ABI crate. The loader looks addresses up in this very
 //! object, because names that are not implemented exist only once the object is linked.
@@ -12,20 +12,20 @@ use vgpu_abi::{CUresult, log};
 use crate::Result;
 use crate::arg::Text;
 
-/// Lines `BASE VERSION ENTRY [ptsz=ENTRY|ptds=ENTRY]`, sorted by base, then version.
+/// Lines of the form `BASE VERSION ENTRY [ptsz=ENTRY|ptds=ENTRY]`, sorted by base, then by version.
 const LIST: &str = include_str!("../../../common/abi/symbols/cuda-versions.list");
-/// The per-thread entries came with CUDA 7.0.
+/// First CUDA version with variants for the per-thread default stream, CUDA 7.0.
 const PER_THREAD_SINCE: i32 = 7000;
 
-/// How a query went, `CUdriverProcAddressQueryResult`.
+/// `CUdriverProcAddressQueryResult`, the outcome of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Query {
     /// The function was found.
     Success = 0,
-    /// No such name.
+    /// No function has this name.
     NotFound = 1,
-    /// The name came with a later version.
+    /// The function exists only in later versions.
     VersionTooLow = 2,
 }
 
@@ -84,7 +84,7 @@ fn address(entry: &str) -> Option<*mut c_void> {
     Some(address)
 }
 
-/// Returns the loader's handle of the object that this code is in.
+/// Returns the loader's handle of the object that contains this code.
 fn own_object() -> Option<usize> {
     static OWN: OnceLock<Option<usize>> = OnceLock::new();
     *OWN.get_or_init(|| {

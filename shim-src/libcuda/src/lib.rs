@@ -33,5 +33,5 @@ mod visible;
 use vgpu_abi::driver::arg;
 use vgpu_image::{cubin, fatbin, ptx};
 
-/// What a call of the driver API comes to: nothing, or the status to be returned.
+/// Result of a driver call, whose error is the status to be returned.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::CUresult>;

@@ -2,7 +2,7 @@
 
 use vgpu_transport::PciAddress;
 
-/// Reads a PCI address with or without its domain and its function.
+/// Parses a PCI address with or without its domain and its function.
 pub fn parse(text: &str) -> Option<PciAddress> {
     let (text, function) = match text.split_once('.') {
         Some((text, function)) => (text, hex(function, 7)?),

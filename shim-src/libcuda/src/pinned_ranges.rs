@@ -1,11 +1,11 @@
-//! Which addresses are pinned host memory, for messages about addresses: `object::pinned` keeps the list, and
-//! the layers below it read it.
+//! Ranges of pinned host memory, for messages about addresses. `object::pinned` maintains the list, and the
+//! layers below it read it.
 
 use std::collections::BTreeMap;
 
 use crate::sync::RwLock;
 
-/// Sizes in bytes by first address.
+/// Sizes in bytes of the ranges, by their first address.
 static RANGES: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
 
 /// Adds a range.
@@ -13,12 +13,12 @@ pub fn add(start: usize, bytes: usize) {
     RANGES.write().insert(start, bytes);
 }
 
-/// Removes the range that starts there.
+/// Removes the range that starts at this address.
 pub fn remove(start: usize) {
     RANGES.write().remove(&start);
 }
 
-/// First address and size of the range in which an address lies.
+/// Returns first address and size of the range that contains an address.
 pub fn find(address: u64) -> Option<(usize, usize)> {
     let address = usize::try_from(address).ok()?;
     let ranges = RANGES.read();

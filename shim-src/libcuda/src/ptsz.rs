@@ -1,16 +1,16 @@
-//! Exports that come in two forms: the plain one, for which stream 0 is the legacy default stream, and its
-//! twin `_ptsz` or `_ptds`, for which it is the calling thread's own ("per-thread default stream").
+//! Exports that exist twice: the plain one, for which stream 0 is the legacy default stream, and a variant
+//! `_ptsz` or `_ptds`, for which it is the calling thread's own ("per-thread default stream").
 
 /// What stream 0 means to an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultStream {
-    /// The legacy stream.
+    /// Stream 0 is the legacy stream.
     Legacy,
-    /// The calling thread's.
+    /// Stream 0 is the calling thread's own default stream.
     PerThread,
 }
 
-/// Defines both forms around one body, whose variable says what stream 0 means.
+/// Defines both variants from one body, whose variable says what stream 0 means.
 macro_rules! export_ptsz {
     ($(
         $(#[$meta:meta])*
@@ -28,8 +28,7 @@ macro_rules! export_ptsz {
                     }
 
                     $(#[$meta])*
-                    ///
-                    /// Stream 0 is the calling thread's.
+                    /// Stream 0 is the calling thread's default stream.
                     pub fn $twin($($arg: $ty),*) -> CUresult {
                         ptsz($crate::ptsz::DefaultStream::PerThread, $($arg),*)
                     }

@@ -41,8 +41,9 @@ static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the initialised process. The first call initialises it.
 ///
-/// # Errors Returns the reason why it cannot be initialised, and not-initialised in a forked child and while
-/// the process exits.
+/// # Errors
+/// Returns the reason why it cannot be initialised, and not-initialised in a forked child and while the
+/// process exits.
 #[inline(never)] // Nearly every export calls it, and a call costs a nanosecond.
 pub fn runtime() -> Result<&'static Runtime, CudaError> {
     let runtime = match initialised() {

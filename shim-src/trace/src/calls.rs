@@ -15,7 +15,8 @@ unsafe extern "C" {
 /// Records a call of function `index` with these registers, and returns the function's address. `slot` holds
 /// the return address, which is replaced if the call is followed.
 ///
-/// # Safety Only the trampoline may call it: both pointers point into its stack frame.
+/// # Safety
+/// Only the trampoline may call it: both pointers point into its stack frame.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_enter(index: u32, arguments: *const [u64; 6], slot: *mut usize) -> *const u8 {
     let real = real(index);
@@ -82,7 +83,8 @@ extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, resu
 
 /// Records why the host refused a call, for libcuda (`vgpu_trace_format::Refused`).
 ///
-/// # Safety As `vgpu_trace_format::Refused` says.
+/// # Safety
+/// As `vgpu_trace_format::Refused` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u8, bytes: usize) {
     if let Some(file) = state::file() {
@@ -94,7 +96,8 @@ unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u
 
 /// Records a kernel's name, for libcuda (`vgpu_trace_format::Kernel`).
 ///
-/// # Safety As `vgpu_trace_format::Kernel` says.
+/// # Safety
+/// As `vgpu_trace_format::Kernel` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_kernel(session: u32, function: u32, name: *const u8, bytes: usize) {
     if let Some(file) = state::file() {

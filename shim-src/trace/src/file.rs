@@ -88,7 +88,8 @@ pub fn now() -> u64 {
 
 /// Writes a record and then its kind, so that a reader never mistakes half a record for a whole one.
 ///
-/// # Safety The record is in the mapping of a file that has room for it, and nobody else writes to it.
+/// # Safety
+/// The record is in the mapping of a file that has room for it, and nobody else writes to it.
 #[inline]
 unsafe fn put(record: *mut Record, kind: u32, content: &Record) {
     // SAFETY: as the caller promises.

@@ -31,7 +31,8 @@ impl Path {
     /// Chooses the name of this process's file and creates it; `opened` is the time. Returns false if there
     /// is no directory for it, or if it cannot be created.
     ///
-    /// # Safety At most one thread calls this, and nobody else uses the path meanwhile.
+    /// # Safety
+    /// At most one thread calls this, and nobody else uses the path meanwhile.
     pub unsafe fn make(&self, process: i32, opened: u64) -> bool {
         // SAFETY: a constant name. That nobody changes the environment meanwhile is every program's duty.
         let folder = unsafe { libc::getenv(FOLDER.as_ptr()) };

@@ -99,7 +99,8 @@ extern "C" fn vgpu_trace_real_dlsym() -> *const u8 {
 /// Implements `dlsym` with an object's handle: returns the trampoline if the name is that of a traced
 /// function.
 ///
-/// # Safety As for `dlsym`.
+/// # Safety
+/// As for `dlsym`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_trace_lookup(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise is passed on.

@@ -59,7 +59,8 @@ struct BridgeState {
 
 /// Opens a device of version 1 and reads what it is. To be passed to [`vgpu_transport::Device::open`].
 ///
-/// # Errors Returns which file cannot be opened or mapped, or why the device cannot be used.
+/// # Errors
+/// Returns which file cannot be opened or mapped, or why the device cannot be used.
 pub fn open(
     function: &PciFunction,
     registers: Arc<dyn Registers>,

@@ -87,9 +87,11 @@ impl Mailbox {
     /// Makes a call on behalf of `token`, or of the virtual machine if that is `None`. Waits until the call
     /// has completed, and retries as long as the mediator rejects it.
     ///
-    /// # Safety `call.back` is writable, and `call.payload` readable, for their lengths.
+    /// # Safety
+    /// `call.back` is writable, and `call.payload` readable, for their lengths.
     ///
-    /// # Errors Returns the host's `CUresult`, or why the session is lost.
+    /// # Errors
+    /// Returns the host's `CUresult`, or why the session is lost.
     pub(crate) unsafe fn call(&self, token: Option<u32>, call: &Call<'_>) -> Result<Results, CallError> {
         let mut pause = RETRY_PAUSE.0;
         loop {

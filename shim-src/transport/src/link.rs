@@ -1,8 +1,8 @@
-//! The link between a session and its channel on the device: what every other part of a session builds on.
+//! The link between a session and its channel on the device, on which all other parts of a session are built.
 //!
-//! It owns the way to the device (registers, channel, window, lock) and the one answer to the question
-//! whether the session still stands. The device is gone when something says so: registers that read all ones,
-//! a changed generation, a closed socket, a channel with another session's number. Silence is not gone. The
+//! It owns the access to the device (registers, channel, window, lock) and is the only one to decide whether
+//! the session still stands. The device is gone when there is evidence: registers that read all ones, a
+//! changed generation, a closed socket, a channel with another session's number. Silence is no evidence. The
 //! device is examined at most every [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process
 //! that does none of these need not know.
 
@@ -27,7 +27,7 @@ use crate::session_error::{GoneReason, SessionError, known};
 use crate::sleep::{coarse_milliseconds, wake};
 use crate::tracer::Tracer;
 
-/// The least time between two examinations of the device by [`Link::ping`].
+/// Minimum time between two examinations of the device by [`Link::ping`], in milliseconds.
 const PING_EVERY_MS: u64 = 400;
 
 /// [`Link::state`]: the session stands.
@@ -35,14 +35,15 @@ const OPEN: u32 = 0;
 /// [`Link::state`]: the session is lost.
 const OVER: u32 = 1;
 
-/// An attached session's access to its channel. What it was made of is reached through it (`Deref`).
+/// An attached session's access to its channel. The fields of [`AttachedChannel`] are reached through it
+/// (`Deref`).
 pub(crate) struct Link {
     ends: AttachedChannel,
     home: Home,
     /// [`OPEN`] or [`OVER`]; the reason is in `lost`.
     state: AtomicU32,
     lost: OnceLock<SessionError>,
-    /// Milliseconds of the coarse clock when the device was last examined.
+    /// Time of the last examination of the device, in milliseconds of the coarse clock.
     examined: AtomicU64,
     pub(crate) reply_slots: ReplySlots,
     pub(crate) counters: Live,
@@ -50,21 +51,21 @@ pub(crate) struct Link {
     pub(crate) tracer: Tracer,
 }
 
-/// The channel that an attach has taken, and what reaches it.
+/// The channel that an attach has taken, and the means to access it.
 #[derive(Debug)]
 pub(crate) struct AttachedChannel {
     /// Address of the PCI function.
     pub(crate) function: PciAddress,
     pub(crate) registers: Arc<dyn Registers>,
     pub(crate) window: Arc<Mapping>,
-    /// Keeps the channel this process's for as long as it exists.
+    /// Lock by which this process owns the channel while the value exists.
     pub(crate) lock: LockFile,
     pub(crate) channel: Channel,
     /// Index of the channel, which this session has locked.
     pub(crate) index: u32,
     /// The device's generation at the time of the attach.
     pub(crate) generation: u32,
-    /// The session's number, as the channel's register has it.
+    /// Number of the session, as the channel's register holds it.
     pub(crate) number: u32,
 }
 
@@ -89,7 +90,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The link of a session that has been attached by the process of `home`.
+    /// Creates the link of a session that the process of `home` has attached.
     pub(crate) fn new(ends: AttachedChannel, home: Home, pace: Pace) -> Self {
         Self {
             ends,
@@ -104,13 +105,13 @@ impl Link {
         }
     }
 
-    /// Whether this process is a forked child of the one that attached.
+    /// Returns whether this process is a forked child of the one that attached.
     #[inline]
     pub(crate) fn in_forked_child(&self) -> bool {
         self.home.in_forked_child()
     }
 
-    /// Why the session is lost; `None` while it stands.
+    /// Returns why the session is lost, or `None` while it stands.
     pub(crate) fn lost(&self) -> Option<SessionError> {
         if self.in_forked_child() { Some(SessionError::Forked) } else { self.lost.get().copied() }
     }
@@ -158,7 +159,7 @@ impl Link {
         self.lose(SessionError::Gone { reason })
     }
 
-    /// What a failed register access means for the session.
+    /// Returns what a failed register access means for the session, and marks the session as lost if it is.
     pub(crate) fn lost_by(&self, error: &RegisterError) -> SessionError {
         match error {
             RegisterError::Forked => SessionError::Forked,
@@ -181,7 +182,7 @@ impl Link {
         self.lose(SessionError::Ended { code: known(error.code), message: error.message })
     }
 
-    /// Checks for what ends a wait for a mark: the end of the session, or a sticky error.
+    /// Checks for the events that end a wait for a mark: the end of the session, or a sticky error.
     pub(crate) fn broken(&self) -> Result<(), SessionError> {
         if self.channel.error_flags() & (ERROR_ENDED | ERROR_STICKY) == 0 {
             return Ok(());
@@ -193,7 +194,7 @@ impl Link {
         Err(SessionError::Ended { code: known(error.code), message: error.message })
     }
 
-    /// Examines the device, unless that has been done lately.
+    /// Examines the device, unless that has been done recently.
     #[inline]
     pub(crate) fn ping(&self) -> Result<(), SessionError> {
         let now = coarse_milliseconds();
@@ -245,7 +246,7 @@ impl Link {
         Ok(())
     }
 
-    /// Rings the doorbell if `still` says so when its turn has come. Returns whether it was rung.
+    /// Rings the doorbell if `still` returns true when the access can be made. Returns whether it was rung.
     pub(crate) fn ring_doorbell(&self, still: &dyn Fn() -> bool) -> Result<bool, SessionError> {
         let rung = self.registers.post(regs::base(self.index) + regs::DOORBELL, 1, still);
         let rung = rung.map_err(|error| self.lost_by(&error))?;

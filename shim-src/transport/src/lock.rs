@@ -1,16 +1,17 @@
-//! Which process has a channel: a record lock on byte *i* of the function's `resource2` file.
+//! Ownership of channels: a process owns a channel by a record lock on byte *i* of the function's `resource2`
+//! file.
 //!
 //! The guest's kernel drops a process's locks when it dies, however it dies. Of the three kinds of locks only
 //! POSIX record locks (`F_SETLK`) fit: `flock` and open-file-description locks belong to the open file, which
 //! a forked child shares and keeps alive after its parent's death; record locks belong to the process. Their
 //! price: a process loses all its locks on a file when it closes *any* descriptor of it. So each process
-//! opens the file once: the table below holds one descriptor for each file, closed when nobody holds a lock
-//! through it; and a process never conflicts with itself, so the table also knows which channels this process
-//! has.
+//! opens the file once: the table below holds one descriptor for each file, which is closed when no lock is
+//! held through it. A process never conflicts with itself, so the table also records which channels this
+//! process owns.
 //!
-//! A program that closes descriptors that are not its own takes the locks away. [`LockFile::renew`], part of
-//! every look whether the device is alive, opens the file anew and takes them again, which fails where
-//! another process was faster.
+//! A program that closes descriptors that are not its own drops the locks. [`LockFile::renew`], part of every
+//! examination of the device, reopens the file and takes them again, which fails where another process was
+//! faster.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::descriptor::{Descriptor, Identity};
 use crate::fork;
 
-/// A function's lock file. Handles in one process share one descriptor.
+/// Lock file of a function. All handles in a process share one descriptor.
 #[derive(Debug)]
 pub struct LockFile {
     identity: Identity,
@@ -31,7 +32,7 @@ pub struct LockFile {
 struct OpenLockFile {
     path: PathBuf,
     descriptor: Descriptor,
-    /// Channels that this process has.
+    /// Channels that this process has locked, one bit each.
     held: u64,
     handles: usize,
 }
@@ -54,7 +55,8 @@ fn open(path: &Path) -> io::Result<Descriptor> {
 }
 
 impl LockFile {
-    /// Opens the file, or joins those who have it open. Not to be called in a forked child.
+    /// Opens the file, or shares the descriptor of those who have it open. It must not be called in a forked
+    /// child.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut files = files();
         // Asked of the path: opening the file to compare it would be a second descriptor.
@@ -69,13 +71,13 @@ impl LockFile {
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. It is open while this value lives, unless the
+    /// Calls `what` with the file's descriptor, for mapping. It is open while this value exists, unless the
     /// program closed it.
     pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
         self.with(|entry| what(entry.descriptor.number()))
     }
 
-    /// Length of the file.
+    /// Returns the length of the file in bytes.
     pub(crate) fn bytes(&self) -> io::Result<u64> {
         self.with(|entry| entry.descriptor.bytes())
     }
@@ -86,7 +88,7 @@ impl LockFile {
         what(entry.ok_or_else(closed)?)
     }
 
-    /// Tries to lock a channel. False: a living process has it, this one included.
+    /// Tries to lock a channel. Returns false if a living process owns it, this one included.
     pub fn try_lock(&self, channel: u32) -> io::Result<bool> {
         self.with(|entry| {
             if entry.held & (1 << channel) != 0 || !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
@@ -97,7 +99,7 @@ impl LockFile {
         })
     }
 
-    /// Gives a channel up.
+    /// Unlocks a channel.
     pub fn unlock(&self, channel: u32) {
         // Nothing can be done about a failure: the kernel drops the lock at the latest when the process ends.
         let _ = self.with(|entry| {
@@ -110,7 +112,7 @@ impl LockFile {
         });
     }
 
-    /// Makes sure that a channel which this process locked is still locked by it.
+    /// Ensures that a channel which this process locked is still locked by it.
     pub(crate) fn renew(&self, channel: u32) -> io::Result<Renewal> {
         self.with(|entry| {
             // A thread may look after a session that another one has just closed.
@@ -143,14 +145,14 @@ impl LockFile {
     }
 }
 
-/// What [`LockFile::renew`] found.
+/// Outcome of [`LockFile::renew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// The lock was there.
+    /// The lock was still held.
     Kept,
-    /// The descriptor had been closed; it is open and locked again.
+    /// The descriptor had been closed; the file was reopened and the channel locked again.
     Reopened,
-    /// Another process has the channel, or the file is another one.
+    /// Another process owns the channel, or the path names another file.
     Lost,
 }
 
@@ -170,7 +172,7 @@ impl Drop for LockFile {
     }
 }
 
-/// Sets or drops the lock on a byte. False: another process has it.
+/// Sets or drops the lock on a byte. Returns false if another process holds it.
 fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
     // SAFETY: a structure of integers, for which zeros are values.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
@@ -196,7 +198,7 @@ fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// What a lock attempt in another process says.
+    /// Returns whether another process can lock the byte.
     fn elsewhere(path: &Path, byte: u32) -> bool {
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let number = std::os::fd::AsRawFd::as_raw_fd(&file);

@@ -1,4 +1,5 @@
-//! Events that an operator should read in a log. The transport has no log: the library that links it listens.
+//! Notices: events that an operator should read in a log. The transport has no log, so the library that links
+//! it listens.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,34 +12,34 @@ use crate::session_error::SessionError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// A session was lost. Reported once.
+    /// A session was lost, which is reported once.
     Lost {
         /// PCI address of the device.
         function: PciAddress,
         /// What ended the session.
         lost: SessionError,
     },
-    /// The registers have not answered for a while: the device is stopped, or its machine is paused. The call
-    /// waits on.
+    /// The registers have not answered for a while, because the device is stopped or its machine is paused.
+    /// The call continues to wait.
     Silent {
         /// PCI address of the device.
         function: PciAddress,
-        /// How long the call has waited so far.
+        /// Time that the call has waited so far.
         waited: Duration,
     },
-    /// The registers answer again.
+    /// The registers answer again after a silence.
     Back {
         /// PCI address of the device.
         function: PciAddress,
-        /// How long the registers did not answer.
+        /// Time during which the registers did not answer.
         waited: Duration,
     },
-    /// The mediator turned a call away because this virtual machine makes too many. The call is tried again.
+    /// The mediator rejected a call because this virtual machine makes too many. The call is tried again.
     Limited {
         /// PCI address of the device.
         function: PciAddress,
     },
-    /// The program closed a descriptor of the transport; it was opened anew.
+    /// The program closed a descriptor of the transport, which was reopened.
     Reopened {
         /// PCI address of the device.
         function: PciAddress,

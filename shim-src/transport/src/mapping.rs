@@ -1,8 +1,8 @@
-//! Shared memory: the only place with volatile and atomic access to it.
+//! Shared memory: only this module accesses it, by volatile and atomic operations.
 //!
 //! Another process, or another machine, writes to this memory at any moment. So no reference into it ever
 //! exists, except to atomics: words are loaded and stored with an ordering, bytes are copied by raw pointers
-//! into and out of private memory, and what was copied out is checked there.
+//! into and out of private memory, and the private copy is checked.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -14,22 +14,22 @@ use std::os::fd::RawFd;
 use crate::stream::stream_lines_out;
 use crate::stream::{LINE, store_fence, stream};
 
-/// Parts of a download of at least this many bytes are stored past the caches: those of copies of 2 MiB or
-/// more ([`crate::copies`]).
+/// Minimum length in bytes of the parts of a download that are stored past the caches: those of copies of 2
+/// MiB or more ([`crate::copies`]).
 const PAST_CACHES: usize = 512 << 10;
 
-/// How the processor treats the memory, which decides what is cheap.
+/// How the processor caches the memory, which determines the cost of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryType {
-    /// Ordinary memory: files on the simulated bus.
+    /// Ordinary memory, such as files on the simulated bus.
     WriteBack,
-    /// A BAR mapped through `resourceN_wc`: stores gather and need a fence to be ordered.
+    /// A BAR mapped through `resourceN_wc`: stores are combined, and need a fence to be ordered.
     WriteCombined,
-    /// A BAR mapped through `resourceN`.
+    /// A BAR mapped through `resourceN`: each access goes to the bus.
     Uncached,
 }
 
-/// A mapping, unmapped on drop.
+/// A memory mapping, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -44,24 +44,24 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` of a file, shared, to read and write.
+    /// Maps the first `bytes` of a file, shared, for reading and writing.
     pub(crate) fn of_file(file: RawFd, bytes: usize, memory: MemoryType) -> io::Result<Self> {
         Self::of_part(file, 0, bytes, memory)
     }
 
-    /// Maps `bytes` of a file from `offset` on, a multiple of the page size, shared, to read and write.
+    /// Maps `bytes` of a file from `offset` on, a multiple of the page size, shared, for reading and writing.
     pub fn of_part(file: RawFd, offset: u64, bytes: usize, memory: MemoryType) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, offset, memory)
     }
 
-    /// Private memory of this process, zeroed, that takes room as it is written to.
+    /// Maps private zeroed memory, which takes room as it is written.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)
     }
 
-    /// Reserves addresses, in which [`Mapping::lay`] puts memory of the type `memory`. The rest cannot be
+    /// Reserves addresses, in which [`Mapping::lay`] maps memory of the type `memory`. The rest cannot be
     /// accessed.
     pub(crate) fn reserved(bytes: usize, memory: MemoryType) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -70,13 +70,13 @@ impl Mapping {
         Self::made(base, bytes, memory)
     }
 
-    /// Reserves the addresses from `address` on, a multiple of the page size, and no others. Nothing can be
-    /// accessed there; no page and no page table is behind them. Children of this process do not inherit
-    /// them, and core dumps leave them out.
+    /// Reserves the addresses from `address` on, a multiple of the page size, and no others. They cannot be
+    /// accessed; no page and no page table is behind them. Children of this process do not inherit them, and
+    /// core dumps omit them.
     ///
     /// # Errors
-    /// `AlreadyExists`: something of this process lies there. Otherwise the kernel's, such as `ENOMEM` over a
-    /// limit of address space.
+    /// Fails with `AlreadyExists` if the process has mapped something there, otherwise with the kernel's
+    /// error, such as `ENOMEM` above a limit of address space.
     pub(crate) fn reserved_at(address: u64, bytes: usize) -> io::Result<Self> {
         // A kernel before 4.17 does not know MAP_FIXED_NOREPLACE, and takes the address for a wish.
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -93,7 +93,7 @@ impl Mapping {
         if left_out == 0 { Ok(mapping) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Replaces what lies at `offset` by `bytes` of a file from `from` on. All three are multiples of the
+    /// Replaces the memory at `offset` by `bytes` of a file from `from` on. All three are multiples of the
     /// page size. Nobody may use that memory meanwhile.
     pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         let at = self.pointer(offset, bytes).ok_or(io::ErrorKind::InvalidInput)?;
@@ -105,8 +105,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps pages of a file of large pages one after the other, in the order given. They are present, and
-    /// children of this process do not inherit them: their physical addresses are given to the host.
+    /// Maps pages of a file of large pages one after the other, in the given order. They are present, and
+    /// children of this process do not inherit them, because their physical addresses are given to the host.
     pub fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
         // Nothing is set aside for pages of the file that are not among these.
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -120,8 +120,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the System V segment of that number and size, which has large pages, as [`Mapping::of_large`]
-    /// does.
+    /// Maps the System V segment with this id and size, which consists of large pages, as
+    /// [`Mapping::of_large`] does.
     pub(crate) fn of_segment(segment: libc::c_int, bytes: usize) -> io::Result<Self> {
         // SAFETY: attaches where the kernel chooses.
         let base = unsafe { libc::shmat(segment, ptr::null(), 0) };
@@ -137,8 +137,8 @@ impl Mapping {
         if kept == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Makes all pages present. Touching a page that cannot be had would bring a signal; this brings an
-    /// error.
+    /// Makes all pages present. To touch a page that cannot be allocated would raise a signal; this returns
+    /// an error.
     fn populate(&self) -> io::Result<()> {
         let at = self.base.as_ptr().cast();
         // SAFETY: names this value's mapping, whose contents stay.
@@ -163,7 +163,7 @@ impl Mapping {
         Self::made(base, bytes, memory)
     }
 
-    /// What a system call made, unless it failed.
+    /// Wraps the result of a system call that maps memory, unless it failed.
     fn made(base: *mut c_void, bytes: usize, memory: MemoryType) -> io::Result<Self> {
         match NonNull::new(base.cast::<u8>()) {
             // `shmat` fails with the same value.
@@ -172,18 +172,18 @@ impl Mapping {
         }
     }
 
-    /// How the processor treats it.
+    /// Returns the memory type of the mapping.
     pub(crate) fn memory(&self) -> MemoryType {
         self.memory
     }
 
-    /// Length of the mapping in bytes.
+    /// Returns the length of the mapping in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// Replaces the memory by private, empty memory at the same addresses, in one step. A thread that still
-    /// has a pointer into it can go on without reaching anybody else.
+    /// Replaces the memory by private, zeroed memory at the same addresses, in one step. A thread that still
+    /// has a pointer into it can continue without affecting anybody else.
     pub(crate) fn make_private(&self) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let replaced = Self::map(self.base.as_ptr().cast(), self.bytes, flags, -1, 0, self.memory)?;
@@ -192,8 +192,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The address of `bytes` at `offset`. Panics where the range is not mapped: offsets that come from a
-    /// device are checked before they get here.
+    /// Returns the address of `bytes` bytes at `offset`. Panics if the range is not mapped: offsets that come
+    /// from a device are checked before this call.
     #[inline]
     fn at(&self, offset: u64, bytes: usize) -> *mut u8 {
         let offset = offset as usize;
@@ -202,7 +202,7 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The address of a word. Panics where it is not mapped or not aligned.
+    /// Returns the address of a word. Panics if it is not mapped or not aligned.
     #[inline]
     fn word<T>(&self, offset: u64) -> *mut T {
         assert!(offset.is_multiple_of(align_of::<T>() as u64));
@@ -223,43 +223,43 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.word(offset)) }
     }
 
-    /// Loads 32 bits.
+    /// Loads a 32-bit word with the given ordering.
     #[inline]
     pub fn load32(&self, offset: u64, order: Ordering) -> u32 {
         self.word32(offset).load(order)
     }
 
-    /// Loads 64 bits.
+    /// Loads a 64-bit word with the given ordering.
     #[inline]
     pub fn load64(&self, offset: u64, order: Ordering) -> u64 {
         self.word64(offset).load(order)
     }
 
-    /// Stores 32 bits.
+    /// Stores a 32-bit word with the given ordering.
     #[inline]
     pub fn store32(&self, offset: u64, value: u32, order: Ordering) {
         self.word32(offset).store(value, order);
     }
 
-    /// Stores 64 bits.
+    /// Stores a 64-bit word with the given ordering.
     #[inline]
     pub fn store64(&self, offset: u64, value: u64, order: Ordering) {
         self.word64(offset).store(value, order);
     }
 
-    /// The word that a futex call names.
+    /// Returns the word that a futex call names.
     pub fn futex(&self, offset: u64) -> &AtomicU32 {
         self.word32(offset)
     }
 
-    /// Reads a register: one aligned 32-bit load that is not left out, doubled or moved.
+    /// Reads a register by one aligned 32-bit load, which the compiler neither omits, repeats nor moves.
     pub(crate) fn read_register(&self, offset: u32) -> u32 {
         let register = self.word::<u32>(u64::from(offset));
         // SAFETY: mapped and aligned, as `word` checked.
         u32::from_le(unsafe { register.read_volatile() })
     }
 
-    /// Writes a register: one aligned 32-bit store.
+    /// Writes a register by one aligned 32-bit store.
     pub(crate) fn write_register(&self, offset: u32, value: u32) {
         let register = self.word::<u32>(u64::from(offset));
         // SAFETY: as in `read_register`.
@@ -277,9 +277,9 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
-    /// The same past the caches, for large copies that the other side reads next: its processor has the old
-    /// contents in its caches, and taking each line from there first would halve the speed. `offset` is a
-    /// multiple of [`LINE`].
+    /// Copies process memory into the mapping past the caches, for large copies that the other side reads
+    /// next: its processor has the old contents in its caches, and fetching each line from there first would
+    /// halve the speed. `offset` is a multiple of [`LINE`].
     ///
     /// # Safety
     /// As for [`Mapping::copy_in`].
@@ -307,10 +307,10 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
-    /// The same for large copies. From write-combined memory a line is loaded at a time, where plain loads
-    /// would each go to the bus. Other parts of [`PAST_CACHES`] are stored past the caches: of a destination
-    /// that long the first lines have left them when the last ones come, so that to fetch each line before it
-    /// is overwritten would be for nothing.
+    /// Copies from the mapping into process memory, for large copies. Write-combined memory is loaded a line
+    /// at a time, because plain loads would each go to the bus. Parts of at least [`PAST_CACHES`] from other
+    /// memory are stored past the caches: in a destination that long the first lines have left the caches
+    /// when the last ones are written, so fetching each line before it is overwritten would be wasted.
     ///
     /// # Safety
     /// As for [`Mapping::copy_out`].
@@ -359,14 +359,14 @@ impl Mapping {
         unsafe { self.copy_out(offset, destination.as_mut_ptr(), destination.len()) };
     }
 
-    /// The address of a range, for its owner. `None`: it is not mapped.
+    /// Returns the address of a range, for its owner, or `None` if it is not mapped.
     pub fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes()).then(|| self.at(offset, bytes as usize)).and_then(NonNull::new)
     }
 
-    /// Orders the stores before it before the stores after it, as the other side sees them. A release store
-    /// does not order stores to write-combined memory.
+    /// Orders earlier stores before later stores, as the other side sees them. A release store does not order
+    /// stores to write-combined memory.
     #[inline]
     pub fn order_stores(&self) {
         if self.memory == MemoryType::WriteCombined {

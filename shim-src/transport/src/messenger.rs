@@ -1,4 +1,4 @@
-//! Messages and calls of a session: the link, with what is sent and answered over it.
+//! Messages and calls of a session: the link, together with the state of sending and of replies.
 
 use vgpu_wire::RoundTrip;
 
@@ -8,7 +8,7 @@ use crate::replies::{Answer, Replies};
 use crate::session_error::SessionError;
 use crate::submission::Submission;
 
-/// What the parts of a session that talk to the host share.
+/// State that the parts of a session which communicate with the host share.
 #[derive(Debug)]
 pub(crate) struct Messenger {
     pub(crate) link: Link,
@@ -27,7 +27,7 @@ impl Messenger {
         self.submission.send(&self.link, message)
     }
 
-    /// Sends a message and waits for its answer.
+    /// Sends a message and waits for its reply.
     pub(crate) fn call<P: RoundTrip>(
         &self,
         body: P,
@@ -37,7 +37,7 @@ impl Messenger {
         self.replies.call(&self.link, &self.submission, body, tail, reply)
     }
 
-    /// Remembers a join for the next message.
+    /// Adds a join to the next message.
     pub(crate) fn join(&self, stream: u32) {
         self.submission.join(&self.link, stream);
     }

@@ -12,32 +12,32 @@ use crate::sysfs::PciFunction;
 /// Why a function cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// A file of the function cannot be opened. `source.kind()` is `PermissionDenied` where the user may not,
-    /// `ConnectionRefused` or `NotFound` where the simulated bus has no device process.
+    /// A file of the function cannot be opened. `source.kind()` is `PermissionDenied` if the user lacks
+    /// permission, `ConnectionRefused` or `NotFound` if the simulated bus has no device process.
     #[error("failed to open {}", path.display())]
     Open {
-        /// The file as it was to be opened.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of `open` or `connect`.
+        /// Error of `open` or `connect`.
         #[source]
         source: io::Error,
     },
     /// A file of the function cannot be mapped.
     #[error("failed to map {}", path.display())]
     Map {
-        /// The file whose mapping failed.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of `mmap`.
+        /// Error of `mmap`.
         #[source]
         source: io::Error,
     },
-    /// Memory decoding is off (`enable` reads 0): the launcher, as root, turns it on.
+    /// Memory decoding is off (`enable` reads 0). The launcher, as root, turns it on.
     #[error("memory decoding of {function} is off")]
     Disabled {
         /// PCI address of the function.
         function: String,
     },
-    /// The registers do not answer.
+    /// The registers read all ones, so the function is gone.
     #[error("failed to read the registers of {function}: the device is gone")]
     Gone {
         /// PCI address of the function.
@@ -46,28 +46,28 @@ pub enum OpenError {
     /// A file by which the processes of this machine share a device of version 1 cannot be opened.
     #[error("failed to open {}, by which processes take turns at the device", path.display())]
     Turn {
-        /// The file that cannot be opened.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of `open`.
+        /// Error of `open`.
         #[source]
         source: io::Error,
     },
-    /// The device answers, but what executes its calls does not, or not for this machine.
+    /// The device answers, but the mediator behind it does not, or rejects this machine.
     #[error("{function} has nothing behind it: {reason}")]
     NoHost {
         /// PCI address of the function.
         function: String,
-        /// What says so.
+        /// Evidence that the mediator cannot be used.
         reason: GoneReason,
     },
-    /// The registers say version 1 of the contract, the BARs version 2.
+    /// The registers state version 1 of the contract, but the BARs have the sizes of version 2.
     #[error(
         "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
     )]
     Version1 {
         /// PCI address of the function.
         function: String,
-        /// Its capability bits.
+        /// Capability bits of the function.
         capabilities: u32,
     },
     /// The registers are not those of a VGPU-STUB device, or contradict each other.
@@ -75,13 +75,13 @@ pub enum OpenError {
     Strange {
         /// PCI address of the function.
         function: String,
-        /// What is wrong.
+        /// Description of the contradiction.
         what: String,
     },
     /// The window's file is shorter than the window that the registers announce.
     #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
     ShortWindow {
-        /// The window's file.
+        /// Path of the window's file.
         path: PathBuf,
         /// Size of the file in bytes.
         holds: u64,
@@ -103,7 +103,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What a failed register read says of a function.
+    /// Returns the error for a failed register read of a function.
     pub fn from_read(function: &PciFunction, error: &RegisterError) -> Self {
         let function = function.address.to_string();
         match error {

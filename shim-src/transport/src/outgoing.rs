@@ -1,19 +1,19 @@
-//! A message as it is handed to the ring: a body, and what follows it.
+//! A message as it is passed to the ring: a body and its tail.
 
 use vgpu_wire::{Header, Kind, Payload, padded};
 
 use crate::counters::index_of;
 
-/// Bytes of a message's header.
+/// Length of a message's header in bytes.
 pub(crate) const HEADER: u64 = size_of::<Header>() as u64;
 
-/// What follows a body.
+/// Tail of a message, which follows the body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tail<'a> {
-    /// Pieces, which follow each other without a gap.
+    /// Slices, which follow each other without a gap.
     Pieces(&'a [&'a [u8]]),
-    /// Process memory that must not be referred to as a slice, because its owner may write to it at any time.
-    /// Whoever makes the value promises that so many bytes are readable.
+    /// Address and length in bytes of process memory that must not be referred to as a slice, because its
+    /// owner may write to it at any time. The creator of the value promises that the memory is readable.
     Raw(*const u8, usize),
 }
 
@@ -43,7 +43,7 @@ impl<'a> Outgoing<'a> {
         Self { kind: P::KIND, index: const { index_of(P::KIND) }, body: body.as_bytes(), tail }
     }
 
-    /// Bytes that the message takes in the ring: header, body and tail, padded.
+    /// Returns the number of bytes that the message takes in the ring: header, body and tail, padded.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         padded(HEADER + self.body.len() as u64 + self.tail.bytes())

@@ -1,4 +1,4 @@
-//! How long waits usually take, and what follows from it: whether a thread spins, when, and who sleeps.
+//! Estimates how long waits take, and decides from that whether and when a thread spins or sleeps.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
@@ -8,56 +8,56 @@ use crate::channel::Channel;
 use crate::mutex::lock;
 use crate::sleep::processors;
 
-/// The least time that a wait spins: about as long as it would take to wake.
+/// Minimum time that a wait spins: about as long as a wake-up would take.
 const SPIN_LEAST: Duration = Duration::from_micros(50);
-/// A wait that is usually longer than this naps before it spins.
+/// Usual duration from which on a wait naps before it spins.
 const LONG: Duration = Duration::from_micros(300);
-/// Waking takes this long: a nap ends earlier by it.
+/// Time by which a nap ends early, because a wake-up takes about that long.
 pub(crate) const WAKING: Duration = Duration::from_micros(80);
-/// How long before the predicted end a nap is over, and how long behind it a thread still spins, at most.
+/// Maximum time that a nap ends before the predicted end, and that a thread spins beyond it.
 const MARGIN_MOST: Duration = Duration::from_millis(1);
-/// What a wait of usual length may take longer, beside its share.
+/// Time that a wait may take beyond its usual duration, in addition to a share of that.
 const LATE: Duration = Duration::from_micros(50);
 
-/// Threads of this process that spin, on whichever device.
+/// Number of threads of this process that spin, on any device.
 static SPINNING: AtomicU32 = AtomicU32::new(0);
 
-/// How a wait begins. What is not over by then sleeps.
+/// How a wait starts. A thread whose wait is not over after that sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitPlan {
-    /// It sleeps so long first, until shortly before the predicted end; zero: not at all.
+    /// Duration of the sleep at the start, which ends shortly before the predicted end; zero for none.
     pub(crate) nap: Duration,
-    /// Then it spins until this time from its start; zero: not at all.
+    /// Time from the start of the wait until which the thread spins; zero for not at all.
     pub(crate) spin_until: Duration,
 }
 
 impl WaitPlan {
-    /// Sleeping at once.
+    /// Plan that sleeps from the start.
     const SLEEP: Self = Self { nap: Duration::ZERO, spin_until: Duration::ZERO };
 }
 
-/// How far the end of a wait is from what is usual, mostly.
+/// Returns how far the end of a wait usually is from the prediction.
 fn margin(usual: Duration) -> Duration {
     (usual / 8).min(MARGIN_MOST)
 }
 
-/// Whether spinning pays, in waits of one sort. It does where the other side runs on another processor, and
-/// where waits are as long as they usually are. So a second spin in vain is followed by a wait without one,
-/// and each further one by twice as many.
+/// Decides whether spinning pays, for waits of one kind. It does if the other side runs on another processor,
+/// and if waits take as long as usual. So a second unsuccessful spin is followed by a wait without one, and
+/// each further one by twice as many.
 #[derive(Debug, Default)]
 struct SpinBackoff {
-    /// Spins in vain since the last one that paid.
+    /// Number of unsuccessful spins since the last successful one.
     vain: AtomicU32,
-    /// Waits that are still to sleep at once.
+    /// Number of waits that are still to sleep at once.
     skipped: AtomicU32,
 }
 
 impl SpinBackoff {
-    /// The most waits that sleep at once, between two that spin.
+    /// Maximum number of waits that sleep at once between two that spin.
     const SKIPPED_MOST: u32 = 63;
 
-    /// Whether the wait that starts may spin. Two threads that start at once count as one, which does no
-    /// harm.
+    /// Returns whether the wait that starts may spin. Two threads that start at the same time may count as
+    /// one, which does no harm.
     fn spins(&self) -> bool {
         let skipped = self.skipped.load(Ordering::Relaxed);
         if skipped > 0 {
@@ -80,8 +80,8 @@ impl SpinBackoff {
     }
 }
 
-/// The usual length of one sort of wait in nanoseconds, smoothed, 0 until the first wait has ended; that of
-/// the last one; and whether spinning pays.
+/// Estimate for one kind of wait: its usual duration in nanoseconds, smoothed, 0 until the first wait has
+/// ended; the duration of the last one; and whether spinning pays.
 #[derive(Debug, Default)]
 pub(crate) struct WaitEstimate {
     nanoseconds: AtomicU32,
@@ -99,9 +99,9 @@ impl WaitEstimate {
         Duration::from_nanos(u64::from(self.nanoseconds.load(Ordering::Relaxed)))
     }
 
-    /// Takes the length of a wait into account. Two in a row that are twice what is usual, or half of it, are
-    /// usual from now on; one alone changes little. A race between two threads loses one of the two lengths,
-    /// which does no harm.
+    /// Updates the estimate with the duration of a wait. Two in a row that take twice the usual time, or half
+    /// of it, define the usual time from then on; a single one changes it little. A race between two threads
+    /// loses one of the two durations, which does no harm.
     pub(crate) fn learn(&self, took: Duration) {
         let took = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX).max(1);
         let old = self.nanoseconds.load(Ordering::Relaxed);
@@ -119,25 +119,25 @@ impl WaitEstimate {
         self.nanoseconds.store(new.max(1), Ordering::Relaxed);
     }
 
-    /// Takes a wait into account that was over at the first look, after `slept`: it may have taken any time
-    /// below that. Half of it is what the next wait expects.
+    /// Updates the estimate with a wait that was over at the first poll, after `slept`: it may have taken any
+    /// time below that. The next wait expects half of it.
     pub(crate) fn overslept(&self, slept: Duration) {
         let half = u32::try_from((slept / 2).as_nanos()).unwrap_or(u32::MAX).max(1);
         self.nanoseconds.fetch_min(half, Ordering::Relaxed);
     }
 
-    /// A wait ended while its thread spun.
+    /// Updates the estimate with a wait that ended while its thread spun.
     pub(crate) fn spun(&self, took: Duration) {
         self.tries.paid();
         self.learn(took);
     }
 
-    /// A thread has spun as long as it should, and the wait goes on.
+    /// Records that a thread has spun for the planned time and the wait continues.
     pub(crate) fn spun_in_vain(&self) {
         self.tries.vain();
     }
 
-    /// How the next wait of this sort begins where threads may spin.
+    /// Returns how the next wait of this kind starts if threads may spin.
     fn plan(&self) -> WaitPlan {
         if !self.tries.spins() {
             return WaitPlan::SLEEP;
@@ -152,15 +152,15 @@ impl WaitEstimate {
     }
 }
 
-/// How a session waits.
+/// State that determines how the threads of a session wait.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// How many threads of the process may spin at a time.
+    /// Maximum number of threads of the process that spin at a time.
     spinners: u32,
-    /// The host wakes sleepers by futex.
+    /// Whether the host wakes sleeping threads by futex.
     pub(crate) futex: bool,
-    /// Number of threads that sleep. Locked while the count is passed on, so that the host never reads an
-    /// older count last.
+    /// Number of threads that sleep. It is locked while the count is passed on, so that the host never reads
+    /// an older count last.
     sleepers: Mutex<u32>,
 }
 
@@ -173,12 +173,13 @@ impl Pace {
         Self { spinners, futex, sleepers: Mutex::new(0) }
     }
 
-    /// How a wait begins.
+    /// Returns how a wait with this estimate starts.
     pub(crate) fn plan(&self, usual: &WaitEstimate) -> WaitPlan {
         if self.spinners == 0 { WaitPlan::SLEEP } else { usual.plan() }
     }
 
-    /// The calling thread spins until the value is dropped. `None`: as many do as may.
+    /// Counts the calling thread as spinning until the value is dropped. Returns `None` if the maximum number
+    /// of threads already spins.
     pub(crate) fn spinning(&self) -> Option<SpinnerGuard> {
         let others = SPINNING.fetch_add(1, Ordering::Relaxed);
         let spinning = SpinnerGuard;
@@ -194,7 +195,7 @@ impl Pace {
     }
 }
 
-/// A thread that spins.
+/// Counts a thread as spinning while it exists.
 #[derive(Debug)]
 pub(crate) struct SpinnerGuard;
 
@@ -204,7 +205,7 @@ impl Drop for SpinnerGuard {
     }
 }
 
-/// A thread that sleeps, or is about to.
+/// Counts a thread as sleeping while it exists.
 #[derive(Debug)]
 pub(crate) struct SleeperGuard<'a> {
     pace: &'a Pace,

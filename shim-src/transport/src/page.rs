@@ -1,9 +1,9 @@
 //! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process
-//! keeps up to date: to look at a device, and at its facts, is one read and wakes nobody.
+//! keeps up to date: to read a device's state and facts is one read and wakes nobody.
 //!
 //! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies,
-//! however it dies: who gets the lock has found what a dead device left. A guest holds it shared for a moment
-//! at most, so that guests do not take each other for devices.
+//! however it dies: a process that gets the lock has found the remains of a dead device. A guest holds it
+//! shared for a moment at most, so that guests do not mistake each other for devices.
 
 use std::io;
 use std::path::Path;
@@ -14,15 +14,15 @@ use zerocopy::FromBytes;
 
 use crate::descriptor::Descriptor;
 
-/// The file, opened.
+/// The open file of the page.
 #[derive(Debug)]
 pub(crate) struct Page(Descriptor);
 
 impl Page {
-    /// Opens the page in a function's folder and reads it. `None`: its device has none.
+    /// Opens the page in a function's directory and reads it. Returns `None` if its device has none.
     ///
     /// # Errors
-    /// `ConnectionRefused`: the device's process is dead.
+    /// Fails with `ConnectionRefused` if the device's process is dead.
     pub(crate) fn open(function: &Path, values: &mut Values) -> io::Result<Option<Self>> {
         let page = match std::fs::File::open(function.join("resource0_ro")) {
             Ok(file) => Self(Descriptor::adopt_in_place(file.into())?),
@@ -33,15 +33,15 @@ impl Page {
         Ok(Some(page))
     }
 
-    /// Whether registers at these offsets are on the page.
+    /// Returns whether the registers at these offsets are on the page.
     pub(crate) fn contains(offset: u32) -> bool {
         offset < V2_PAGE_BYTES && offset.is_multiple_of(4)
     }
 
-    /// Reads all registers of the page. False: the program has closed the descriptor.
+    /// Reads all registers of the page. Returns false if the program has closed the descriptor.
     ///
     /// # Errors
-    /// `ConnectionRefused`: the device's process is dead.
+    /// Fails with `ConnectionRefused` if the device's process is dead.
     pub(crate) fn read(&self, values: &mut Values) -> io::Result<bool> {
         if !self.0.intact() {
             return Ok(false);
@@ -58,7 +58,8 @@ impl Page {
         if got == values.0.len() as isize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Whether the device's process lives. What cannot be asked counts as alive: the socket says more.
+    /// Returns whether the device's process is alive. If that cannot be determined it counts as alive, and
+    /// the socket tells more.
     fn locked(&self) -> bool {
         // SAFETY: asks for a lock on a descriptor of this value.
         if unsafe { libc::flock(self.0.number(), libc::LOCK_SH | libc::LOCK_NB) } != 0 {
@@ -70,22 +71,22 @@ impl Page {
     }
 }
 
-/// The registers of a page as they were when it was read.
+/// Registers of a page, as they were when it was read.
 pub(crate) struct Values([u8; V2_PAGE_BYTES as usize]);
 
 impl Values {
-    /// Values before the first read: every byte is 0.
+    /// Creates values that have not been read yet, all zero.
     pub(crate) const fn new() -> Self {
         Self([0; V2_PAGE_BYTES as usize])
     }
 
-    /// The device's facts; `None` where they are in the window alone.
+    /// Returns the device's facts, or `None` if they are in the window only.
     pub(crate) fn facts(&self) -> Option<Box<DeviceFacts>> {
         let (facts, _) = DeviceFacts::read_from_prefix(self.0.get(V2_FACTS as usize..)?).ok()?;
         (facts.total_bytes != 0).then(|| Box::new(facts))
     }
 
-    /// The register at an offset that [`Page::has`].
+    /// Returns the register at an offset that [`Page::contains`].
     pub(crate) fn at(&self, offset: u32) -> u32 {
         let at = offset as usize;
         self.0.get(at..at + 4).map_or(0, |word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))

@@ -1,42 +1,43 @@
-//! When a thread polls for the end of a wait that nothing wakes it from.
+//! Schedule by which a thread polls for the end of a wait that nothing wakes it from.
 //!
 //! It sleeps until shortly before the end that earlier waits predict, then polls in steps that grow with the
 //! time by which the end is overdue. Such a thread never learns when the end came, only between which two
-//! polls. So the prediction keeps clear of the end: a thread that slept until the predicted end would find it
-//! there, learn the length of its own sleep, and expect that ever after, even once a wait takes a thousandth.
+//! polls. So it must poll before the predicted end: a thread that slept until then would find the wait over,
+//! learn the duration of its own sleep, and predict that forever, even once a wait takes a thousandth of it.
 
 use std::time::Duration;
 
 use crate::pace::WAKING;
 
-/// The shortest sleep to a deadline; the kernel's timer slack alone is 50 µs.
+/// Shortest sleep between polls; the kernel's timer slack alone is 50 µs.
 const STEP_LEAST: Duration = Duration::from_micros(20);
-/// The longest step towards an end that is overdue.
+/// Longest step between polls for an end that is overdue.
 const STEP_MOST: Duration = Duration::from_millis(20);
 
-/// The times at which one wait polls.
+/// Times at which one wait polls.
 #[derive(Debug)]
 pub(crate) struct PollSchedule {
-    /// Time from the start of the wait until the first poll, which follows the predicted sleep; zero: no such
-    /// sleep.
+    /// Time from the start of the wait until the first poll, which follows the predicted sleep; zero without
+    /// such a sleep.
     first: Duration,
 }
 
 impl PollSchedule {
-    /// For a wait that usually takes `usual`, has taken `waited`, and must poll at least every `most`.
+    /// Creates the schedule for a wait that usually takes `usual`, has taken `waited`, and must poll at least
+    /// every `most`.
     pub(crate) fn new(usual: Duration, waited: Duration, most: Duration) -> Self {
         let early = (usual * 7 / 8).checked_sub(WAKING + waited);
         let early = early.filter(|early| *early >= STEP_LEAST);
         Self { first: early.map_or(Duration::ZERO, |early| waited + early.min(most)) }
     }
 
-    /// How long to sleep before the first poll, if the wait is usually long enough.
+    /// Returns how long to sleep before the first poll, if the wait is usually long enough.
     pub(crate) fn first(&self, waited: Duration) -> Option<Duration> {
         self.first.checked_sub(waited).filter(|first| !first.is_zero())
     }
 
-    /// How long to sleep before the next poll: late by no more than an eighth of the wait, and by no more
-    /// than half of what it is overdue.
+    /// Returns how long to sleep before the next poll: it is late by at most an eighth of the wait, and by at
+    /// most half of the time that the end is overdue.
     pub(crate) fn step(&self, waited: Duration) -> Duration {
         let overdue = if self.first.is_zero() { waited } else { waited.saturating_sub(self.first) / 2 };
         overdue.min(waited / 8).clamp(STEP_LEAST, STEP_MOST)
@@ -49,10 +50,10 @@ mod tests {
     use crate::pace::WaitEstimate;
 
     const MOST: Duration = Duration::from_millis(450);
-    /// How much longer a sleep takes than it is told to.
+    /// Time by which a sleep exceeds its requested duration, in the tests.
     const SLACK: Duration = Duration::from_micros(60);
 
-    /// A wait whose end comes after `end`, on a clock of its own. Returns when it was seen.
+    /// Simulates a wait whose end comes after `end`, on a clock of its own. Returns when the end was seen.
     fn wait(usual: &WaitEstimate, end: Duration) -> Duration {
         let mut now = Duration::from_micros(1);
         let schedule = PollSchedule::new(usual.get(), now, MOST);

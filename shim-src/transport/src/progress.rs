@@ -1,6 +1,6 @@
-//! Whether a device gets on with anybody's work: how far it has read and carried out the messages of its
-//! sessions. Read from the window alone, so that it can be told of a device that is too busy to answer a
-//! register access or a new session.
+//! Progress of a device on the work of all its sessions: how far it has read and executed their messages. It
+//! is read from the window alone, so it can be observed even if the device is too busy to answer a register
+//! access or to accept a new session.
 
 use std::io;
 use std::sync::OnceLock;
@@ -14,23 +14,24 @@ use crate::device::Device;
 use crate::mapping::Mapping;
 use crate::open_error::OpenError;
 
-/// A page, in which a return area keeps head and done.
+/// Length of a page, in which a return area keeps head and done.
 const PAGE: u64 = 4096;
 
 /// Counters of all sessions of a device whose return areas are in the window.
 #[derive(Debug)]
 pub struct Progress {
-    /// `None`: the device is of version 1.
+    /// Window and areas of the device; `None` if it has version 1.
     window: Option<(PolledParts, Areas)>,
-    /// Mapped by the first look: there is one for each channel, and most devices answer before anybody looks.
+    /// Return areas of all channels, mapped by the first read, because most devices answer before their
+    /// progress is examined.
     returns: OnceLock<Vec<Mapping>>,
 }
 
 impl Progress {
-    /// Opens a device's counters. A device of version 1 has none: its sessions are counted nowhere.
+    /// Opens a device's counters. A device of version 1 has none.
     ///
     /// # Errors
-    /// The window cannot be opened.
+    /// Fails if the window cannot be opened.
     pub fn open(device: &Device) -> Result<Self, OpenError> {
         let window = match device.bridge {
             Some(_) => None,
@@ -39,8 +40,8 @@ impl Progress {
         Ok(Self { window, returns: OnceLock::new() })
     }
 
-    /// A number that changes when any session gets on. Two equal numbers mean that the device is stuck, that
-    /// it has no work, or that its counters cannot be mapped.
+    /// Returns a number that changes when any session makes progress. Two equal numbers mean that the device
+    /// is stuck, that it has no work, or that its counters cannot be mapped.
     #[must_use]
     pub fn count(&self) -> u64 {
         let counters = |page: &Mapping| {

@@ -1,4 +1,4 @@
-//! Taking back what dead processes hold, on behalf of a session.
+//! Reclaims resources of dead processes on behalf of a session.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::link::Link;
 use crate::pages::HugePagePool;
 use crate::session_error::SessionError;
 
-/// How long an allocation that finds no room waits for sessions that are ending.
+/// Maximum time that an allocation which finds no room waits for sessions that are ending.
 const MEMORY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Where a session's device may have channels and pages of dead processes.
+/// The device whose channels and pages of dead processes a session may reclaim.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
     /// Number of channels that the device has.
@@ -23,8 +23,8 @@ impl Reclaimer {
         Self { channels, pool }
     }
 
-    /// Ends the sessions of dead processes, waits until they have ended, and returns how many have. One that
-    /// is in the middle of work that cannot be interrupted is not among them.
+    /// Ends the sessions of dead processes, waits until they have ended, and returns how many have. A session
+    /// in the middle of work that cannot be interrupted is not counted.
     pub(crate) fn reclaim(&self, link: &Link) -> Result<u32, SessionError> {
         link.enter()?;
         let registers = link.registers.as_ref();
@@ -33,8 +33,8 @@ impl Reclaimer {
             .map_err(|error| link.lost_by(&error))
     }
 
-    /// Ends the sessions of dead processes, and waits for none of them. `others`: whether another channel was
-    /// attached.
+    /// Ends the sessions of dead processes without waiting for them. `others` tells whether another channel
+    /// was attached.
     pub(crate) fn end_dead(&self, link: &Link, others: bool) -> Result<(), SessionError> {
         if !others && self.pool.is_none() {
             return Ok(());

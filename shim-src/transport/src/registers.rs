@@ -13,7 +13,7 @@ use crate::session_error::SessionError;
 /// Why a register access failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// The other end of the socket is closed, and cannot be reached anew.
+    /// The other end of the socket is closed and cannot be reconnected.
     #[error("the register socket is closed")]
     Closed(#[source] io::Error),
     /// The device answered, but not with success.
@@ -30,7 +30,7 @@ pub enum RegisterError {
     TimedOut,
 }
 
-/// The 64-bit value of two registers.
+/// Returns the 64-bit value of two registers.
 pub(crate) fn wide(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -50,11 +50,11 @@ pub trait Registers: Send + Sync + std::fmt::Debug {
     /// `values`, as long as `accesses`, receives what was read; for writes it receives some value.
     fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError>;
 
-    /// Writes a register without waiting for the effect, unless `still` says no when the access can be made.
-    /// Returns whether the register was written.
+    /// Writes a register without waiting for the effect, unless `still` returns false when the access can be
+    /// made. Returns whether the register was written.
     fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError>;
 
-    /// Writes a register, but gives up after `limit`: for a process that exits.
+    /// Writes a register, but gives up after `limit`, for a process that exits.
     fn write_within(&self, offset: u32, value: u32, limit: Duration) -> Result<(), RegisterError>;
 }
 
@@ -72,7 +72,7 @@ impl dyn Registers + '_ {
     }
 }
 
-/// A mapped BAR0.
+/// Registers of a mapped BAR0.
 #[derive(Debug)]
 pub(crate) struct BarRegisters(pub(crate) Mapping);
 
@@ -102,7 +102,7 @@ impl Registers for BarRegisters {
     }
 }
 
-/// Refuses accesses of a forked child.
+/// Fails in a forked child.
 pub fn check_home() -> Result<(), RegisterError> {
     if fork::forked() { Err(RegisterError::Forked) } else { Ok(()) }
 }

@@ -12,22 +12,22 @@ use crate::submission::Submission;
 use crate::tracer::Awaited;
 use crate::wait::wait_until;
 
-/// The host's answer to a call.
+/// The host's reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The call's result, a `CUresult`.
+    /// Result of the call, a `CUresult`.
     pub status: u32,
-    /// Number of bytes of data that the host sent. The caller's buffer holds the first of them, as many as
-    /// fit. 0 where the call failed.
+    /// Number of bytes of data that the host sent. The caller's buffer holds as many of them as fit. 0 if the
+    /// call failed.
     pub bytes: usize,
-    /// Why the call failed, in the host's words, on one line; empty where the host gives no reason.
+    /// Reason why the call failed, as the host states it on one line; empty if it states none.
     pub why: Box<str>,
 }
 
-/// What a session knows about answers.
+/// State of a session's outstanding calls.
 #[derive(Debug)]
 pub(crate) struct Replies {
-    /// How long the answer to each kind usually takes.
+    /// Estimate of the time until the reply to each kind.
     usual: [WaitEstimate; Kind::ALL.len()],
 }
 
@@ -36,7 +36,7 @@ impl Replies {
         Self { usual: [const { WaitEstimate::new() }; Kind::ALL.len()] }
     }
 
-    /// Sends a message and waits for its answer. The data is copied to `reply`, cut to its length.
+    /// Sends a message and waits for its reply. The data is copied to `reply`, truncated to its length.
     pub(crate) fn call<P: RoundTrip>(
         &self,
         link: &Link,
@@ -85,7 +85,7 @@ fn exchange(
     Ok(Answer { status, bytes, why: Box::default() })
 }
 
-/// A host's text as it may be shown on a terminal, which a host must not be able to steer.
+/// Returns a host's text without characters that control a terminal.
 pub(crate) fn shown(text: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(text);
     text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()

@@ -1,4 +1,4 @@
-//! Which reply slots of a channel are in use.
+//! Allocation of the reply slots of a channel.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::session_error::SessionError;
 
 const _: () = assert!(REPLIES == u32::BITS, "the free slots are the bits of a word");
 
-/// How long a caller waits for a free slot before it checks that the session still stands.
+/// Time that a caller waits for a free slot before it checks that the session still stands.
 const CHECK_EVERY: Duration = Duration::from_millis(450);
 
 /// The reply slots of a session.
 #[derive(Debug)]
 pub(crate) struct ReplySlots {
-    /// Free slots, one bit each.
+    /// Slots that are not in use, one bit each.
     free: Mutex<u32>,
     freed: Condvar,
 }
@@ -26,11 +26,10 @@ impl ReplySlots {
         Self { free: Mutex::new(u32::MAX), freed: Condvar::new() }
     }
 
-    /// Takes a free slot, and waits for one while all are in use: each call that has one ends, or the session
-    /// does.
+    /// Takes a free slot. Waits while all are in use, until a call ends or the session does.
     ///
     /// # Errors
-    /// The error of `check`, which tells whether the session still stands.
+    /// Returns the error of `check`, which tells whether the session still stands.
     pub(crate) fn acquire(&self, check: impl Fn() -> Result<(), SessionError>) -> Result<u32, SessionError> {
         let mut free = lock(&self.free);
         while *free == 0 {
@@ -43,13 +42,13 @@ impl ReplySlots {
         Ok(slot)
     }
 
-    /// Returns a slot. The host has answered, and writes to it no more.
+    /// Frees a slot. The host has replied and no longer writes to it.
     pub(crate) fn release(&self, slot: u32) {
         *lock(&self.free) |= 1 << slot;
         self.freed.notify_one();
     }
 
-    /// Wakes all who wait for a slot, because the session is lost.
+    /// Wakes all threads that wait for a slot, because the session is lost.
     pub(crate) fn wake_all(&self) {
         self.freed.notify_all();
     }

@@ -1,10 +1,9 @@
-//! The return path: where the host writes completions, answers and downloads, and how fast the guest reads
+//! The return path: where the host writes completions, replies and downloads, and how fast the guest reads
 //! them there.
 //!
-//! Reads from a BAR are as fast as the hypervisor makes them: as fast as memory, or a hundred times slower, a
-//! trip over the bus for each load. Pages of the guest's own are memory in any case. Where there are some,
-//! both are measured with a few loads, and pages are taken unless the BAR is much faster, which no machine is
-//! known for.
+//! The speed of reads from a BAR depends on the hypervisor: as fast as memory, or a hundred times slower, a
+//! trip over the bus for each load. Guest pages are memory in any case. If there are some, both are measured
+//! with a few loads, and pages are used unless the BAR is much faster, which is not known of any machine.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -18,28 +17,29 @@ use crate::mapping::{Mapping, MemoryType};
 use crate::open_error::OpenError;
 use crate::pages::{HugePages, REST, device_key};
 
-/// Number of words that are loaded to measure memory: tens of microseconds where each is a trip over the bus.
+/// Number of words loaded to measure memory: tens of microseconds if each is a trip over the bus.
 const WORDS: u64 = 64;
-/// Pages that are more than this many times slower than the BAR are not taken. Less is noise: where both are
-/// memory, either may win.
+/// Ratio above which pages are too slow: pages that are more than this many times slower than the BAR are not
+/// used. Less is noise, because either may win where both are memory.
 const MUCH: u64 = 4;
-/// Window memory that is more than this many times slower to read than memory is not handed to programs.
+/// Ratio above which window memory is too slow: memory that is read more than this many times slower than
+/// ordinary memory is not handed to programs.
 const SLOW: u64 = 8;
 
-/// Why a session has the return path that it has.
+/// Reason for the choice of a session's return path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The window: the device takes no pages.
+    /// The window is used because the device accepts no pages.
     NotTaken,
-    /// The window: only an administrator may name pages.
+    /// The window is used because only an administrator may name pages.
     NotAllowed,
-    /// The window: the kernel has no large pages set aside, or none that are free.
+    /// The window is used because the kernel has no free large pages.
     NoPages,
-    /// The window: the host did not take the pages.
+    /// The window is used because the host refused the pages.
     Refused,
-    /// The window: it is much faster.
+    /// The window is used because it is much faster than the pages.
     Slower,
-    /// Pages: they are as fast as the window, or faster.
+    /// Pages are used because they are at least about as fast as the window.
     AsFast,
 }
 
@@ -59,26 +59,26 @@ impl fmt::Display for Why {
 /// The return path of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReturnPath {
-    /// Bytes of guest pages that the host writes to; 0: it writes to the window.
+    /// Number of bytes of guest pages that the host writes to; 0 if it writes to the window.
     pub page_bytes: u64,
-    /// Megabytes a second at which words of the window are loaded through `resource2`. `None`: there was
-    /// nothing to compare with.
+    /// Speed of loads of words of the window through `resource2`, in megabytes per second; `None` if there
+    /// was nothing to compare with.
     pub window_mb_s: Option<f64>,
-    /// The same of guest pages.
+    /// Speed of loads of words of guest pages, in megabytes per second; `None` if there are none.
     pub pages_mb_s: Option<f64>,
-    /// Why this path.
+    /// Reason for this choice.
     pub why: Why,
 }
 
-/// Pages that are offered to the host.
+/// Pages offered to the host, with the key that permits it.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) kept: HugePages,
-    /// The key that shows the host that this process may name pages.
+    /// Key that proves to the host that this process may name pages.
     pub(crate) key: u64,
 }
 
-/// Chooses the return path of a session on a channel whose lock this process has.
+/// Chooses the return path of a session on a channel that this process has locked.
 pub(crate) fn choose(
     device: &Device,
     mappings: &BarMappings,
@@ -116,12 +116,12 @@ pub(crate) fn choose(
     Ok((Some(Offer { kept, key }), path))
 }
 
-/// Megabytes a second.
+/// Converts a measured time in nanoseconds to megabytes per second.
 fn speed(nanoseconds: u64) -> f64 {
     f64::from((8 * WORDS) as u32) * 1e3 / f64::from(u32::try_from(nanoseconds).unwrap_or(u32::MAX).max(1))
 }
 
-/// Whether a part of the window is read about as fast as memory.
+/// Returns whether a part of the window is read about as fast as memory.
 pub(crate) fn reads_well(window: &Mapping, offset: u64) -> bool {
     if window.memory() == MemoryType::WriteBack {
         return true;
@@ -131,7 +131,8 @@ pub(crate) fn reads_well(window: &Mapping, offset: u64) -> bool {
     time_loads(window, offset) <= SLOW * time_loads(&own, 0)
 }
 
-/// Nanoseconds that loads of [`WORDS`] words from `offset` on take, in the best of a few rounds.
+/// Returns the nanoseconds that loads of [`WORDS`] words from `offset` on take, in the fastest of several
+/// rounds.
 fn time_loads(memory: &Mapping, offset: u64) -> u64 {
     let load = |words: u64| {
         for word in 0..words {

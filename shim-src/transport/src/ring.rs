@@ -1,6 +1,6 @@
-//! The guest's end of the ring: gathers a message straight into it.
+//! The guest's end of the ring, which gathers messages straight into it.
 //!
-//! Only stores go to the submit half of the channel's area, so it may be write-combined memory.
+//! It only stores to the submit half of the channel's area, so that may be write-combined memory.
 
 use vgpu_wire::area::RING_BYTES;
 use vgpu_wire::body::session::Pad;
@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use crate::channel::Channel;
 use crate::outgoing::{HEADER, Outgoing, Tail};
 
-/// Streams to be joined by the next message.
+/// Streams that the next message joins.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     streams: [u32; Self::MOST],
@@ -18,10 +18,10 @@ pub(crate) struct Joins {
 }
 
 impl Joins {
-    /// Joining more streams than this joins all of them.
+    /// Maximum number of streams to join one by one. If there are more, all streams are joined.
     const MOST: usize = 8;
 
-    /// Adds a stream.
+    /// Adds a stream to join.
     pub(crate) fn add(&mut self, stream: u32) {
         let known = &self.streams[..self.len];
         if known.contains(&JOIN_ALL) || known.contains(&stream) {
@@ -36,24 +36,24 @@ impl Joins {
         }
     }
 
-    /// Number of streams to be joined.
+    /// Returns the number of streams to join.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes the stream that was added last.
+    /// Removes and returns the stream that was added last.
     pub(crate) fn pop(&mut self) -> Option<u32> {
         self.len = self.len.checked_sub(1)?;
         Some(self.streams[self.len])
     }
 }
 
-/// The writer's state.
+/// State of the ring's writer.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    /// Bytes ever written.
+    /// Number of bytes ever written.
     pub(crate) tail: u64,
-    /// Bytes that the host has consumed, as this side last read it.
+    /// Number of bytes that the host has consumed, as this side last read it.
     pub(crate) head: u64,
     /// Number of the last message.
     pub(crate) number: u64,
@@ -61,19 +61,19 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Bytes that may be written.
+    /// Returns the number of bytes that may be written.
     pub(crate) fn free(&self) -> u64 {
         RING_BYTES - (self.tail - self.head)
     }
 
-    /// Offset at which the next message is written, and how many bytes are left from there to the end of the
-    /// ring.
+    /// Returns the offset at which the next message is written, and the number of bytes from there to the end
+    /// of the ring.
     pub(crate) fn write_position(&self) -> (u64, u64) {
         let at = self.tail % RING_BYTES;
         (at, RING_BYTES - at)
     }
 
-    /// The header of the next message.
+    /// Returns the header of the next message.
     fn next(&mut self, kind: Kind, bytes: u64, join: Option<u32>) -> Header {
         self.number += 1;
         Header {
@@ -85,7 +85,7 @@ impl Ring {
         }
     }
 
-    /// Writes a message of `bytes`, which must be free. The caller publishes it.
+    /// Writes a message of `bytes` bytes, which must be free. The caller publishes it.
     #[inline]
     pub(crate) fn write(&mut self, channel: &Channel, message: &Outgoing<'_>, bytes: u64, join: Option<u32>) {
         let (mut at, left) = self.write_position();
@@ -166,8 +166,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// Whatever is written comes out of the wire crate's own decoder, numbered without a gap, never
-        /// wrapped.
+        /// The wire crate's decoder reads back every message, numbered without a gap and never wrapped.
         #[test]
         fn what_is_written_decodes(messages in prop::collection::vec(sent(), 1..60)) {
             let window = Arc::new(Mapping::anonymous(area::AREA_BYTES as usize).unwrap());

@@ -8,7 +8,7 @@ use super::modes::POINTER_MODE_DEVICE;
 use super::status::BlasStatus;
 use super::types::Scalar;
 
-/// Where a result goes: null, or valid for writing one `T`.
+/// Address at which an export stores a result: null, or valid for writing one `T`.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -17,7 +17,7 @@ impl<T: Copy> Out<T> {
     /// Stores the result.
     ///
     /// # Errors
-    /// An invalid value for null.
+    /// Returns an invalid value for null.
     pub fn set(self, value: T) -> Result<(), BlasStatus> {
         let place = self.check()?.0;
         // SAFETY: the type's promise: not null, so valid for writing. Callers of C align results, but nothing
@@ -26,10 +26,11 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// Itself, unless null: for calls that must not act before they know that they can answer.
+    /// Returns the pointer itself unless it is null, for calls that must not act before they can store their
+    /// result.
     ///
     /// # Errors
-    /// An invalid value for null.
+    /// Returns an invalid value for null.
     pub fn check(self) -> Result<Self, BlasStatus> {
         if self.0.is_null() { Err(BlasStatus::INVALID_VALUE) } else { Ok(self) }
     }
@@ -42,10 +43,10 @@ impl<T: Copy> Out<T> {
 pub struct Factor(*const u8);
 
 impl Factor {
-    /// The number, or its address in device memory.
+    /// Returns the scalar, or its address in device memory.
     ///
     /// # Errors
-    /// An invalid value for null; not supported for a type that no number has.
+    /// Returns an invalid value for null, and not supported for a type that scalars cannot have.
     pub fn get(self, pointer_mode: c_int, scale: c_int) -> Result<Scalar, BlasStatus> {
         if self.0.is_null() {
             return Err(BlasStatus::INVALID_VALUE);
@@ -58,17 +59,17 @@ impl Factor {
     }
 }
 
-/// Where a sum goes: null, or valid for writing a number of the call's type, in the memory that the handle's
-/// pointer mode says.
+/// Address at which a sum is stored: null, or valid for writing a number of the call's type, in the memory
+/// that the handle's pointer mode says.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Place(*mut c_void);
 
 impl Place {
-    /// Itself.
+    /// Returns the address.
     ///
     /// # Errors
-    /// An invalid value for null.
+    /// Returns an invalid value for null.
     pub fn check(self) -> Result<*mut c_void, BlasStatus> {
         if self.0.is_null() { Err(BlasStatus::INVALID_VALUE) } else { Ok(self.0) }
     }

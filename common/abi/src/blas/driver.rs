@@ -1,4 +1,4 @@
-//! What cuBLAS and cuBLASLt ask of libcuda, with their statuses.
+//! Calls of cuBLAS and cuBLASLt into libcuda, with their statuses converted.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -13,21 +13,21 @@ use crate::link::Link;
 use crate::table::Table;
 use crate::{CUresult, log};
 
-/// The way to libcuda of one of the two libraries.
+/// Connection of one of the two libraries to libcuda.
 #[derive(Debug)]
 pub struct Driver(Link);
 
 impl Driver {
-    /// The way of the library called `name` in the log.
+    /// Creates the connection of the library that the log calls `name`.
     #[must_use]
     pub const fn new(name: &'static str, calls: Calls) -> Self {
         Self(Link::new(name, calls))
     }
 
-    /// Initialises libcuda and gives the thread a context if it has none, on which NVIDIA's libraries stand.
+    /// Initialises libcuda and gives the thread a context if it has none, as NVIDIA's libraries require.
     ///
     /// # Errors
-    /// Allocation failed where memory is short, not initialised whatever else it was.
+    /// Returns allocation failed where memory is short, and not initialised for any other failure.
     pub fn prepare(&self) -> Result<(), BlasStatus> {
         self.0.enter().map_err(|status| {
             log::info(format_args!("{}: no handle without a context: {status}", self.0.name()));
@@ -50,41 +50,41 @@ impl Driver {
         })
     }
 
-    /// Gives a product to a stream, a `CUstream`.
+    /// Submits a matrix product to a stream, a `CUstream`.
     ///
     /// # Errors
-    /// What libcuda's refusal is here.
+    /// Returns libcuda's refusal, converted to a status of cuBLAS.
     pub fn multiply(&self, stream: usize, product: &Gemm) -> Result<(), BlasStatus> {
         let stream: *mut c_void = ptr::without_provenance_mut(stream);
         // SAFETY: an entry of libcuda's table, called with a stream, which it checks, and a live structure.
         self.sent("a matrix product", unsafe { (self.table()?.gemm)(stream, product) })
     }
 
-    /// Gives a triangular solve to a stream.
+    /// Submits a triangular solve to a stream.
     ///
     /// # Errors
-    /// As [`Self::multiply`].
+    /// Fails as [`Self::multiply`] does.
     pub fn solve(&self, stream: usize, solve: &TriangularSolve) -> Result<(), BlasStatus> {
         let stream: *mut c_void = ptr::without_provenance_mut(stream);
         // SAFETY: as in `multiply`.
         self.sent("a triangular solve", unsafe { (self.table()?.solve)(stream, solve) })
     }
 
-    /// Gives a product of cuBLASLt to a stream.
+    /// Submits a product of cuBLASLt to a stream.
     ///
     /// # Errors
-    /// As [`Self::multiply`].
+    /// Fails as [`Self::multiply`] does.
     pub fn matmul(&self, stream: usize, product: &MatmulLt) -> Result<(), BlasStatus> {
         let stream: *mut c_void = ptr::without_provenance_mut(stream);
         // SAFETY: as in `multiply`.
         self.sent("a matrix product with an epilogue", unsafe { (self.table()?.matmul)(stream, product) })
     }
 
-    /// Gives an operation on vectors to a stream. Its sum goes to `host` if that is not null, and is there
-    /// then.
+    /// Submits a vector operation to a stream. If `host` is not null, its sum is stored there before the call
+    /// returns.
     ///
     /// # Errors
-    /// As [`Self::multiply`].
+    /// Fails as [`Self::multiply`] does.
     ///
     /// # Safety
     /// `host` is null, or valid for writing a number of the operation's scalar type.
@@ -100,11 +100,11 @@ impl Driver {
         self.sent("an operation on vectors", status)
     }
 
-    /// Whether the host of the current context's device announces an ability, a bit of
+    /// Returns whether the host of the current context's device announces an ability, a bit of
     /// [`vgpu_wire::facts::exec`].
     ///
     /// # Errors
-    /// As [`Self::multiply`].
+    /// Fails as [`Self::multiply`] does.
     pub fn can(&self, ability: u32) -> Result<bool, BlasStatus> {
         let mut abilities = 0;
         // SAFETY: an entry of libcuda's table, called with a place for the answer.

@@ -10,25 +10,25 @@ pub const CUBLAS_COOKIE: u64 = 0x7667_7075_626c_6173;
 /// First word of what a live `cublasLtHandle_t` points to. A `cublasHandle_t` may be given in its place.
 pub const CUBLASLT_COOKIE: u64 = 0x7667_7075_626c_7468;
 
-/// `cublasLtMatmulAlgo_t`: opaque to programs.
+/// `cublasLtMatmulAlgo_t`, whose contents are opaque to programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MatmulAlgo {
-    /// The library's own.
+    /// Contents that only the library reads.
     pub data: [u64; 8],
 }
 
-/// `cublasLtMatmulHeuristicResult_t`
+/// `cublasLtMatmulHeuristicResult_t`, one algorithm that `cublasLtMatmulAlgoGetHeuristic` proposes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MatmulHeuristicResult {
     /// The algorithm's opaque contents, which the caller hands to `cublasLtMatmul`.
     pub algo: MatmulAlgo,
-    /// Workspace that it needs, bytes.
+    /// Size in bytes of the workspace that the algorithm needs.
     pub workspace_bytes: usize,
-    /// Whether the rest is valid.
+    /// Status of this result; the other fields are valid only if it is success.
     pub state: BlasStatus,
-    /// How often the device is filled.
+    /// Number of times that the product's blocks fill the device (`wavesCount`).
     pub waves: f32,
     /// Reserved by cuBLASLt; not written.
     pub reserved: [c_int; 4],
@@ -46,13 +46,13 @@ const _: () = {
 /// Size of `cublasLtMatmulDescOpaque_t`.
 pub const MATMUL_DESC_BYTES: usize = 256;
 
-/// Size of `cublasLtMatrixLayoutOpaque_t`.
+/// Returns the size of `cublasLtMatrixLayoutOpaque_t` in bytes.
 #[must_use]
 pub const fn matrix_layout_bytes(cuda13: bool) -> usize {
     if cuda13 { 112 } else { 64 }
 }
 
-/// Size of `cublasLtMatmulPreferenceOpaque_t`.
+/// Returns the size of `cublasLtMatmulPreferenceOpaque_t` in bytes.
 #[must_use]
 pub const fn matmul_preference_bytes(cuda13: bool) -> usize {
     if cuda13 { 96 } else { 64 }

@@ -2,11 +2,11 @@
 
 use core::ffi::c_int;
 
-/// `cublasOperation_t`: as it is.
+/// `cublasOperation_t`: the operand is used as stored.
 pub const OP_N: c_int = 0;
 /// `cublasOperation_t`: the operand is transposed.
 pub const OP_T: c_int = 1;
-/// `cublasOperation_t`: conjugated and transposed.
+/// `cublasOperation_t`: the operand is conjugated and transposed.
 pub const OP_C: c_int = 2;
 
 /// `cublasPointerMode_t`: scalars are in host memory.

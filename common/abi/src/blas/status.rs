@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_uint};
 
 use crate::CUresult;
 
-/// `cublasStatus_t`, the same in cuBLAS and cuBLASLt of both CUDA majors.
+/// `cublasStatus_t`, which is the same in cuBLAS and cuBLASLt of both CUDA majors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct BlasStatus(pub c_uint);
@@ -17,10 +17,10 @@ macro_rules! statuses {
                 pub const $konst: Self = Self($code);
             )*
 
-            /// Every status there is, in the order of the codes.
+            /// All statuses that exist, in the order of their codes.
             pub const ALL: &'static [Self] = &[ $( Self($code), )* ];
 
-            /// The status's name, as `cublasGetStatusName` answers it.
+            /// Returns the status's name, as `cublasGetStatusName` does.
             #[must_use]
             pub const fn name(self) -> &'static CStr {
                 match self.0 {
@@ -29,7 +29,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The status's text, as `cublasGetStatusString` answers it.
+            /// Returns the status's text, as `cublasGetStatusString` does.
             #[must_use]
             pub const fn text(self) -> &'static CStr {
                 match self.0 {
@@ -41,7 +41,7 @@ macro_rules! statuses {
     };
 }
 
-/// Both answers for a code that there is not.
+/// Name and text of a code that does not exist.
 const UNRECOGNIZED: &CStr = c"unrecognized status";
 
 statuses! {
@@ -58,19 +58,19 @@ statuses! {
 }
 
 impl BlasStatus {
-    /// Answer of a call in which something of the shim itself failed.
+    /// Status of a call during which the shim itself failed.
     pub const UNKNOWN: Self = Self::INTERNAL_ERROR;
 
-    /// `Ok` for success.
+    /// Returns `Ok` for success.
     ///
     /// # Errors
-    /// Any other status.
+    /// Returns any other status.
     pub const fn ok(self) -> Result<(), Self> {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }
 }
 
-/// What a call that gives work to the device answers when libcuda refuses it.
+/// Converts libcuda's refusal of submitted work to a status of cuBLAS.
 impl From<CUresult> for BlasStatus {
     fn from(status: CUresult) -> Self {
         match status {

@@ -47,11 +47,11 @@ pub mod compute {
     pub const F32_FAST_16BF: c_int = 75;
     pub const F32_FAST_TF32: c_int = 77;
     pub const F32_EMULATED_16BFX9: c_int = 78;
-    /// CUDA 13 only.
+    /// Double precision emulated by fixed point, in CUDA 13 only.
     pub const F64_EMULATED_FIXEDPOINT: c_int = 79;
 }
 
-/// Bytes of an element; `None` for a type that is not in [`data`].
+/// Returns the size of an element in bytes, or `None` for a type that is not in [`data`].
 #[must_use]
 pub const fn element_bytes(kind: c_int) -> Option<u64> {
     Some(match kind {
@@ -73,7 +73,7 @@ pub struct Arithmetic {
     pub scale: c_int,
 }
 
-/// The compute type that `compute` stands for. Beside its own enumeration cuBLAS still takes the
+/// Returns the compute type that `compute` stands for. Beside its own enumeration cuBLAS still takes the
 /// `cudaDataType` of its older interface (measured).
 #[must_use]
 pub const fn canonical_compute(compute: c_int) -> c_int {
@@ -86,12 +86,12 @@ pub const fn canonical_compute(compute: c_int) -> c_int {
     }
 }
 
-/// How a product with these element types of A, B and C is computed under `compute`; `None` where cuBLAS
-/// has no such product.
+/// Returns how a product with these element types of A, B and C is computed under `compute`, or `None` where
+/// cuBLAS has no such product.
 ///
-/// The combinations are those that the manual has for `cublasGemmEx` and those beyond them that the
-/// libraries of CUDA 12.9 and 13.5 take (the `FAST` types with 16-bit elements). Whether the device can do it
-/// is for the host to say.
+/// The combinations are those that the manual lists for `cublasGemmEx`, and the further ones that the
+/// libraries of CUDA 12.9 and 13.5 accept (the `FAST` types with 16-bit elements). Whether the device can
+/// compute it is up to the host.
 #[must_use]
 pub const fn arithmetic(compute: c_int, [a, b, c]: [c_int; 3], cuda13: bool) -> Option<Arithmetic> {
     use data::{C_8I, C_32F, C_64F, R_8I, R_16BF, R_16F, R_32F, R_32I, R_64F};
@@ -134,7 +134,7 @@ pub const fn arithmetic(compute: c_int, [a, b, c]: [c_int; 3], cuda13: bool) -> 
     Some(Arithmetic { compute, scale })
 }
 
-/// A scalar of a scale type, as it travels: in the first bytes, the rest zero.
+/// A scalar in the form in which it is sent: its value in the first bytes, then zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scalar(pub [u8; 16]);
 
@@ -145,7 +145,7 @@ impl Scalar {
     /// `place` is valid for reading a number of type `scale`.
     ///
     /// # Errors
-    /// `None` for a type that no scalar has.
+    /// Returns `None` for a type that scalars cannot have.
     pub unsafe fn read(place: *const u8, scale: c_int) -> Option<Self> {
         let bytes = element_bytes(scale)? as usize;
         let mut scalar = [0; 16];
@@ -154,7 +154,7 @@ impl Scalar {
         Some(Self(scalar))
     }
 
-    /// The address of a scalar in device memory.
+    /// Wraps the address of a scalar in device memory.
     #[must_use]
     pub const fn at(address: u64) -> Self {
         let mut scalar = [0; 16];
@@ -167,7 +167,7 @@ impl Scalar {
         Self(scalar)
     }
 
-    /// The real and the imaginary part of a scalar of a floating point or integer type.
+    /// Returns the real and the imaginary part of a scalar of a floating-point or integer type.
     fn parts(self, scale: c_int) -> Option<[f64; 2]> {
         let [a, b, ..] = self.0.as_chunks::<8>().0 else { return None };
         let low = |eight: &[u8; 8]| [eight[0], eight[1], eight[2], eight[3]];
@@ -188,13 +188,13 @@ impl Scalar {
         })
     }
 
-    /// Whether it is nought.
+    /// Returns whether the scalar is zero.
     #[must_use]
     pub fn is_zero(self, scale: c_int) -> bool {
         self.parts(scale) == Some([0.0, 0.0])
     }
 
-    /// Whether it is one.
+    /// Returns whether the scalar is one.
     #[must_use]
     pub fn is_one(self, scale: c_int) -> bool {
         self.parts(scale) == Some([1.0, 0.0])
@@ -205,12 +205,12 @@ impl Scalar {
 mod tests {
     use super::*;
 
-    /// Types of A and B, and of C, that NVIDIA's cublasGemmEx of 12.9 and 13.5 takes under each compute type of
-    /// [`IN_F32`].
+    /// Types of A and B, and of C, that NVIDIA's `cublasGemmEx` of 12.9 and 13.5 accepts under each compute
+    /// type of [`IN_F32`].
     const F32_PAIRS: &[(c_int, c_int)] = &[(0, 0), (2, 0), (2, 2), (3, 0), (4, 4), (7, 4), (14, 0), (14, 14)];
     const IN_F32: &[c_int] = &[0, 4, 68, 69, 74, 75, 77, 78];
-    /// The other combinations that it takes: compute type, type of A and B, type of C. It refuses all that are
-    /// in neither list as not supported.
+    /// The other combinations that it accepts: compute type, type of A and B, type of C. It refuses all
+    /// combinations in neither list as not supported.
     const OTHERS: &[(c_int, c_int, c_int)] = &[
         (1, 1, 1),
         (1, 5, 5),

@@ -1,6 +1,6 @@
-//! Arguments of the driver API's exports that are pointers. An export's contract is that of the CUDA function
-//! whose name it bears: its pointers are null or what the manual says. These types carry that promise from
-//! the signature to the place of use; C makes them, Rust can do so by an unsafe call alone.
+//! Pointer arguments of the driver API's exports. An export's contract is that of the CUDA function whose
+//! name it bears: its pointers are null or what the manual says. These types carry that promise from the
+//! signature to the place of use. C creates them; Rust can do so only by an unsafe call.
 
 use core::ffi::{CStr, c_char};
 use core::ptr;
@@ -8,10 +8,10 @@ use core::slice;
 
 use super::status::CUresult;
 
-/// What a call of the driver API comes to: nothing, or the status to be returned.
+/// Result of a driver call, whose error is the status to be returned.
 type Result<T = ()> = core::result::Result<T, CUresult>;
 
-/// Where a result goes: null, or valid for writing one `T`.
+/// Address at which an export stores a result: null, or valid for writing one `T`.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -28,23 +28,23 @@ impl<T> Out<T> {
     /// Wraps a pointer.
     ///
     /// # Safety
-    /// It is null or valid for writing one `T` until the call that it is handed to returns.
+    /// The pointer is null, or valid for writing one `T` until the called function returns.
     pub const unsafe fn new(pointer: *mut T) -> Self {
         Self(pointer)
     }
 
-    /// For a result that nobody wants.
+    /// Creates a null pointer, for a result that the caller does not need.
     pub const fn nowhere() -> Self {
         Self(ptr::null_mut())
     }
 
-    /// Stores the result; null is an invalid value.
+    /// Stores the result. A null pointer is an invalid value.
     pub fn set(self, value: T) -> Result {
         self.check()?.set_if(value);
         Ok(())
     }
 
-    /// Stores the result if it is wanted.
+    /// Stores the result unless the pointer is null.
     pub fn set_if(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: the type's promise: not null, so valid for writing. Callers of C align results, but
@@ -53,20 +53,21 @@ impl<T> Out<T> {
         }
     }
 
-    /// Itself, unless null. For calls that must not act before they know that they can answer.
+    /// Returns the pointer itself unless it is null, for calls that must not act before they can store their
+    /// result.
     pub fn check(self) -> Result<Self> {
         if self.0.is_null() { Err(CUresult::INVALID_VALUE) } else { Ok(self) }
     }
 
-    /// Whether nobody wants the result.
+    /// Returns whether the pointer is null, so that the caller does not want the result.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The place `index` places further in an array.
+    /// Returns the pointer to element `index` of an array that starts here.
     ///
     /// # Safety
-    /// The caller of the export promised an array that long.
+    /// The caller of the export promised an array of more than `index` elements.
     #[must_use]
     pub unsafe fn at(self, index: usize) -> Self {
         // SAFETY: upheld by the caller of this function.
@@ -74,25 +75,25 @@ impl<T> Out<T> {
     }
 }
 
-/// An argument that is read and written: null, or valid for both.
+/// Address of an argument that is read and written: null, or valid for both.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct InOut<T: Copy>(*mut T);
 
 impl<T: Copy> InOut<T> {
-    /// What is there; null is an invalid value.
+    /// Reads the argument. A null pointer is an invalid value.
     pub fn get(self) -> Result<T> {
         In(self.0.cast_const()).get()
     }
 
-    /// Replaces it; null is an invalid value.
+    /// Replaces the argument. A null pointer is an invalid value.
     pub fn set(self, value: T) -> Result {
         Out(self.0).set(value)
     }
 }
 
 impl Out<c_char> {
-    /// Stores as much of `text` as fits into `bytes`, ended by zero.
+    /// Stores as much of `text` as fits into `bytes`, with a zero at its end.
     pub fn set_text(self, text: &[u8], bytes: usize) -> Result {
         let to = self.check()?.0;
         let Some(most) = bytes.checked_sub(1) else { return Err(CUresult::INVALID_VALUE) };
@@ -107,7 +108,7 @@ impl Out<c_char> {
     }
 }
 
-/// Where an argument lies: null, or valid for reading one `T` or an array of them.
+/// Address of an input argument: null, or valid for reading one `T` or an array of them.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
@@ -124,12 +125,12 @@ impl<T: Copy> In<T> {
     /// Wraps a pointer.
     ///
     /// # Safety
-    /// It is null or valid for reading what the manual says, until the call that it is handed to returns.
+    /// The pointer is null, or valid for reading what the manual says until the called function returns.
     pub const unsafe fn new(pointer: *const T) -> Self {
         Self(pointer)
     }
 
-    /// The argument; null is an invalid value.
+    /// Reads the argument. A null pointer is an invalid value.
     pub fn get(self) -> Result<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
@@ -138,7 +139,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { ptr::read_unaligned(self.0) })
     }
 
-    /// An array of `count`; null is an invalid value unless it is empty.
+    /// Returns the array of `count` elements. A null pointer is an invalid value unless `count` is 0.
     pub fn slice<'a>(self, count: usize) -> Result<&'a [T]> {
         if count == 0 {
             return Ok(&[]);
@@ -151,19 +152,19 @@ impl<T: Copy> In<T> {
         Ok(unsafe { slice::from_raw_parts(self.0, count) })
     }
 
-    /// Whether nothing was given.
+    /// Returns whether the pointer is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 }
 
-/// A text: null, or ended by zero.
+/// Address of a text: null, or a text with a zero at its end.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Text(*const c_char);
 
 impl Text {
-    /// The text; null is an invalid value.
+    /// Returns the text. A null pointer is an invalid value.
     pub fn get<'a>(self) -> Result<&'a CStr> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);

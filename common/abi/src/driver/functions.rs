@@ -4,8 +4,8 @@
 //! pointer to it. An object that calls none of the functions needs no libcuda. All of them return a
 //! [`CUresult`](super::CUresult); types are those of `cuda.h`.
 
-/// Declares functions of the driver API, and types of pointers to them. A name behind `|` is that of the twin
-/// for which stream 0 is the calling thread's.
+/// Declares functions of the driver API, and types of pointers to them. A name behind `|` is that of the
+/// variant whose stream 0 is the calling thread's default stream.
 macro_rules! functions {
     ($( $name:ident $args:tt $(| $twin:ident)?; )*) => {
         $( functions! { @one $name $args } $( functions! { @one $twin $args } )? )*

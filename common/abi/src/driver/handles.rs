@@ -8,8 +8,7 @@ macro_rules! handles {
     ($( $(#[$meta:meta])* $name:ident; )*) => {
         $(
             $(#[$meta])*
-            ///
-            /// A number that looks like a pointer; nothing lies behind it.
+            /// The number is opaque. It has the size of a pointer, but must not be dereferenced.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
             #[repr(transparent)]
             pub struct $name(pub usize);
@@ -29,45 +28,46 @@ handles! {
     CUstream;
     /// Handle of an event.
     CUevent;
-    /// A module: a library's code in one context.
+    /// Handle of a module, a library's code in one context.
     CUmodule;
-    /// A kernel in one context. Launches take a [`CUkernel`] in its place too.
+    /// Handle of a kernel in one context. Launches accept a [`CUkernel`] in its place too.
     CUfunction;
-    /// A library: code of no context.
+    /// Handle of a library, whose code belongs to no context.
     CUlibrary;
-    /// A kernel of a library, of no context.
+    /// Handle of a library's kernel, which belongs to no context.
     CUkernel;
     /// Handle of a graph that has not been instantiated.
     CUgraph;
-    /// A node of a graph.
+    /// Handle of a graph's node.
     CUgraphNode;
-    /// An instantiated graph.
+    /// Handle of an instantiated graph.
     CUgraphExec;
-    /// A link.
+    /// Handle of a link operation of the driver's linker.
     CUlinkState;
-    /// A pool of device memory.
+    /// Handle of a pool of device memory.
     CUmemoryPool;
 }
 
-/// A device: its CUDA ordinal.
+/// CUDA ordinal of a device.
 pub type CUdevice = c_int;
 /// An address in device memory.
 pub type CUdeviceptr = u64;
-/// Physical memory, `cuMemCreate`.
+/// Handle of physical memory, created by `cuMemCreate`.
 pub type CUmemGenericAllocationHandle = u64;
 
-/// `CU_STREAM_LEGACY`
+/// `CU_STREAM_LEGACY`: the default stream that all threads of a context share.
 pub const STREAM_LEGACY: CUstream = CUstream(1);
-/// `CU_STREAM_PER_THREAD`
+/// `CU_STREAM_PER_THREAD`: the calling thread's own default stream.
 pub const STREAM_PER_THREAD: CUstream = CUstream(2);
 
-/// 16 bytes of a UUID, `CUuuid`.
+/// The 16 bytes of a UUID, `CUuuid`.
 pub type CUuuid = [u8; 16];
 
-/// `CUoccupancyB2DSize`: dynamic shared memory, in bytes, that a block of so many threads wants.
+/// `CUoccupancyB2DSize`: returns the dynamic shared memory, in bytes, of a block of the given number of
+/// threads.
 pub type BlockToShared = Option<unsafe extern "C" fn(c_int) -> usize>;
 
 /// `CUhostFn`: a function of the program that a stream calls.
 pub type CUhostFn = unsafe extern "C" fn(*mut c_void);
-/// `CUstreamCallback`: the same with the stream and the status of the work before it.
+/// `CUstreamCallback`: like [`CUhostFn`], but called with the stream and the status of the work before it.
 pub type CUstreamCallback = unsafe extern "C" fn(CUstream, CUresult, *mut c_void);

@@ -2,7 +2,7 @@
 //! that defines them is compiled.
 //!
 //! An export takes the types of [`arg`](super::arg) in place of pointers, so the two functions have different
-//! types. Each type of an argument says here which types of C it stands for.
+//! types. Each argument type lists here the C types that it stands for.
 
 use core::ffi::c_char;
 

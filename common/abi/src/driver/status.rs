@@ -17,11 +17,11 @@ macro_rules! results {
                 pub const $konst: Self = Self($code);
             )*
 
-            /// Every status there is, in the order of the codes.
+            /// All statuses that exist, in the order of their codes.
             pub const ALL: &'static [Self] = &[ $( Self($code), )* ];
 
-            /// The status's name in `cuda.h`, as `cuGetErrorName` answers it; `None` for a code that there is
-            /// not.
+            /// Returns the status's name in `cuda.h`, as `cuGetErrorName` does, or `None` for a code that
+            /// does not exist.
             #[must_use]
             pub const fn name(self) -> Option<&'static CStr> {
                 match self.0 {
@@ -30,7 +30,8 @@ macro_rules! results {
                 }
             }
 
-            /// The status's text, as `cuGetErrorString` answers it; `None` for a code that there is not.
+            /// Returns the status's text, as `cuGetErrorString` does, or `None` for a code that does not
+            /// exist.
             #[must_use]
             pub const fn text(self) -> Option<&'static CStr> {
                 match self.0 {
@@ -152,10 +153,10 @@ results! {
 }
 
 impl CUresult {
-    /// `Ok` for success.
+    /// Returns `Ok` for success.
     ///
     /// # Errors
-    /// Any other status.
+    /// Returns any other status.
     pub const fn ok(self) -> Result<(), Self> {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }

@@ -1,4 +1,4 @@
-//! "Context Management".
+//! Context management: creates, destroys and selects contexts, and reads their settings.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -52,12 +52,13 @@ fn synchronize(context: &Context) -> Result {
 }
 
 exports! {
-    /// `cuCtxCreate_v2`
+    /// Creates a context on a device and makes it current.
     pub fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) -> CUresult {
         create(context, flags, device)
     }
 
-    /// `cuCtxCreate_v3`. Execution affinity exists for servers that share a GPU, not here.
+    /// Creates a context and makes it current. Execution affinity is not supported, because it exists for
+    /// servers that share a GPU.
     pub fn cuCtxCreate_v3(
         context: Out<CUcontext>, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice,
     ) -> CUresult {
@@ -68,7 +69,7 @@ exports! {
         create(context, flags, device)
     }
 
-    /// `cuCtxCreate_v4`
+    /// Creates a context from a structure of parameters and makes it current.
     pub fn cuCtxCreate_v4(
         context: Out<CUcontext>, params: In<CUctxCreateParams>, flags: c_uint, device: CUdevice,
     ) -> CUresult {
@@ -85,33 +86,33 @@ exports! {
         create(context, flags, device)
     }
 
-    /// `cuCtxDestroy_v2`
+    /// Destroys a context that is not primary, with everything it holds.
     pub fn cuCtxDestroy_v2(context: CUcontext) -> CUresult { destroy(context) }
 
-    /// `cuCtxDestroy`
+    /// Destroys a context that is not primary, with everything it holds.
     pub fn cuCtxDestroy(context: CUcontext) -> CUresult { destroy(context) }
 
-    /// `cuCtxPushCurrent_v2`
+    /// Pushes a context onto the calling thread's stack, which makes it current.
     pub fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult {
         push(context)
     }
 
-    /// `cuCtxPushCurrent`
+    /// Pushes a context onto the calling thread's stack, which makes it current.
     pub fn cuCtxPushCurrent(context: CUcontext) -> CUresult {
         push(context)
     }
 
-    /// `cuCtxPopCurrent_v2`
+    /// Pops the current context off the calling thread's stack and stores its handle.
     pub fn cuCtxPopCurrent_v2(context: Out<CUcontext>) -> CUresult {
         pop(context)
     }
 
-    /// `cuCtxPopCurrent`
+    /// Pops the current context off the calling thread's stack and stores its handle.
     pub fn cuCtxPopCurrent(context: Out<CUcontext>) -> CUresult {
         pop(context)
     }
 
-    /// `cuCtxSetCurrent`. Replaces the top of the stack; null pops it.
+    /// Replaces the top of the calling thread's stack of contexts. Null pops it.
     pub fn cuCtxSetCurrent(context: CUcontext) -> CUresult {
         lifecycle::devices()?;
         if context == CUcontext::NULL {
@@ -126,24 +127,24 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxGetCurrent`
+    /// Stores the handle of the current context, or null if there is none.
     pub fn cuCtxGetCurrent(context: Out<CUcontext>) -> CUresult {
         lifecycle::devices()?;
         context.set(CUcontext(current::handle()))
     }
 
-    /// `cuCtxGetDevice`
+    /// Stores the ordinal of the current context's device.
     pub fn cuCtxGetDevice(device: Out<CUdevice>) -> CUresult { device.set(current::context()?.gpu().ordinal()) }
 
-    /// `cuCtxGetDevice_v2`
+    /// Stores the ordinal of a context's device, or of the current context's for null.
     pub fn cuCtxGetDevice_v2(device: Out<CUdevice>, context: CUcontext) -> CUresult {
         device.set(current::or_given(context)?.gpu().ordinal())
     }
 
-    /// `cuCtxGetFlags`
+    /// Stores the flags of the current context.
     pub fn cuCtxGetFlags(flags: Out<c_uint>) -> CUresult { flags.set(current::context()?.flags()) }
 
-    /// `cuCtxSetFlags`
+    /// Replaces the flags of the current context.
     pub fn cuCtxSetFlags(flags: c_uint) -> CUresult {
         let context = current::context()?;
         check_flags(flags)?;
@@ -151,40 +152,41 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxGetId`
+    /// Stores a number that no other context of the process has had.
     pub fn cuCtxGetId(context: CUcontext, id: Out<c_ulonglong>) -> CUresult {
         id.set(current::or_given(context)?.id())
     }
 
-    /// `cuCtxGetApiVersion`
+    /// Stores the API version of a context, the same for all contexts.
     pub fn cuCtxGetApiVersion(context: CUcontext, version: Out<c_uint>) -> CUresult {
         current::or_given(context)?;
         version.set(API_VERSION)
     }
 
-    /// `cuCtxSynchronize`. Waits in any case, so that it can return the error of the work.
+    /// Waits until all work of the current context has completed. Unlike other waits it never settles for a
+    /// join, so that it can return the error of the work.
     pub fn cuCtxSynchronize() -> CUresult { synchronize(current::context()?) }
 
-    /// `cuCtxSynchronize_v2`
+    /// Waits until all work of a context has completed, or of the current context for null.
     pub fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult { synchronize(current::or_given(context)?) }
 
-    /// `cuCtxGetLimit`
+    /// Stores a limit of the current context.
     pub fn cuCtxGetLimit(value: Out<usize>, which: c_uint) -> CUresult {
         value.set(current::context()?.limit(which)?)
     }
 
-    /// `cuCtxSetLimit`. Hints are kept. A limit on which kernels could rely accepts only the value that it
-    /// has, since the host is not told.
+    /// Sets a limit of the current context. Hints are stored. A limit on which kernels could rely accepts
+    /// only the value that it has, since the host is not told.
     pub fn cuCtxSetLimit(which: c_uint, value: usize) -> CUresult {
         current::context()?.set_limit(which, value)
     }
 
-    /// `cuCtxGetCacheConfig`
+    /// Stores the preferred split between cache and shared memory.
     pub fn cuCtxGetCacheConfig(config: Out<c_uint>) -> CUresult {
         config.set(current::context()?.cache_config())
     }
 
-    /// `cuCtxSetCacheConfig`. The hint is kept.
+    /// Sets the preferred split between cache and shared memory, a hint that is only stored.
     pub fn cuCtxSetCacheConfig(config: c_uint) -> CUresult {
         let context = current::context()?;
         if config > 3 {
@@ -194,18 +196,18 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxGetSharedMemConfig`. Banks have 4 bytes, as on every GPU since compute capability 5.
+    /// Stores the width of shared memory's banks: 4 bytes, as on every GPU since compute capability 5.
     pub fn cuCtxGetSharedMemConfig(config: Out<c_uint>) -> CUresult {
         config.set(current::context()?.shared_config())
     }
 
-    /// `cuCtxSetSharedMemConfig`. It has no effect on GPUs since compute capability 5.
+    /// Accepts a width of shared memory's banks, which has no effect on GPUs since compute capability 5.
     pub fn cuCtxSetSharedMemConfig(config: c_uint) -> CUresult {
         current::context()?;
         if config > 2 { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// `cuCtxGetStreamPriorityRange`
+    /// Stores the least and the most urgent priority of streams on the current context's device.
     pub fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) -> CUresult {
         let range = context::priorities(current::context()?.gpu());
         least.set_if(range.1);
@@ -213,6 +215,6 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxResetPersistingL2Cache`. Nothing persists there.
+    /// Succeeds without effect, because no line of the L2 cache is persisting.
     pub fn cuCtxResetPersistingL2Cache() -> CUresult { current::context().map(drop) }
 }

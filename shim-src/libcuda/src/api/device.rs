@@ -1,4 +1,4 @@
-//! "Device Management": facts of devices, answered without a message.
+//! Device management: facts of devices, answered without a message to the host.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -12,56 +12,58 @@ use crate::pci_bus_id;
 /// One above the last `CUdevice_attribute` of CUDA 13.
 const ATTRIBUTES: c_int = 162;
 
-/// Returns a text that zeros fill up.
+/// Returns the part of a text before the zeros that pad it.
 fn name(facts: &[u8]) -> &[u8] {
     facts.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 exports! {
-    /// `cuDeviceGetCount`
+    /// Stores the number of devices that the process sees.
     pub fn cuDeviceGetCount(count: Out<c_int>) -> CUresult {
         let devices = lifecycle::devices()?;
         count.set(c_int::try_from(devices.len()).unwrap_or(c_int::MAX))
     }
 
-    /// `cuDeviceGet`
+    /// Stores the handle of a device, which is its ordinal.
     pub fn cuDeviceGet(out: Out<CUdevice>, ordinal: c_int) -> CUresult {
         lifecycle::devices()?;
         let out = out.check()?;
         out.set(device(ordinal)?.ordinal())
     }
 
-    /// `cuDeviceGetName`
+    /// Stores the product name of a device.
     pub fn cuDeviceGetName(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         text.set_text(name(&gpu.shown.facts.name), usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// `cuDeviceGetUuid`
+    /// Stores the UUID of a device.
     pub fn cuDeviceGetUuid(uuid: Out<CUuuid>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         uuid.set(gpu.shown.facts.uuid)
     }
 
-    /// `cuDeviceGetUuid_v2`. It differs only for parts of GPUs, which do not exist here.
+    /// Stores the UUID of a device. It differs from `cuDeviceGetUuid` only for GPU instances, which do not
+    /// exist here.
     pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         uuid.set(gpu.shown.facts.uuid)
     }
 
-    /// `cuDeviceTotalMem_v2`
+    /// Stores the size of a device's memory in bytes.
     pub fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         bytes.set(usize::try_from(gpu.shown.facts.total_bytes).unwrap_or(usize::MAX))
     }
 
-    /// `cuDeviceTotalMem`, from the time of 32 bits. Returns the largest number if there is more memory.
+    /// Stores the size of a device's memory in bytes as a 32-bit number, or the largest such number if there
+    /// is more memory.
     pub fn cuDeviceTotalMem(bytes: Out<c_uint>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         bytes.set(c_uint::try_from(gpu.shown.facts.total_bytes).unwrap_or(c_uint::MAX))
     }
 
-    /// `cuDeviceGetAttribute`
+    /// Stores an attribute of a device.
     pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) -> CUresult {
         lifecycle::devices()?;
         let out = value.check()?;
@@ -71,7 +73,7 @@ exports! {
         out.set(device(ordinal)?.attribute(id))
     }
 
-    /// `cuDeviceComputeCapability`
+    /// Stores the compute capability of a device.
     pub fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         let (major, minor) = (major.check()?, minor.check()?);
@@ -79,7 +81,7 @@ exports! {
         minor.set(gpu.attribute(attribute::COMPUTE_CAPABILITY_MINOR))
     }
 
-    /// `cuDeviceGetProperties`
+    /// Stores the properties of a device as the oldest interface defines them.
     pub fn cuDeviceGetProperties(properties: Out<CUdevprop>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         let of = |id| gpu.attribute(id);
@@ -98,15 +100,15 @@ exports! {
         })
     }
 
-    /// `cuDeviceGetPCIBusId`. An example is "0000:00:05.0".
+    /// Stores the PCI address of a device as text, such as "0000:00:05.0".
     pub fn cuDeviceGetPCIBusId(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         let address = gpu.queue.session.function().address.to_string();
         text.set_text(address.as_bytes(), usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// `cuDeviceGetByPCIBusId`. Accepts "[domain]:[bus]:[device].[function]", "[domain]:[bus]:[device]" and
-    /// "[bus]:[device].[function]".
+    /// Stores the device with a PCI address. Accepts "[domain]:[bus]:[device].[function]",
+    /// "[domain]:[bus]:[device]" and "[bus]:[device].[function]".
     pub fn cuDeviceGetByPCIBusId(out: Out<CUdevice>, text: Text) -> CUresult {
         let devices = lifecycle::devices()?;
         let out = out.check()?;
@@ -115,7 +117,7 @@ exports! {
         out.set(gpu.ok_or(CUresult::INVALID_DEVICE)?.ordinal())
     }
 
-    /// `cuDeviceGetExecAffinitySupport`. There is none.
+    /// Stores 0, because no kind of execution affinity is supported.
     pub fn cuDeviceGetExecAffinitySupport(supported: Out<c_int>, kind: c_uint, ordinal: CUdevice) -> CUresult {
         device(ordinal)?;
         if kind != 0 {

@@ -1,4 +1,4 @@
-//! "Error Handling": names and texts of statuses. Works at any time.
+//! Error handling: names and texts of statuses. Can be called before `cuInit`.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -14,9 +14,9 @@ fn answer(text: Out<*const c_char>, found: Option<&'static CStr>) -> Result {
 }
 
 exports! {
-    /// `cuGetErrorString`. Stores null and fails for an unknown code.
+    /// Stores the text of a status. For an unknown code it stores null and fails.
     pub fn cuGetErrorString(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.text()) }
 
-    /// `cuGetErrorName`. Stores null and fails for an unknown code.
+    /// Stores the name of a status. For an unknown code it stores null and fails.
     pub fn cuGetErrorName(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.name()) }
 }

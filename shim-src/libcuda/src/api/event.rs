@@ -1,4 +1,4 @@
-//! "Event Management".
+//! Event management: creates, records, queries and destroys events.
 
 use std::ffi::c_uint;
 
@@ -22,35 +22,35 @@ fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Result {
 }
 
 exports! {
-    /// `cuEventCreate`
+    /// Creates an event in the current context.
     pub fn cuEventCreate(event: Out<CUevent>, flags: c_uint) -> CUresult {
         let context = current::context()?;
         let out = event.check()?;
         out.set(CUevent(event::create(context, flags)?))
     }
 
-    /// `cuEventDestroy_v2`
+    /// Destroys an event, whose last record may still be pending.
     pub fn cuEventDestroy_v2(event: CUevent) -> CUresult { event::destroy(event) }
 
-    /// `cuEventDestroy`
+    /// Destroys an event, whose last record may still be pending.
     pub fn cuEventDestroy(event: CUevent) -> CUresult { event::destroy(event) }
 
-    /// `cuEventQuery`
+    /// Returns success if the event's newest record has completed, otherwise not-ready.
     pub fn cuEventQuery(event: CUevent) -> CUresult {
         if event::query(event::get(event)?)? { Ok(()) } else { Err(CUresult::NOT_READY) }
     }
 
-    /// `cuEventSynchronize`
+    /// Waits until the event's newest record has completed.
     pub fn cuEventSynchronize(event: CUevent) -> CUresult {
         event::synchronize(event::get(event)?)
     }
 
-    /// `cuEventElapsedTime`
+    /// Stores the time between two completed events in milliseconds.
     pub fn cuEventElapsedTime(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CUresult {
         elapsed(milliseconds, start, end)
     }
 
-    /// `cuEventElapsedTime_v2`
+    /// Stores the time between two completed events in milliseconds.
     pub fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CUresult {
         elapsed(milliseconds, start, end)
     }

@@ -1,4 +1,4 @@
-//! "Execution Control": kernel launches, functions of the host, and attributes of functions.
+//! Execution control: kernel launches, host functions, and attributes of kernels.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -97,50 +97,50 @@ export_ptsz! {
 }
 
 exports! {
-    /// `cuFuncGetAttribute`
+    /// Stores an attribute of a kernel.
     pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) -> CUresult {
         let function = get(function)?;
         let out = value.check()?;
         out.set(function.attribute(attribute)?)
     }
 
-    /// `cuFuncSetAttribute`
+    /// Sets an attribute of a kernel.
     pub fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) -> CUresult {
         get(function)?.set_attribute(attribute, value)
     }
 
-    /// `cuFuncSetCacheConfig`
+    /// Sets a kernel's preferred split between cache and shared memory.
     pub fn cuFuncSetCacheConfig(function: CUfunction, config: c_uint) -> CUresult {
         get(function)?.set_cache_config(config)
     }
 
-    /// `cuFuncGetModule`
+    /// Stores the handle of a kernel's module.
     pub fn cuFuncGetModule(module: Out<CUmodule>, function: CUfunction) -> CUresult {
         module.set(CUmodule(get(function)?.module()))
     }
 
-    /// `cuFuncGetName`
+    /// Stores the mangled name of a kernel.
     pub fn cuFuncGetName(name: Out<*const c_char>, function: CUfunction) -> CUresult {
         name.set(get(function)?.name()?.as_ptr())
     }
 
-    /// `cuFuncGetParamInfo`
+    /// Stores offset and size of a kernel's parameter in its parameter buffer.
     pub fn cuFuncGetParamInfo(
         function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
     ) -> CUresult {
         param_info(get(function)?.layout(), index, offset, bytes)
     }
 
-    /// `cuFuncGetParamCount`
+    /// Stores the number of a kernel's parameters.
     pub fn cuFuncGetParamCount(function: CUfunction, count: Out<usize>) -> CUresult {
         count.set(get(function)?.layout().params.len())
     }
 
-    /// `cuFuncIsLoaded`
+    /// Stores whether the host has loaded the kernel.
     pub fn cuFuncIsLoaded(state: Out<c_uint>, function: CUfunction) -> CUresult {
         state.set(c_uint::from(get(function)?.is_loaded()))
     }
 
-    /// `cuFuncLoad`
+    /// Loads a kernel's module on the host if that has not happened yet.
     pub fn cuFuncLoad(function: CUfunction) -> CUresult { get(function)?.number().map(drop) }
 }

@@ -1,5 +1,5 @@
-//! `cuGetExportTable`: the private table by which the other shims of this project reach the device. NVIDIA's
-//! own private tables do not exist here.
+//! Exports the private table by which the other shims of this project access the device. NVIDIA's own private
+//! tables do not exist here.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -25,15 +25,15 @@ use crate::submit::{stream, vector};
 use crate::sync::Mutex;
 use crate::visible::uuid_text;
 
-/// Tables that are logged at most. Programs ask for a few dozen.
+/// Maximum number of unknown tables that the log names. Programs ask for a few dozen.
 const TOLD_MOST: usize = 64;
 
-/// The table that NVRTC asks for, which it can compile without. NVRTC of CUDA 12.9 and 13 has this
-/// id among its constants. A CUDA runtime, linked statically or not, and cuBLAS do not have it.
+/// Id of the table that NVRTC asks for, which it can compile without. NVRTC of CUDA 12.9 and 13 has this id
+/// among its constants. A CUDA runtime, linked statically or not, and cuBLAS do not have it.
 const NVRTC: CUuuid =
     [0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28];
 
-/// Turns a call's result, or its panic, into a status.
+/// Converts the result of a call, or its panic, into a status.
 fn answer(name: &'static str, call: impl FnOnce() -> Result) -> CUresult {
     match guard(name, call) {
         Some(Ok(())) => CUresult::SUCCESS,
@@ -189,8 +189,8 @@ fn table() -> &'static Table {
     })
 }
 
-/// Logs once for each table that the program asks for one of NVIDIA's own. Many programs that ask do not work
-/// without it.
+/// Logs the ids of NVIDIA's private tables that the program asks for, each once. Many of the programs that
+/// ask do not work without them.
 fn tell_unknown(uuid: CUuuid) {
     static TOLD: Mutex<Vec<CUuuid>> = Mutex::new(Vec::new());
     let mut told = TOLD.lock();
@@ -213,7 +213,7 @@ fn tell_unknown(uuid: CUuuid) {
 }
 
 exports! {
-    /// `cuGetExportTable`. Works at any time.
+    /// Stores the address of the private table with this id. Can be called before `cuInit`.
     pub fn cuGetExportTable(out: Out<*const c_void>, uuid: In<CUuuid>) -> CUresult {
         let out = out.check()?;
         let uuid = uuid.get()?;

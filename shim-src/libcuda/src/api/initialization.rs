@@ -1,4 +1,4 @@
-//! "Initialization" and "Version Management".
+//! Initialisation and version management.
 
 use std::ffi::{c_int, c_uint};
 
@@ -8,7 +8,7 @@ use crate::arg::Out;
 use crate::object::lifecycle;
 
 exports! {
-    /// `cuInit`
+    /// Initialises CUDA in this process: scans the bus and attaches to the visible devices.
     pub fn cuInit(flags: c_uint) -> CUresult {
         lifecycle::status()?;
         if flags != 0 {
@@ -17,8 +17,8 @@ exports! {
         lifecycle::initialise()
     }
 
-    /// `cuDriverGetVersion`. Works before `cuInit`. The version is a fact of the first device, so it fails
-    /// without a device.
+    /// Stores the CUDA version of the driver. Can be called before `cuInit`. The version is a fact of the
+    /// first device, so the call fails without a device.
     pub fn cuDriverGetVersion(version: Out<c_int>) -> CUresult {
         let out = version.check()?;
         let gpu = match lifecycle::devices() {

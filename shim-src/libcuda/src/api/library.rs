@@ -1,4 +1,4 @@
-//! "Library Management".
+//! Library management: code that belongs to no context.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -23,7 +23,7 @@ fn load(out: Out<CUlibrary>, image: Result<Image>, logs: &JitLogs) -> Result {
 }
 
 exports! {
-    /// `cuLibraryLoadData`. The code is copied unless an option says that the program preserves it.
+    /// Loads a library from memory. The code is copied unless an option says that the program preserves it.
     pub fn cuLibraryLoadData(
         library: Out<CUlibrary>, code: *const c_void, jit_options: In<c_uint>, jit_values: *mut *mut c_void,
         jit_count: c_uint, options: In<c_uint>, values: In<*mut c_void>, count: c_uint,
@@ -42,7 +42,7 @@ exports! {
         load(out, unsafe { Image::read(code, kept) }, &logs)
     }
 
-    /// `cuLibraryLoadFromFile`
+    /// Loads a library from a file.
     pub fn cuLibraryLoadFromFile(
         library: Out<CUlibrary>, file: Text, jit_options: In<c_uint>, jit_values: *mut *mut c_void, jit_count: c_uint,
         _options: In<c_uint>, _values: In<*mut c_void>, _count: c_uint,
@@ -54,10 +54,10 @@ exports! {
         load(out, file.get().and_then(image_file::read), &logs)
     }
 
-    /// `cuLibraryUnload`
+    /// Unloads a library with its kernels and modules.
     pub fn cuLibraryUnload(library: CUlibrary) -> CUresult { unload(library) }
 
-    /// `cuLibraryGetKernel`
+    /// Stores the handle of a library's kernel.
     pub fn cuLibraryGetKernel(kernel: Out<CUkernel>, library: CUlibrary, name: Text) -> CUresult {
         let found = get(library)?;
         let out = kernel.check()?;
@@ -65,12 +65,12 @@ exports! {
         out.set(CUkernel(found.kernel(library.0, name)?))
     }
 
-    /// `cuLibraryGetKernelCount`
+    /// Stores the number of kernels in a library.
     pub fn cuLibraryGetKernelCount(count: Out<c_uint>, library: CUlibrary) -> CUresult {
         count.set(get(library)?.any_code()?.kernels()?.names().len() as c_uint)
     }
 
-    /// `cuLibraryEnumerateKernels`. Stores as many as there is room for.
+    /// Stores the handles of a library's kernels, as many as there is room for.
     pub fn cuLibraryEnumerateKernels(kernels: Out<CUkernel>, room: c_uint, library: CUlibrary) -> CUresult {
         let found = get(library)?;
         let kernels_of = found.any_code()?.kernels()?;
@@ -82,7 +82,7 @@ exports! {
         Ok(())
     }
 
-    /// `cuLibraryGetModule`
+    /// Stores the handle of the library's module in the current context.
     pub fn cuLibraryGetModule(module: Out<CUmodule>, library: CUlibrary) -> CUresult {
         let context = current::context()?;
         let library = get(library)?;
@@ -90,7 +90,7 @@ exports! {
         out.set(CUmodule(library.module(context)?))
     }
 
-    /// `cuLibraryGetGlobal`
+    /// Stores address and size of a library's variable in the current context.
     pub fn cuLibraryGetGlobal(
         address: Out<CUdeviceptr>, bytes: Out<usize>, library: CUlibrary, name: Text,
     ) -> CUresult {
@@ -107,36 +107,36 @@ exports! {
         Ok(())
     }
 
-    /// `cuKernelGetFunction`
+    /// Stores the handle of the kernel's function in the current context.
     pub fn cuKernelGetFunction(function: Out<CUfunction>, kernel: CUkernel) -> CUresult {
         let context = current::context()?;
         let out = function.check()?;
         out.set(CUfunction(find(kernel)?.function(context)?))
     }
 
-    /// `cuKernelGetLibrary`
+    /// Stores the handle of the library that contains a kernel.
     pub fn cuKernelGetLibrary(library: Out<CUlibrary>, kernel: CUkernel) -> CUresult {
         library.set(CUlibrary(find(kernel)?.library()))
     }
 
-    /// `cuKernelGetName`
+    /// Stores the mangled name of a kernel.
     pub fn cuKernelGetName(name: Out<*const c_char>, kernel: CUkernel) -> CUresult {
         name.set(find(kernel)?.name()?.as_ptr())
     }
 
-    /// `cuKernelGetParamInfo`
+    /// Stores offset and size of a kernel's parameter in its parameter buffer.
     pub fn cuKernelGetParamInfo(
         kernel: CUkernel, index: usize, offset: Out<usize>, bytes: Out<usize>,
     ) -> CUresult {
         param_info(find(kernel)?.layout()?, index, offset, bytes)
     }
 
-    /// `cuKernelGetParamCount`
+    /// Stores the number of a kernel's parameters.
     pub fn cuKernelGetParamCount(kernel: CUkernel, count: Out<usize>) -> CUresult {
         count.set(find(kernel)?.layout()?.params.len())
     }
 
-    /// `cuKernelGetAttribute`
+    /// Stores an attribute of a kernel on a device.
     pub fn cuKernelGetAttribute(
         value: Out<c_int>, attribute: c_uint, kernel: CUkernel, device: CUdevice,
     ) -> CUresult {
@@ -144,14 +144,14 @@ exports! {
         out.set(on_device(kernel, device)?.attribute(attribute)?)
     }
 
-    /// `cuKernelSetAttribute`
+    /// Sets an attribute of a kernel on a device.
     pub fn cuKernelSetAttribute(
         attribute: c_uint, value: c_int, kernel: CUkernel, device: CUdevice,
     ) -> CUresult {
         on_device(kernel, device)?.set_attribute(attribute, value)
     }
 
-    /// `cuKernelSetCacheConfig`
+    /// Sets a kernel's preferred split between cache and shared memory on a device.
     pub fn cuKernelSetCacheConfig(kernel: CUkernel, config: c_uint, device: CUdevice) -> CUresult {
         on_device(kernel, device)?.set_cache_config(config)
     }

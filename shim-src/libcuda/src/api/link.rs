@@ -1,4 +1,4 @@
-//! "Module Management": the linker.
+//! Module management: the functions of the linker.
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,8 @@ use crate::code::jit_log::JitLogs;
 use crate::object::link::{self, LinkOptions};
 use crate::object::{capture, current};
 
-/// Returns the logs of a link's options, or of an input's: where there are none, those of the link are used.
+/// Returns the log buffers among the options of a link or of an input. An input without its own uses those of
+/// the link.
 ///
 /// # Safety
 /// As [`JitLogs::of`].
@@ -51,21 +52,21 @@ fn add_file(state: CUlinkState, kind: c_uint, path: Text) -> Result {
 }
 
 exports! {
-    /// `cuLinkCreate_v2`. Options of the compiler travel; what the host makes of them is its own affair.
+    /// Starts a link. The compiler's options are sent to the host, which decides how to apply them.
     pub fn cuLinkCreate_v2(
         count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>,
     ) -> CUresult {
         create(count, options, values, state)
     }
 
-    /// `cuLinkCreate`
+    /// Starts a link. The compiler's options are sent to the host, which decides how to apply them.
     pub fn cuLinkCreate(
         count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>,
     ) -> CUresult {
         create(count, options, values, state)
     }
 
-    /// `cuLinkAddData_v2`. Options of a single input are not looked at.
+    /// Adds an input from memory to a link. Options of a single input are ignored.
     pub fn cuLinkAddData_v2(
         state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: *const c_char, _count: c_uint,
         _options: In<c_uint>, _values: *mut *mut c_void,
@@ -73,7 +74,7 @@ exports! {
         add_data(state, kind, data, bytes, name)
     }
 
-    /// `cuLinkAddData`
+    /// Adds an input from memory to a link. Options of a single input are ignored.
     pub fn cuLinkAddData(
         state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: *const c_char, _count: c_uint,
         _options: In<c_uint>, _values: *mut *mut c_void,
@@ -81,7 +82,7 @@ exports! {
         add_data(state, kind, data, bytes, name)
     }
 
-    /// `cuLinkAddFile_v2`
+    /// Adds an input from a file to a link.
     pub fn cuLinkAddFile_v2(
         state: CUlinkState, kind: c_uint, path: Text, _count: c_uint, _options: In<c_uint>,
         _values: *mut *mut c_void,
@@ -89,7 +90,7 @@ exports! {
         add_file(state, kind, path)
     }
 
-    /// `cuLinkAddFile`
+    /// Adds an input from a file to a link.
     pub fn cuLinkAddFile(
         state: CUlinkState, kind: c_uint, path: Text, _count: c_uint, _options: In<c_uint>,
         _values: *mut *mut c_void,
@@ -97,7 +98,8 @@ exports! {
         add_file(state, kind, path)
     }
 
-    /// `cuLinkComplete`. The image is the link's and goes with it.
+    /// Links the inputs and stores address and length of the image, which is valid until the link is
+    /// destroyed.
     pub fn cuLinkComplete(state: CUlinkState, image: Out<*mut c_void>, bytes: Out<usize>) -> CUresult {
         current::context()?;
         let link = link::get(state.0)?;
@@ -108,7 +110,7 @@ exports! {
         Ok(())
     }
 
-    /// `cuLinkDestroy`
+    /// Destroys a link and its image.
     pub fn cuLinkDestroy(state: CUlinkState) -> CUresult {
         current::context()?;
         link::destroy(state.0)

@@ -1,4 +1,4 @@
-//! "Memory Management": device memory, pinned memory, copies and fills.
+//! Memory management: device memory, pinned memory, copies and fills.
 
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
@@ -16,18 +16,20 @@ use crate::submit::fill::{self, FillShape, line};
 use crate::submit::mode::Mode;
 use crate::submit::transfer::{download, upload};
 
-/// `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY`, `READ_ONLY`.
+/// All flags of `cuMemHostRegister_v2`: `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY` and
+/// `READ_ONLY`.
 const REGISTER_FLAGS: c_uint = 15;
 
 exports! {
-    /// `cuMemAlloc_v2`
+    /// Allocates device memory on the current context's device.
     pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) -> CUresult {
         current::context()?;
         let out = address.check()?;
         out.set(allocation::request_memory(bytes)?)
     }
 
-    /// `cuMemAllocPitch_v2`. Rows start at multiples of the alignment of textures, and of 512 bytes at least.
+    /// Allocates device memory for rows. Rows start at multiples of the alignment of textures, and of at
+    /// least 512 bytes.
     pub fn cuMemAllocPitch_v2(
         address: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
     ) -> CUresult {
@@ -43,11 +45,11 @@ exports! {
         pitch.set(row)
     }
 
-    /// `cuMemFree_v2`. Orders all later work after all earlier work; waits only while the host uses pinned
-    /// memory.
+    /// Frees device memory. Orders all later work after all earlier work, and waits only while the host uses
+    /// pinned memory.
     pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult { allocation::free(address) }
 
-    /// `cuMemGetInfo_v2`
+    /// Stores free and total memory of the current context's device in bytes.
     pub fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> CUresult {
         let gpu = current::context()?.gpu();
         let (free, total) = (free.check()?, total.check()?);
@@ -57,7 +59,8 @@ exports! {
         total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
     }
 
-    /// `cuMemGetAddressRange_v2`. In a reserved range, returns what is mapped at the address.
+    /// Stores start and size of the allocation that contains an address. In a reserved range that is what is
+    /// mapped at the address.
     pub fn cuMemGetAddressRange_v2(
         base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
     ) -> CUresult {
@@ -76,26 +79,26 @@ exports! {
 }
 
 exports! {
-    /// `cuMemAllocHost_v2`
+    /// Allocates pinned host memory.
     pub fn cuMemAllocHost_v2(address: Out<*mut c_void>, bytes: usize) -> CUresult { pinned::allocate(address, bytes, 0) }
 
-    /// `cuMemHostAlloc`
+    /// Allocates pinned host memory with flags.
     pub fn cuMemHostAlloc(address: Out<*mut c_void>, bytes: usize, flags: c_uint) -> CUresult {
         pinned::allocate(address, bytes, flags)
     }
 
-    /// `cuMemFreeHost`
+    /// Frees pinned host memory.
     pub fn cuMemFreeHost(address: *mut c_void) -> CUresult { pinned::free(address) }
 
-    /// `cuMemHostGetFlags`
+    /// Stores the flags with which pinned memory was allocated.
     pub fn cuMemHostGetFlags(flags: Out<c_uint>, address: *mut c_void) -> CUresult {
         current::context()?;
         let out = flags.check()?;
         out.set(pinned::find(address as usize).ok_or(CUresult::INVALID_VALUE)?.flags)
     }
 
-    /// `cuMemHostGetDevicePointer_v2`. Refused: kernels do not reach the guest's memory, as
-    /// `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY` says.
+    /// Always fails: kernels cannot access the guest's memory, as `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY`
+    /// says.
     pub fn cuMemHostGetDevicePointer_v2(
         device: Out<CUdeviceptr>, address: *mut c_void, flags: c_uint,
     ) -> CUresult {
@@ -107,8 +110,8 @@ exports! {
         Err(CUresult::NOT_SUPPORTED)
     }
 
-    /// `cuMemHostRegister_v2`. Refused, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says. Pinned memory
-    /// has an error of its own, because programs recognize it that way.
+    /// Always fails: host memory cannot be registered, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says.
+    /// Pinned memory has an error of its own, by which programs recognise it.
     pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         if address.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
@@ -121,13 +124,13 @@ exports! {
         })
     }
 
-    /// `cuMemHostUnregister`. Refused: nothing can have been registered.
+    /// Always fails, because no memory can have been registered.
     pub fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
         current::context()?;
         Err(if address.is_null() { CUresult::INVALID_VALUE } else { CUresult::HOST_MEMORY_NOT_REGISTERED })
     }
 
-    /// `cuMemAllocManaged`. Refused, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
+    /// Always fails: there is no managed memory, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
     pub fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         address.check()?;

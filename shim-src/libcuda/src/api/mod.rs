@@ -1,5 +1,5 @@
 //! The exports, one file for each chapter of the manual of CUDA's driver API. An export reads its arguments
-//! and calls what does the work, which is below: [`crate::submit`] and [`crate::object`].
+//! and calls the layers below it, [`crate::submit`] and [`crate::object`].
 
 mod context;
 mod device;

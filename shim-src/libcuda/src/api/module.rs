@@ -1,4 +1,4 @@
-//! "Module Management".
+//! Module management: loads code into a context and looks up what it contains.
 
 use std::ffi::{c_uint, c_void};
 
@@ -14,7 +14,7 @@ use crate::object::load::{self, unload};
 use crate::object::module::get;
 use crate::object::{capture, current, function, lifecycle};
 
-/// `CU_MODULE_LAZY_LOADING`
+/// `CU_MODULE_LAZY_LOADING`: code is loaded when it is first needed.
 const LAZY: c_uint = 2;
 
 fn load_with(out: Out<CUmodule>, image: impl FnOnce() -> Result<Image>, at_once: bool) -> Result {
@@ -27,20 +27,20 @@ fn load_image(out: Out<CUmodule>, image: impl FnOnce() -> Result<Image>) -> Resu
     load_with(out, image, false)
 }
 
-/// Returns an image in memory, of which the module keeps a copy.
+/// Reads an image in memory, of which the module keeps a copy.
 fn in_memory(address: *const c_void) -> Result<Image> {
     // SAFETY: the export's caller promised an image at the address.
     unsafe { Image::read(address, false) }
 }
 
 exports! {
-    /// `cuModuleLoadData`
+    /// Loads a module from memory into the current context.
     pub fn cuModuleLoadData(module: Out<CUmodule>, image: *const c_void) -> CUresult {
         load_image(module, || in_memory(image))
     }
 
-    /// `cuModuleLoadDataEx`. The options are for a compiler in this process; only the logs have a meaning
-    /// here.
+    /// Loads a module from memory. Of its options, which are for a compiler in this process, only the log
+    /// buffers take effect.
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: *const c_void, count: c_uint, options: In<c_uint>,
         values: *mut *mut c_void,
@@ -53,28 +53,28 @@ exports! {
         loaded
     }
 
-    /// `cuModuleLoadFatBinary`
+    /// Loads a module from a fat binary in memory.
     pub fn cuModuleLoadFatBinary(module: Out<CUmodule>, image: *const c_void) -> CUresult {
         load_image(module, || in_memory(image))
     }
 
-    /// `cuModuleLoad`
+    /// Loads a module from a file.
     pub fn cuModuleLoad(module: Out<CUmodule>, file: Text) -> CUresult { load_image(module, || image_file::read(file.get()?)) }
 
-    /// `cuModuleUnload`
+    /// Unloads a module with its functions.
     pub fn cuModuleUnload(module: CUmodule) -> CUresult {
         get(module)?;
         capture::forbid_unsafe()?;
         unload(module.0).ok_or(CUresult::INVALID_HANDLE)?
     }
 
-    /// `cuModuleGetLoadingMode`
+    /// Stores the loading mode of the process, which is always lazy.
     pub fn cuModuleGetLoadingMode(mode: Out<c_uint>) -> CUresult {
         lifecycle::devices()?;
         mode.set(LAZY)
     }
 
-    /// `cuModuleGetFunction`
+    /// Stores the handle of a module's function.
     pub fn cuModuleGetFunction(function: Out<CUfunction>, module: CUmodule, name: Text) -> CUresult {
         let module = get(module)?;
         let out = function.check()?;
@@ -82,12 +82,12 @@ exports! {
         out.set(CUfunction(function::in_module(module, name)?))
     }
 
-    /// `cuModuleGetFunctionCount`
+    /// Stores the number of functions in a module.
     pub fn cuModuleGetFunctionCount(count: Out<c_uint>, module: CUmodule) -> CUresult {
         count.set(get(module)?.names()?.len() as c_uint)
     }
 
-    /// `cuModuleEnumerateFunctions`. Stores as many as there is room for.
+    /// Stores the handles of a module's functions, as many as there is room for.
     pub fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, room: c_uint, module: CUmodule) -> CUresult {
         let module = get(module)?;
         for (index, name) in module.names()?.iter().take(room as usize).enumerate() {
@@ -98,7 +98,7 @@ exports! {
         Ok(())
     }
 
-    /// `cuModuleGetGlobal_v2`
+    /// Stores address and size of a module's variable.
     pub fn cuModuleGetGlobal_v2(
         address: Out<CUdeviceptr>, bytes: Out<usize>, module: CUmodule, name: Text,
     ) -> CUresult {

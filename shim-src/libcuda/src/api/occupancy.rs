@@ -1,4 +1,4 @@
-//! "Occupancy".
+//! Occupancy: how many blocks of a kernel a multiprocessor holds.
 
 use std::ffi::{c_int, c_uint};
 
@@ -9,7 +9,7 @@ use crate::object::library::function as get;
 use crate::object::occupancy::best_block;
 
 exports! {
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
+    /// Stores the number of blocks of a kernel that one multiprocessor can hold.
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize,
     ) -> CUresult {
@@ -17,7 +17,7 @@ exports! {
         blocks.check()?.set(function.occupancy(threads, shared, 0)?.cast_signed())
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`
+    /// Stores the number of blocks of a kernel that one multiprocessor can hold, with flags.
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize, flags: c_uint,
     ) -> CUresult {
@@ -25,7 +25,8 @@ exports! {
         blocks.check()?.set(function.occupancy(threads, shared, flags)?.cast_signed())
     }
 
-    /// `cuOccupancyMaxPotentialBlockSize`
+    /// Stores the block size with which a kernel occupies the device best, and the smallest grid that fills
+    /// it.
     pub fn cuOccupancyMaxPotentialBlockSize(
         grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of: BlockToShared, shared: usize,
         limit: c_int,
@@ -37,7 +38,7 @@ exports! {
         block.set(threads)
     }
 
-    /// `cuOccupancyMaxPotentialBlockSizeWithFlags`
+    /// Stores the block size with which a kernel occupies the device best, and the smallest grid, with flags.
     pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of: BlockToShared, shared: usize,
         limit: c_int, flags: c_uint,

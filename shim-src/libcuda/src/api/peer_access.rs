@@ -1,4 +1,4 @@
-//! "Peer Context Memory Access": devices do not reach each other's memory. Copies between them go through the
+//! Peer context memory access: devices cannot access each other's memory. Copies between them go through the
 //! guest.
 
 use std::ffi::{c_int, c_uint};
@@ -11,19 +11,18 @@ use crate::arg::Out;
 use crate::object::lifecycle::device;
 use crate::object::{context, current};
 
-/// `CUdevice_P2PAttribute`: 1 to 5.
+/// The last `CUdevice_P2PAttribute`; ids start at 1.
 const P2P_ATTRIBUTES: c_uint = 5;
 
 exports! {
-    /// `cuDeviceCanAccessPeer`. Devices do not reach each other's memory; copies between them go through the
-    /// guest.
+    /// Stores 0, because devices cannot access each other's memory. Copies between them go through the guest.
     pub fn cuDeviceCanAccessPeer(can: Out<c_int>, ordinal: CUdevice, peer: CUdevice) -> CUresult {
         device(ordinal)?;
         device(peer)?;
         can.set(0)
     }
 
-    /// `cuDeviceGetP2PAttribute`. All are 0, for the same reason.
+    /// Stores 0 for every attribute, because devices cannot access each other's memory.
     pub fn cuDeviceGetP2PAttribute(value: Out<c_int>, id: c_uint, from: CUdevice, to: CUdevice) -> CUresult {
         device(from)?;
         device(to)?;
@@ -36,7 +35,7 @@ exports! {
         value.set(0)
     }
 
-    /// `cuCtxEnablePeerAccess`. Refused: devices do not reach each other's memory.
+    /// Always fails, because devices cannot access each other's memory.
     pub fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult {
         let context = current::context()?;
         let peer = context::get(peer)?;
@@ -52,7 +51,7 @@ exports! {
         })
     }
 
-    /// `cuCtxDisablePeerAccess`
+    /// Always fails, because access between contexts is never enabled.
     pub fn cuCtxDisablePeerAccess(peer: CUcontext) -> CUresult {
         current::context()?;
         context::get(peer)?;

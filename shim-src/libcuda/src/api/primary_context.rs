@@ -1,4 +1,4 @@
-//! "Primary Context Management": the context of a device that the runtime API uses.
+//! Primary context management: the context of a device that the runtime API uses.
 
 use std::ffi::{c_int, c_uint};
 
@@ -27,7 +27,7 @@ fn set_primary_flags(ordinal: CUdevice, flags: c_uint) -> Result {
 }
 
 exports! {
-    /// `cuDevicePrimaryCtxRetain`
+    /// Retains a device's primary context and stores its handle.
     pub fn cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) -> CUresult {
         lifecycle::devices()?;
         let out = context.check()?;
@@ -38,29 +38,29 @@ exports! {
         out.set(CUcontext(handle))
     }
 
-    /// `cuDevicePrimaryCtxRelease_v2`
+    /// Releases a device's primary context, which is emptied with the last release.
     pub fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult { release(device) }
 
-    /// `cuDevicePrimaryCtxRelease`
+    /// Releases a device's primary context, which is emptied with the last release.
     pub fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult { release(device) }
 
-    /// `cuDevicePrimaryCtxReset_v2`
+    /// Ends everything that a device's primary context holds. The context's users keep it.
     pub fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult { reset(device) }
 
-    /// `cuDevicePrimaryCtxReset`
+    /// Ends everything that a device's primary context holds. The context's users keep it.
     pub fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult { reset(device) }
 
-    /// `cuDevicePrimaryCtxSetFlags_v2`
+    /// Sets the flags of a device's primary context.
     pub fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> CUresult {
         set_primary_flags(device, flags)
     }
 
-    /// `cuDevicePrimaryCtxSetFlags`
+    /// Sets the flags of a device's primary context.
     pub fn cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) -> CUresult {
         set_primary_flags(device, flags)
     }
 
-    /// `cuDevicePrimaryCtxGetState`
+    /// Stores flags of a device's primary context and whether it is active.
     pub fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> CUresult {
         let (_, context) = context::primary(lifecycle::device(device)?)?;
         flags.check()?;

@@ -1,11 +1,11 @@
-//! "Profiler Control": no profiler is attached, so starting and stopping one does nothing.
+//! Profiler control: no profiler is attached, so starting and stopping one does nothing.
 
 use crate::object::current;
 
 exports! {
-    /// `cuProfilerStart`
+    /// Succeeds without effect, because no profiler is attached.
     pub fn cuProfilerStart() -> CUresult { current::context().map(drop) }
 
-    /// `cuProfilerStop`
+    /// Succeeds without effect, because no profiler is attached.
     pub fn cuProfilerStop() -> CUresult { current::context().map(drop) }
 }

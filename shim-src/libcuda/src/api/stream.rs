@@ -1,4 +1,4 @@
-//! "Stream Management", stream capture included.
+//! Stream management, including stream capture.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
@@ -36,18 +36,18 @@ fn destroy(handle: CUstream) -> Result {
 }
 
 exports! {
-    /// `cuStreamCreate`
+    /// Creates a stream in the current context with default priority.
     pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) -> CUresult { create(stream, flags, 0) }
 
-    /// `cuStreamCreateWithPriority`. A priority out of range is clamped to it.
+    /// Creates a stream in the current context. A priority out of range is clamped.
     pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) -> CUresult {
         create(stream, flags, priority)
     }
 
-    /// `cuStreamDestroy_v2`. The stream's work is completed nevertheless.
+    /// Destroys a stream. Its work completes nevertheless.
     pub fn cuStreamDestroy_v2(stream: CUstream) -> CUresult { destroy(stream) }
 
-    /// `cuStreamDestroy`
+    /// Destroys a stream. Its work completes nevertheless.
     pub fn cuStreamDestroy(stream: CUstream) -> CUresult { destroy(stream) }
 }
 
@@ -105,7 +105,7 @@ export_ptsz! {
 }
 
 exports! {
-    /// `cuThreadExchangeStreamCaptureMode`
+    /// Exchanges the calling thread's stream capture mode with the one at `mode`.
     pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_uint>) -> CUresult {
         lifecycle::devices()?;
         mode.set(capture::exchange_mode(mode.get()?)?)

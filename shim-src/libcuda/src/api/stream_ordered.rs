@@ -1,5 +1,5 @@
-//! "Stream Ordered Memory Allocator": allocation and free in the order of a stream, and the pools that the
-//! memory comes from.
+//! Stream-ordered memory allocator: allocation and free in stream order, and the pools that the memory comes
+//! from.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -19,7 +19,7 @@ use crate::object::gpu::Gpu;
 use crate::object::lifecycle::{self, device};
 use crate::object::pool::{self, Pool, supported};
 
-/// The pool of a handle, once CUDA is initialised.
+/// Returns the pool of a handle. Fails if CUDA is not initialised.
 fn get(handle: CUmemoryPool) -> Result<&'static Pool> {
     lifecycle::devices()?;
     pool::get(handle)
@@ -35,7 +35,7 @@ fn of_kind(location: In<CUmemLocation>, kind: c_uint) -> Result<&'static Gpu> {
 }
 
 exports! {
-    /// `cuMemPoolCreate`. A pool has memory of one device and cannot be shared with other processes.
+    /// Creates a pool, which has memory of one device and cannot be shared with other processes.
     pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CUresult {
         lifecycle::devices()?;
         let out = pool.check()?;
@@ -50,26 +50,27 @@ exports! {
         out.set(pool::create(gpu, props.max_size as u64)?)
     }
 
-    /// `cuMemPoolDestroy`
+    /// Destroys a pool. Memory allocated from it remains.
     pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
         get(pool)?;
         pool::destroy(pool)
     }
 
-    /// `cuMemPoolTrimTo`. A pool holds no memory that it could return.
+    /// Succeeds without effect, because a pool holds no memory that it could return.
     pub fn cuMemPoolTrimTo(pool: CUmemoryPool, _least: usize) -> CUresult { get(pool).map(drop) }
 
-    /// `cuMemPoolSetAttribute`
+    /// Sets an attribute of a pool.
     pub fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult {
         pool::set(get(pool)?, attribute, value)
     }
 
-    /// `cuMemPoolGetAttribute`
+    /// Stores an attribute of a pool.
     pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult {
         pool::query(get(pool)?, attribute, value)
     }
 
-    /// `cuMemPoolSetAccess`. The pool's own device always reads and writes; another device cannot reach it.
+    /// Sets access rights of a pool. The pool's own device always reads and writes, and no other device can
+    /// access it.
     pub fn cuMemPoolSetAccess(pool: CUmemoryPool, rights: In<CUmemAccessDesc>, count: usize) -> CUresult {
         let pool = get(pool)?;
         for right in rights.slice(count)? {
@@ -84,7 +85,7 @@ exports! {
         Ok(())
     }
 
-    /// `cuMemPoolGetAccess`
+    /// Stores the access rights of a device to a pool's memory.
     pub fn cuMemPoolGetAccess(
         flags: Out<c_uint>, pool: CUmemoryPool, location: In<CUmemLocation>,
     ) -> CUresult {
@@ -93,24 +94,24 @@ exports! {
         flags.set(if own { 3 } else { 0 })
     }
 
-    /// `cuDeviceGetDefaultMemPool`
+    /// Stores the handle of a device's default pool.
     pub fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, ordinal: CUdevice) -> CUresult {
         let gpu = supported(device(ordinal)?)?;
         pool.set(pool::default(gpu))
     }
 
-    /// `cuDeviceGetMemPool`
+    /// Stores the handle of the pool from which a device's `cuMemAllocAsync` allocates.
     pub fn cuDeviceGetMemPool(pool: Out<CUmemoryPool>, ordinal: CUdevice) -> CUresult {
         let gpu = supported(device(ordinal)?)?;
         pool.set(pool::current(gpu))
     }
 
-    /// `cuDeviceSetMemPool`
+    /// Sets the pool from which a device's `cuMemAllocAsync` allocates.
     pub fn cuDeviceSetMemPool(ordinal: CUdevice, pool: CUmemoryPool) -> CUresult {
         pool::set_current(supported(device(ordinal)?)?, pool)
     }
 
-    /// `cuMemGetDefaultMemPool`. Only device memory has pools.
+    /// Stores the handle of a location's default pool. Only device memory has pools.
     pub fn cuMemGetDefaultMemPool(
         pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: c_uint,
     ) -> CUresult {
@@ -118,13 +119,13 @@ exports! {
         pool.set(pool::default(gpu))
     }
 
-    /// `cuMemGetMemPool`
+    /// Stores the handle of a location's current pool.
     pub fn cuMemGetMemPool(pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: c_uint) -> CUresult {
         let gpu = of_kind(location, kind)?;
         pool.set(pool::current(gpu))
     }
 
-    /// `cuMemSetMemPool`
+    /// Sets the current pool of a location.
     pub fn cuMemSetMemPool(location: In<CUmemLocation>, kind: c_uint, pool: CUmemoryPool) -> CUresult {
         pool::set_current(of_kind(location, kind)?, pool)
     }

@@ -1,4 +1,4 @@
-//! "Unified Addressing": what kind of memory an address is. Answered from the process's own lists.
+//! Unified addressing: which kind of memory an address belongs to, answered from the process's own lists.
 
 use std::ffi::{c_uint, c_void};
 
@@ -10,15 +10,15 @@ use crate::object::current;
 use crate::object::pointer::{find, store, value};
 
 exports! {
-    /// `cuPointerGetAttribute`
+    /// Stores an attribute of an address.
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
         current::context()?;
         let known = find(address)?.ok_or(CUresult::INVALID_VALUE)?;
         store(data, attribute, value(&known, attribute, address)?)
     }
 
-    /// `cuPointerGetAttributes`. An attribute that does not apply, or an address that is not CUDA's, yields
-    /// zeros.
+    /// Stores several attributes of an address. An attribute that does not apply, or an address that is not
+    /// CUDA's, yields zeros.
     pub fn cuPointerGetAttributes(
         count: c_uint, attributes: In<c_uint>, data: In<*mut c_void>, address: CUdeviceptr,
     ) -> CUresult {

@@ -1,4 +1,4 @@
-//! "Virtual Memory Management".
+//! Virtual memory management: address ranges, physical memory, and mappings between them.
 
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ use crate::object::physical::{self, at, gpu_of, granularity, mapped, supported, 
 use crate::object::{capture, current, lifecycle};
 
 exports! {
-    /// `cuMemGetAllocationGranularity`. The minimum and the recommended granularity are the same.
+    /// Stores the granularity of physical memory in bytes. The minimum and the recommended one are the same.
     pub fn cuMemGetAllocationGranularity(
         bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
     ) -> CUresult {
@@ -27,7 +27,7 @@ exports! {
         out.set(granularity(gpu_of(prop.get()?)?))
     }
 
-    /// `cuMemCreate`
+    /// Allocates physical memory.
     pub fn cuMemCreate(
         handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>, flags: c_ulonglong,
     ) -> CUresult {
@@ -42,14 +42,13 @@ exports! {
         out.set(physical::create(gpu, bytes)?)
     }
 
-    /// `cuMemRelease`
+    /// Releases a handle of physical memory, which is freed with its last handle and its last mapping.
     pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         lifecycle::devices()?;
         physical::release(handle)
     }
 
-    /// `cuMemRetainAllocationHandle`. Returns the handle that is mapped at an address; it has to be released
-    /// once more.
+    /// Stores the handle of the physical memory mapped at an address, which has to be released once more.
     pub fn cuMemRetainAllocationHandle(
         handle: Out<CUmemGenericAllocationHandle>, address: *mut c_void,
     ) -> CUresult {
@@ -58,7 +57,7 @@ exports! {
         out.set(physical::retain(address as u64)?)
     }
 
-    /// `cuMemGetAllocationPropertiesFromHandle`
+    /// Stores the properties with which physical memory was allocated.
     pub fn cuMemGetAllocationPropertiesFromHandle(
         prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
     ) -> CUresult {
@@ -74,7 +73,8 @@ exports! {
         })
     }
 
-    /// `cuMemAddressReserve`, in the address space of the current context's device, or of the first device.
+    /// Reserves an address range on the current context's device, or on the first device without a current
+    /// context.
     pub fn cuMemAddressReserve(
         address: Out<CUdeviceptr>, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong,
     ) -> CUresult {
@@ -93,10 +93,10 @@ exports! {
         out.set(physical::reserve(gpu, context.map_or(0, Context::handle), bytes, alignment, wish)?)
     }
 
-    /// `cuMemAddressFree`
+    /// Frees a reserved address range.
     pub fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unreserve(address, bytes) }
 
-    /// `cuMemMap`, from the start of the physical memory: CUDA defines no other offset yet.
+    /// Maps physical memory, from its start, in a reserved range. CUDA defines no other offset yet.
     pub fn cuMemMap(
         address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong,
     ) -> CUresult {
@@ -104,17 +104,17 @@ exports! {
         physical::map(address, bytes, handle, flags == 0 && offset == 0)
     }
 
-    /// `cuMemUnmap`
+    /// Unmaps whole mappings.
     pub fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unmap(address, bytes) }
 
-    /// `cuMemSetAccess`
+    /// Sets the access rights of whole mappings.
     pub fn cuMemSetAccess(
         address: CUdeviceptr, bytes: usize, rights: In<CUmemAccessDesc>, count: usize,
     ) -> CUresult {
         physical::set_access(address, bytes, rights, count)
     }
 
-    /// `cuMemGetAccess`. Other devices have no access.
+    /// Stores the access rights of a location to an address. Other devices have none.
     pub fn cuMemGetAccess(
         flags: Out<c_ulonglong>, location: In<CUmemLocation>, address: CUdeviceptr,
     ) -> CUresult {

@@ -1,5 +1,5 @@
-//! Images: what programs hand over as code, and which part of it fits a device. Choosing reads headers alone;
-//! unpacking waits until the code is needed.
+//! Images, in which programs pass code, and which part of them fits a device. Choosing a part reads only
+//! headers; unpacking it waits until the code is needed.
 
 use std::ffi::{CStr, c_void};
 use std::slice;
@@ -20,7 +20,7 @@ use crate::fatbin::{self, Entry, Kind, Packing};
 use crate::ptx::{self, PtxError, Specific};
 use crate::sync::Mutex;
 
-/// Code that a program handed over, for one or more architectures.
+/// Code that a program passed, for one or more architectures.
 #[derive(Debug)]
 pub struct Image {
     parts: Vec<ImagePart>,
@@ -35,21 +35,21 @@ pub struct Code {
     read: Mutex<Read>,
 }
 
-/// What has been read of a part.
+/// What has already been read of a part, so that it is not read twice.
 #[derive(Debug, Default)]
 struct Read {
-    /// The code unpacked, until the device has it. It can be unpacked again.
+    /// The unpacked code, kept until the device has it. It can be unpacked again.
     bytes: Option<Bytes>,
-    /// Its kernels and the layout of their parameters.
+    /// The kernels of the code, and the layout of their parameters.
     kernels: Option<Arc<Kernels>>,
 }
 
 impl Image {
-    /// Reads what lies at an address: a fat binary, the structure of nvcc's that names one, a cubin, or PTX
-    /// text. With `kept` the program promises that it stays there unchanged; else it is copied.
+    /// Reads the image at an address: a fat binary, nvcc's structure that points to one, a cubin, or PTX
+    /// text. With `kept` the program promises that it stays there unchanged; otherwise it is copied.
     ///
     /// # Safety
-    /// One of these lies there, complete as its own headers say; text ends with zero.
+    /// One of these is at the address, complete as its own headers say; text ends with zero.
     pub unsafe fn read(address: *const c_void, kept: bool) -> Result<Self> {
         if address.is_null() {
             return Err(CUresult::INVALID_VALUE);
@@ -73,8 +73,10 @@ impl Image {
         unsafe { Self::read_one(address, kept) }
     }
 
+    /// Reads the image at an address, which is not nvcc's structure.
+    ///
     /// # Safety
-    /// As [`Image::read`], without nvcc's structure.
+    /// As for [`Image::read`].
     unsafe fn read_one(address: *const c_void, kept: bool) -> Result<Self> {
         let start = address.cast::<u8>();
         // SAFETY: as in `read`.
@@ -108,7 +110,7 @@ impl Image {
         Self::of_ptx(text.to_bytes(), kept)
     }
 
-    /// Returns the contents of a file.
+    /// Reads an image from the contents of a file.
     pub fn of_file(bytes: &[u8]) -> Result<Self> {
         // Only copies are kept, so the lifetime does not matter.
         match bytes.first_chunk::<4>() {
@@ -152,8 +154,8 @@ impl Image {
         Self { parts: vec![ImagePart { kind, sm, specific, packing, unpacked: 0, payload, alone: true }] }
     }
 
-    /// Returns the part that fits a device best: that of the highest architecture, since the program chose
-    /// its kernels by it, and a cubin before PTX for the same architecture.
+    /// Returns the part that fits a device best: the one for the highest architecture, since the program
+    /// chose its kernels by it, and a cubin before PTX for the same architecture.
     pub fn choose(&self, target: Target) -> Result<Arc<Code>> {
         if target.abilities & (exec::CUBIN | exec::PTX) == 0 {
             log::error(format_args!("the device takes no code"));
@@ -193,7 +195,7 @@ impl Image {
     }
 }
 
-/// Refuses code with a variable that host and kernels would share, as memory of the kind is refused.
+/// Refuses code with a variable that host and kernels would share, since managed memory is not supported.
 fn refuse_managed(kind: Kind, bytes: &[u8]) -> Result {
     let managed = match kind {
         Kind::Ptx => ptx::managed(bytes),
@@ -212,7 +214,7 @@ fn refuse(error: impl std::error::Error) -> CUresult {
 }
 
 impl Code {
-    /// Returns the kind of image on the wire.
+    /// Returns the number of the image's kind in messages.
     pub fn wire_kind(&self) -> u32 {
         if self.part.kind == Kind::Ptx { IMAGE_PTX } else { IMAGE_CUBIN }
     }
@@ -227,7 +229,7 @@ impl Code {
         self.instead.as_ref()
     }
 
-    /// Returns the code, unpacked. One that cannot be used is refused.
+    /// Unpacks the code. Fails for code that cannot be used.
     pub fn bytes(&self) -> Result<Bytes> {
         self.kernels()?;
         let mut read = self.read.lock();
@@ -238,8 +240,8 @@ impl Code {
         Ok(read.bytes.insert(bytes).clone())
     }
 
-    /// Returns the kernels that it declares. The first to ask unpacks it, and leaves it so for whoever needs
-    /// it next.
+    /// Returns the kernels that the code declares. The first call unpacks the code and keeps it for the next
+    /// user.
     pub fn kernels(&self) -> Result<Arc<Kernels>> {
         let mut read = self.read.lock();
         if let Some(kernels) = &read.kernels {

@@ -1,4 +1,4 @@
-//! Images in files.
+//! Reads images from files.
 
 use std::ffi::{CStr, OsStr};
 use std::io::ErrorKind;
@@ -10,12 +10,12 @@ use vgpu_abi::{CUresult, log};
 use crate::Result;
 use crate::code::image::Image;
 
-/// Reads the image in a file.
+/// Reads the image in the file of this name.
 pub fn read(name: &CStr) -> Result<Image> {
     Image::of_file(&contents(Path::new(OsStr::from_bytes(name.to_bytes())))?)
 }
 
-/// Reads a file.
+/// Reads the whole file at a path.
 pub fn contents(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         log::error(format_args!("failed to read {}: {error}", path.display()));

@@ -1,6 +1,6 @@
-//! The logs for which programs ask the compiler (`CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`). The
-//! compiler is the host's and works when a kernel is first needed. A program that asks for a log makes it
-//! work at once, so that the log has the host's words.
+//! The log buffers that programs pass to the compiler (`CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`).
+//! The compiler runs on the host when a kernel is first needed. A program that passes a log buffer makes it
+//! run at once, so that the log contains the host's messages.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use vgpu_abi::CUresult;
 use crate::Result;
 use crate::code::refusal;
 
-/// `CUjit_option`
+/// `CUjit_option`, the ids of the options that concern logs.
 mod id {
     use std::ffi::c_uint;
 
@@ -20,7 +20,7 @@ mod id {
     pub(super) const ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 }
 
-/// One log: a buffer of the program, and the place of its size.
+/// One log buffer of the program, and the address of its size.
 #[derive(Debug)]
 struct Log {
     buffer: *mut u8,
@@ -36,7 +36,7 @@ unsafe impl Send for Log {}
 impl Log {
     const NONE: Self = Self { buffer: ptr::null_mut(), room: 0, size: ptr::null_mut() };
 
-    /// Stores as much of the text as there is room for, zero-terminated, and its length.
+    /// Stores as much of the text as there is room for, with a zero at its end, and its length.
     fn store(&self, text: &str) {
         let mut stored = 0;
         if let Some(most) = self.room.checked_sub(1).filter(|_| !self.buffer.is_null()) {
@@ -55,7 +55,7 @@ impl Log {
     }
 }
 
-/// The logs for which a call was asked.
+/// The log buffers that a call was given.
 #[derive(Debug)]
 pub struct JitLogs {
     info: Log,
@@ -97,13 +97,13 @@ impl JitLogs {
         Ok(logs)
     }
 
-    /// Returns whether the program wants the compiler's words.
+    /// Returns whether the program passed a log buffer, so that the compiler has to run at once.
     pub fn wanted(&self) -> bool {
         [&self.info, &self.error].iter().any(|log| !log.buffer.is_null() && log.room > 1)
     }
 
-    /// Stores the outcome of the call: `info` if it succeeded, otherwise why the host or the guest refused
-    /// the code.
+    /// Stores the log of a call: `info` if it succeeded, otherwise why the host or the guest refused the
+    /// code.
     pub fn store<T>(&self, outcome: &Result<T>, info: &str) {
         let why = refusal::take_last();
         match outcome {

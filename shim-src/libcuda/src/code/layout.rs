@@ -1,4 +1,4 @@
-//! Where a kernel's parameters lie in its parameter buffer. Many kernels share a layout, and each launch
+//! Layout of a kernel's parameters in its parameter buffer. Many kernels share a layout, and each launch
 //! reads one, so each layout is stored once and never freed.
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ pub use vgpu_image::layout::Layout;
 
 use crate::sync::Mutex;
 
-/// Returns the stored layout that is equal to this one.
+/// Returns the stored layout that is equal to this one, and stores it if there is none.
 pub fn intern(layout: Layout) -> &'static Layout {
     static LAYOUTS: Mutex<Option<HashSet<&'static Layout>>> = Mutex::new(None);
     let mut layouts = LAYOUTS.lock();
@@ -34,7 +34,7 @@ impl Kernels {
         Self(list)
     }
 
-    /// Returns the layout of a kernel.
+    /// Returns the layout of a kernel's parameters, or `None` for an unknown name.
     pub fn get(&self, name: &str) -> Option<&'static Layout> {
         let index = self.0.binary_search_by(|kernel| (*kernel.0).cmp(name)).ok()?;
         Some(self.0[index].1)

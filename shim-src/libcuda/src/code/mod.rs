@@ -1,4 +1,4 @@
-//! Code as programs hand it over: which part fits a device, where parameters lie, and why code was refused.
+//! Code as programs pass it: which part fits a device, how parameters are laid out, and why code was refused.
 
 pub mod image;
 pub mod image_file;

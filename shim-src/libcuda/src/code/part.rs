@@ -1,4 +1,4 @@
-//! One part of an image: code for one architecture, as the program handed it over.
+//! One part of an image: code for one architecture, as the program passed it.
 
 use std::slice;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::fatbin::{Entry, FatbinError, Kind, Packing};
 use crate::ptx::Specific;
 
-/// Bytes of code: a copy, or the program's own, which stay where they are.
+/// Bytes of code: a copy, or the program's own bytes, which stay in place.
 #[derive(Clone, Debug)]
 pub enum Bytes {
-    /// The program's own.
+    /// Bytes of the program, which stay in place and unchanged.
     Kept(&'static [u8]),
-    /// The shim's: a copy, or what was unpacked.
+    /// Bytes of the shim: a copy, or the result of unpacking.
     Own(Arc<Vec<u8>>),
 }
 
@@ -39,22 +39,22 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// Code for one architecture, as the program handed it over.
+/// Code for one architecture, as the program passed it.
 #[derive(Clone, Debug)]
 pub struct ImagePart {
     /// PTX or a cubin.
     pub kind: Kind,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,
-    /// Whether it runs on this architecture alone, or on those of its family.
+    /// Whether the code runs on this architecture alone, or on its family.
     pub specific: Specific,
     /// How the payload is compressed.
     pub packing: Packing,
-    /// Bytes of the payload once it is unpacked; 0 where the container does not say.
+    /// Length of the unpacked payload in bytes; 0 if the container does not state it.
     pub unpacked: u64,
     /// The code, possibly compressed.
     pub payload: Bytes,
-    /// The program handed it over by itself, not in a container.
+    /// Whether the program passed the code by itself, not in a container.
     pub alone: bool,
 }
 

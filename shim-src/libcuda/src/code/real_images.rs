@@ -8,7 +8,7 @@ use std::fs;
 use crate::code::layout::Layout;
 use crate::{cubin, fatbin, ptx};
 
-/// Reads every image of a fat binary; how many kernels were compared.
+/// Reads every image of a fat binary and returns the number of kernels compared.
 fn compare(container: &[u8]) -> usize {
     let mut known: HashMap<String, Layout> = HashMap::new();
     let mut compared = 0;
@@ -34,7 +34,7 @@ fn compare(container: &[u8]) -> usize {
     compared
 }
 
-/// Returns how many fat binaries a library has, and kernels of images in them.
+/// Returns the number of fat binaries in a library, and of the kernels in their images.
 fn read(library: &[u8]) -> (usize, usize) {
     let (mut containers, mut kernels, mut at) = (0, 0, 0);
     while let Some(found) = memchr::memmem::find(&library[at..], &fatbin::MAGIC.to_le_bytes()) {

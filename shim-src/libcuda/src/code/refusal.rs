@@ -1,4 +1,4 @@
-//! Why code was refused last on this thread, in words, for the compiler logs that programs ask for.
+//! Why code was last refused on this thread, as text for the compiler logs that programs ask for.
 
 use std::cell::RefCell;
 use std::fmt::Arguments;

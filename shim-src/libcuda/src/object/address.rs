@@ -1,4 +1,4 @@
-//! The device to which an address or a location belongs.
+//! Finds the device that an address or a location belongs to.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUmemLocation, MEM_LOCATION_DEVICE};
@@ -9,14 +9,14 @@ use crate::object::lifecycle;
 use crate::object::memory::Range;
 use crate::object::stream::Stream;
 
-/// Returns the device and the range of an address. `None`: no device has it.
+/// Returns device and range of an address, or `None` if it belongs to no device.
 pub fn find(address: u64) -> Result<Option<(&'static Gpu, Range)>> {
     let devices = lifecycle::devices()?;
     Ok(devices.iter().find_map(|gpu| Some((*gpu, gpu.memory.find(address)?))))
 }
 
-/// Returns the device with memory for all of the `bytes` from `address`. The stream's own device is asked
-/// first. `INVALID_VALUE`: there is none.
+/// Returns the device with memory at all of the `bytes` bytes from `address`, preferring the stream's own
+/// device. Fails with `INVALID_VALUE` if there is none.
 #[inline]
 pub fn owner(stream: &Stream, address: u64, bytes: u64) -> Result<&'static Gpu> {
     let own = stream.gpu();

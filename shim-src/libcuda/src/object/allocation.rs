@@ -1,4 +1,4 @@
-//! Allocating and freeing device memory: at once, and in the order of a stream from a pool.
+//! Allocates and frees device memory, at once or in stream order from a pool.
 
 use std::ptr;
 
@@ -12,8 +12,8 @@ use crate::object::memory::{Range, Source};
 use crate::object::stream::Stream;
 use crate::object::{address, capture, current, pool};
 
-/// Asks for memory. If there is none, waits for frees under way, reclaims the memory of dead processes, and
-/// asks once more.
+/// Requests memory. If there is none, waits for frees under way, reclaims the memory of dead processes, and
+/// requests it once more.
 pub fn with_second_try<R>(gpu: &Gpu, ask: impl Fn() -> Result<R>) -> Result<R> {
     match ask() {
         Err(CUresult::OUT_OF_MEMORY) => {
@@ -66,7 +66,7 @@ pub fn end_context(gpu: &Gpu, context: usize) {
     }
 }
 
-/// `cuMemAllocFromPoolAsync`, or `cuMemAllocAsync` without a pool.
+/// Allocates in stream order, from the given pool or from the device's current one.
 pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Stream) -> Result<u64> {
     let gpu = pool::supported(stream.gpu())?;
     let handle = from.unwrap_or_else(|| pool::current(gpu));
@@ -91,7 +91,7 @@ pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Strea
     added.inspect_err(|_| pool.discharge(bytes))
 }
 
-/// `cuMemFreeAsync`
+/// Frees an allocation in stream order.
 pub fn free_ordered(address: u64, stream: &Stream) -> Result {
     if capture::intercept(stream)? {
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);

@@ -1,9 +1,9 @@
 //! Stream capture: work on a capturing stream becomes nodes of a graph here in the guest, and no message is
 //! sent.
 //!
-//! A capture begins on one stream, its origin, and spreads to others by events: a stream that waits for an
-//! event of the capture joins it. What CUDA does not allow meanwhile makes the capture invalid, with the code
-//! that CUDA has for it (900 to 908).
+//! A capture starts on one stream, its origin, and spreads to others by events: a stream that waits for an
+//! event of the capture joins it. A call that CUDA does not allow meanwhile invalidates the capture, with the
+//! code that CUDA defines for it (900 to 908).
 
 use std::cell::Cell;
 use std::ffi::c_uint;
@@ -20,7 +20,7 @@ use crate::object::stream::Stream;
 use crate::object::work::Work;
 use crate::sync::Mutex;
 
-/// A place in a capture: what a captured event stands for.
+/// Position in a capture, which a captured event stands for.
 #[derive(Clone, Debug)]
 pub struct CapturePoint {
     capture: u64,
@@ -29,29 +29,29 @@ pub struct CapturePoint {
 
 struct Capture {
     id: u64,
-    /// `CUstreamCaptureMode`
+    /// `CUstreamCaptureMode` of the capture.
     mode: u32,
-    /// The thread that began it, by its number here.
+    /// Number of the thread that started the capture.
     thread: u64,
     context: usize,
     origin: &'static Stream,
     invalid: bool,
     graph: (usize, &'static Graph),
-    /// The streams that capture, each with the nodes after which its next node comes.
+    /// The capturing streams, each with the nodes that its next node depends on.
     tips: Vec<(&'static Stream, Vec<u32>)>,
-    /// Nodes that the program has taken out of what a stream's next node comes after. CUDA does not take them
-    /// for work that was not joined if nothing comes after them.
+    /// Nodes that the program has removed from the dependencies of a stream's next node. CUDA does not count
+    /// them as unjoined work if no node depends on them.
     removed: Vec<u32>,
     /// The nodes that `cuStreamGetCaptureInfo` returned last. The caller may read them until its next call.
     shown: Vec<CUgraphNode>,
 }
 
 static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
-/// The number of captures, so that all other work pays one load.
+/// Number of captures, so that other work pays one load while there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// `cuThreadExchangeStreamCaptureMode`
+    /// Capture mode of each thread, set by `cuThreadExchangeStreamCaptureMode`.
     static MODE: Cell<u32> = const { Cell::new(capture_mode::GLOBAL) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
@@ -85,7 +85,7 @@ fn find_capture<'a>(captures: &'a mut [Capture], stream: &Stream) -> Option<&'a 
     captures.iter_mut().find(|capture| id != 0 && capture.id == id)
 }
 
-/// Invalidates the captures that `which` accepts. Returns whether there was one.
+/// Invalidates the captures that `which` accepts. Returns whether there were any.
 fn invalidate(captures: &mut [Capture], which: impl Fn(&Capture) -> bool) -> bool {
     let mut hit = false;
     for capture in captures.iter_mut().filter(|capture| which(capture)) {
@@ -99,9 +99,8 @@ fn error_if(hit: bool, code: CUresult) -> Result {
     if hit { Err(code) } else { Ok(()) }
 }
 
-/// Returns whether work for the stream must be recorded. Fails for the legacy stream while a stream captures
-/// with which it synchronizes: it would have to wait for that stream. One load as long as nothing is
-/// captured.
+/// Returns whether work for the stream must be recorded. Fails for the legacy stream while a stream that
+/// synchronises with it is being captured. Costs one load while nothing is captured.
 #[inline]
 pub fn intercept(stream: &Stream) -> Result<bool> {
     if any() { intercept_among(stream) } else { Ok(false) }
@@ -183,8 +182,8 @@ pub fn fail_capture(place: &CapturePoint, code: CUresult) -> CUresult {
     code
 }
 
-/// Refuses a call that could interfere with a capture, as the captures' modes and that of the calling thread
-/// say.
+/// Refuses a call that could interfere with a capture, according to the captures' modes and the calling
+/// thread's.
 pub fn forbid_unsafe() -> Result {
     if !any() || MODE.get() == capture_mode::RELAXED {
         return Ok(());
@@ -198,7 +197,7 @@ pub fn forbid_unsafe() -> Result {
     error_if(hit, CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuses a call that asks about a stream's work, or waits for it, while the stream is captured.
+/// Refuses a call that queries a stream's work, or waits for it, while the stream is being captured.
 pub fn forbid_sync(stream: &Stream) -> Result {
     if !any() {
         return Ok(());
@@ -206,7 +205,7 @@ pub fn forbid_sync(stream: &Stream) -> Result {
     if intercept(stream)? { fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
-/// Refuses a call that waits for all work of a context in which a stream is captured.
+/// Refuses a call that waits for all work of a context in which a stream is being captured.
 pub fn forbid_in_context(context: usize) -> Result {
     if !any() {
         return Ok(());
@@ -215,7 +214,7 @@ pub fn forbid_in_context(context: usize) -> Result {
     error_if(hit, CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// `cuThreadExchangeStreamCaptureMode`: returns the calling thread's former mode.
+/// Replaces the calling thread's capture mode and returns the former one.
 pub fn exchange_mode(new: u32) -> Result<u32> {
     if new > capture_mode::RELAXED {
         return Err(CUresult::INVALID_VALUE);
@@ -234,8 +233,8 @@ fn finish(captures: &mut Vec<Capture>, id: u64) -> Option<Capture> {
     Some(capture)
 }
 
-/// Removes a stream that is about to be destroyed. A capture ends with its origin and is invalid without
-/// another stream.
+/// Removes a stream that is about to be destroyed. If it is the origin, its capture ends; otherwise the
+/// capture becomes invalid.
 pub fn end_stream(stream: &Stream) {
     if !any() {
         return;
@@ -265,7 +264,7 @@ pub fn end_context(context: usize) {
     }
 }
 
-/// `cuStreamBeginCapture`
+/// Starts to capture a stream.
 pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
     static IDS: AtomicU64 = AtomicU64::new(0);
     if mode > capture_mode::RELAXED {
@@ -297,7 +296,7 @@ pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
     Ok(())
 }
 
-/// `cuStreamEndCapture`
+/// Ends a stream's capture and stores its graph.
 pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     let out = out.check()?;
     out.set(CUgraph::NULL)?;
@@ -329,8 +328,8 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     out.set(CUgraph(capture.graph.0))
 }
 
-/// Returns the status and number of the stream's capture. Fails for the legacy stream while a stream captures
-/// with which it synchronizes.
+/// Returns status and number of the stream's capture. Fails for the legacy stream while a stream that
+/// synchronises with it is being captured.
 pub fn status(stream: &Stream) -> Result<(u32, u64)> {
     if !any() {
         return Ok((capture_status::NONE, 0));
@@ -351,9 +350,9 @@ pub fn status(stream: &Stream) -> Result<(u32, u64)> {
 pub struct CaptureInfo {
     /// The graph that the capture makes.
     pub graph: Out<CUgraph>,
-    /// The nodes after which the stream's next node comes.
+    /// Array of the nodes that the stream's next node depends on.
     pub nodes: Out<*const CUgraphNode>,
-    /// The number of these nodes.
+    /// Number of these nodes.
     pub count: Out<usize>,
 }
 
@@ -380,7 +379,7 @@ pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &CaptureInfo)
     Ok(())
 }
 
-/// `cuStreamUpdateCaptureDependencies`: 0 adds nodes to what the next one comes after, 1 replaces it.
+/// Changes the nodes that the stream's next node depends on: `flags` 0 adds to them, 1 replaces them.
 pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_uint) -> Result {
     if flags > 1 {
         return Err(CUresult::INVALID_VALUE);

@@ -10,9 +10,9 @@ use crate::object::context::{self, Context};
 use crate::object::lifecycle;
 
 thread_local! {
-    /// Handle of the current context, the top of the stack; 0 without one.
+    /// Handle of the current context, the top of the stack; 0 if the stack is empty.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    /// Handles below it.
+    /// Handles below the current one, the bottom of the stack first.
     static BELOW: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -45,14 +45,14 @@ pub fn replace(handle: usize) {
     CURRENT.set(handle);
 }
 
-/// Puts a context on the stack.
+/// Pushes a context onto the stack.
 pub fn push(handle: usize) {
     let below = CURRENT.replace(handle);
     // The list is gone only while the thread ends: nobody will pop then.
     let _ = BELOW.try_with(|list| list.borrow_mut().push(below));
 }
 
-/// Takes the top off the stack and returns its handle.
+/// Pops the top of the stack and returns its handle.
 pub fn pop() -> usize {
     let below = BELOW.try_with(|list| list.borrow_mut().pop()).ok().flatten().unwrap_or(0);
     CURRENT.replace(below)

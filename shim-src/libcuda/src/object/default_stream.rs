@@ -1,4 +1,4 @@
-//! The stream that a handle means to the calling thread, default streams included.
+//! Finds the stream that a handle means to the calling thread, default streams included.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,7 +17,7 @@ pub fn find(handle: CUstream, default: DefaultStream) -> Result<&'static Stream>
     find_in(current::context()?, handle, default)
 }
 
-/// Returns the stream of a handle, in a context that is known.
+/// Returns the stream of a handle in the given context.
 #[inline]
 pub fn find_in(
     context: &'static Context,
@@ -31,13 +31,13 @@ pub fn find_in(
     }
 }
 
-/// The stream of calls that name none.
+/// Returns the stream that is used by calls that name none.
 pub fn unnamed(default: DefaultStream) -> Result<&'static Stream> {
     find(CUstream::NULL, default)
 }
 
-/// A thread's default streams, one for each context that it has used. When the thread ends, the next thread
-/// gets them.
+/// Default streams of a thread, one for each context that it has used. When the thread ends, they are passed
+/// on to the next thread.
 struct Mine(RefCell<Vec<(usize, usize)>>);
 
 impl Drop for Mine {
@@ -53,7 +53,7 @@ impl Drop for Mine {
 
 thread_local! {
     static MINE: Mine = const { Mine(RefCell::new(Vec::new())) };
-    /// The context and stream found last.
+    /// Handles of the context and the stream that were found last.
     static LAST: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 

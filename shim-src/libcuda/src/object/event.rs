@@ -1,6 +1,6 @@
-//! Events. An event's completion is a mark that the host stores behind the work before it, so queries and
-//! times are read here. An event without timing shares its stream's word. One with timing has a word of its
-//! own while its newest record is under way, since the time that the host stores with a word is that of the
+//! Events. An event's completion is a mark that the host stores after the work before it, so queries and
+//! times are answered here. An event without timing shares its stream's word. One with timing has a word of
+//! its own while its newest record is pending, since the time that the host stores with a word is that of the
 //! newest mark.
 
 use std::ffi::c_uint;
@@ -32,18 +32,18 @@ pub struct Event {
     record: Mutex<EventState>,
 }
 
-/// The newest record.
+/// The newest record of an event.
 #[derive(Default)]
 struct EventState {
     /// Its fence point; `None`: never recorded.
     fence: Option<FencePoint>,
     /// Id of the stream in which it was recorded.
     stream: u64,
-    /// The word of an event with timing, until `time` is known.
+    /// Word of an event with timing, held until `time` is known.
     word: Option<Word>,
-    /// The time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
+    /// Time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
-    /// [`Queue::join_epoch`] when it was recorded.
+    /// [`Queue::join_epoch`] at the time of the record.
     join_epoch: u64,
     /// Set if the newest record is part of a capture.
     captured: Option<capture::CapturePoint>,
@@ -83,7 +83,7 @@ impl EventState {
         Ok(true)
     }
 
-    /// Returns whether the record's work is complete. If so, keeps the time and frees the word.
+    /// Returns whether the record's work has completed. If so, stores the time and frees the word.
     fn done(&mut self, queue: &Queue) -> Result<bool> {
         let Some((word, value)) = self.fence else { return Ok(true) };
         if self.time.is_some() {
@@ -104,13 +104,13 @@ impl EventState {
     }
 }
 
-/// Returns the event of a handle. The calling thread has a context.
+/// Returns the event of a handle. Fails if the calling thread has no context.
 pub fn get(event: CUevent) -> Result<&'static Event> {
     current::context()?;
     EVENTS.get(event.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// `cuEventRecordWithFlags`
+/// Records an event in a stream, with flags that matter only to a capture.
 pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     if flags != 0 {
         // An external record would be a node of its own in a graph, which the contract lacks.
@@ -155,8 +155,8 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     Ok(())
 }
 
-/// Returns a word for a timed event. If there is none, first frees the words of other events that are
-/// complete.
+/// Takes a word for an event with timing. If there is none, first frees the words of other events that have
+/// completed.
 fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
     if let Ok(word) = gpu.queue.take_word() {
         return Ok(word);
@@ -169,7 +169,7 @@ fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
     gpu.queue.take_word()
 }
 
-/// `cuStreamWaitEvent`
+/// Orders later work of a stream after an event's newest record.
 pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
     if flags != 0 {
         return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
@@ -204,7 +204,7 @@ pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
     }
 }
 
-/// `cuEventQuery`: whether the newest record is complete.
+/// Returns whether the event's newest record has completed.
 pub fn query(event: &Event) -> Result<bool> {
     let gpu = event.gpu();
     gpu.queue.async_error()?;
@@ -219,7 +219,7 @@ pub fn query(event: &Event) -> Result<bool> {
     Ok(done)
 }
 
-/// `cuEventSynchronize`
+/// Waits until the event's newest record has completed.
 pub fn synchronize(event: &Event) -> Result {
     let gpu = event.gpu();
     let mut record = event.record.lock();
@@ -240,7 +240,7 @@ pub fn synchronize(event: &Event) -> Result {
     gpu.queue.async_error()
 }
 
-/// Returns the time at which a timed event's newest record completed, in nanoseconds.
+/// Returns the time at which an event's newest record completed, in nanoseconds on the executor's clock.
 fn time(event: &Event) -> Result<u64> {
     if !event.timed() {
         return Err(CUresult::INVALID_HANDLE);
@@ -259,7 +259,7 @@ fn time(event: &Event) -> Result<u64> {
     record.time.ok_or(CUresult::UNKNOWN)
 }
 
-/// Returns the milliseconds between two events, as `cuEventElapsedTime` returns them.
+/// Returns the milliseconds between two events.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     if !ptr::eq(start.gpu(), end.gpu()) {
         return Err(CUresult::INVALID_HANDLE);
@@ -297,7 +297,7 @@ pub fn create(context: &Context, flags: c_uint) -> Result<usize> {
     Ok(handle)
 }
 
-/// Destroys an event.
+/// Destroys an event and frees its word.
 pub fn destroy(event: CUevent) -> Result {
     get(event)?;
     EVENTS.remove(event.0, end).ok_or(CUresult::INVALID_HANDLE)?

@@ -1,5 +1,5 @@
-//! Functions, that is kernels in a context. All attributes of a function take one round trip, once; each
-//! question about its occupancy takes one round trip, once.
+//! Functions, which are kernels in a context. All attributes of a function take one round trip, once; each
+//! query of its occupancy takes one round trip, once.
 
 use std::ffi::{CString, c_int, c_uint};
 use std::ptr;
@@ -23,7 +23,7 @@ use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// Number of attributes.
+/// Number of attributes of a function.
 const ATTRIBUTES: usize = id::MAX as usize;
 
 /// A kernel in a context.
@@ -55,8 +55,8 @@ struct OccupancyQuery {
 
 static FUNCTIONS: Slab<Function> = Slab::new(9);
 
-/// Returns the handle of a module's function, which is made at the first call. The host learns of it when it
-/// is first needed.
+/// Returns the handle of a module's function, which is created by the first call. The host is told of it when
+/// it is first needed.
 pub fn in_module(module: &Module, name: &str) -> Result<usize> {
     module.function(name, |layout| {
         let text = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;
@@ -72,18 +72,18 @@ pub fn in_module(module: &Module, name: &str) -> Result<usize> {
     })
 }
 
-/// Ends a function.
+/// Ends the function of a handle.
 pub fn discard(handle: usize) {
     FUNCTIONS.remove(handle, |function| *function.inner.lock() = Inner::default());
 }
 
-/// The function of a handle, whatever context is current.
+/// Returns the function of a handle, in whatever context it is.
 #[inline]
 pub fn from_handle(handle: usize) -> Option<&'static Function> {
     FUNCTIONS.get(handle)
 }
 
-/// Returns the handle of the function that has a number on the wire.
+/// Returns the handle of the function that has this number in messages.
 pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
     let mine = |function: &Function| ptr::eq(function.gpu(), gpu) && function.number.known() == Some(number);
     FUNCTIONS.iter().find(|(_, function)| mine(function)).map(|(handle, _)| CUfunction(handle))
@@ -96,25 +96,25 @@ impl Function {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Returns where its parameters lie.
+    /// Returns the layout of the function's parameters.
     #[inline]
     pub fn layout(&self) -> &'static Layout {
         // SAFETY: `in_module` stored the address of an interned layout, which lives for good.
         unsafe { &*self.layout.load(Ordering::Relaxed) }
     }
 
-    /// Returns the handle of its context.
+    /// Returns the handle of the function's context.
     #[inline]
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// Returns the handle of its module.
+    /// Returns the handle of the function's module.
     pub fn module(&self) -> usize {
         self.module.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the host has loaded it.
+    /// Returns whether the host has loaded the function.
     pub fn is_loaded(&self) -> bool {
         self.number.known().is_some()
     }
@@ -124,7 +124,7 @@ impl Function {
         self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Returns its number on the wire. The first call loads its module and asks for its attributes.
+    /// Returns the function's number in messages. The first call loads its module and fetches its attributes.
     #[inline]
     pub fn number(&self) -> Result<u32> {
         match self.number.known() {
@@ -141,7 +141,7 @@ impl Function {
         self.number.get(|refused| self.introduce_in(module, refused))
     }
 
-    /// Asks the host for the function in its loaded module, and stores the attributes.
+    /// Looks the function up in its loaded module on the host, and stores its attributes.
     fn introduce_in(&self, module: u32, refused: &mut Option<CUresult>) -> Result<u32> {
         let name = self.name()?;
         let gpu = self.gpu();
@@ -186,13 +186,13 @@ impl Function {
         Ok(function)
     }
 
-    /// Returns an attribute of a function that has a number.
+    /// Returns an attribute of a function that has a number in messages.
     #[inline]
     pub fn known(&self, attribute: c_uint) -> u32 {
         self.attributes[attribute as usize].load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 
-    /// `cuFuncGetAttribute`
+    /// Returns an attribute of the function, which may have to be fetched from the host.
     pub fn attribute(&self, attribute: c_uint) -> Result<c_int> {
         if attribute >= id::MAX {
             return Err(CUresult::INVALID_VALUE);
@@ -201,7 +201,7 @@ impl Function {
         Ok(self.attributes[attribute as usize].load(Ordering::Relaxed))
     }
 
-    /// `cuFuncSetAttribute`
+    /// Sets an attribute of the function, here and on the host.
     pub fn set_attribute(&self, attribute: c_uint, value: c_int) -> Result {
         let function = self.number()?;
         let gpu = self.gpu();
@@ -233,7 +233,7 @@ impl Function {
         Ok(())
     }
 
-    /// `cuFuncSetCacheConfig`
+    /// Sets the function's preferred split between cache and shared memory.
     pub fn set_cache_config(&self, config: c_uint) -> Result {
         if config > 3 {
             return Err(CUresult::INVALID_VALUE);
@@ -248,7 +248,7 @@ impl Function {
         self.gpu().queue.send(&message, &[]).map(drop)
     }
 
-    /// Returns the number of blocks that a multiprocessor holds.
+    /// Returns the number of blocks that one multiprocessor can hold.
     pub fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32> {
         let threads = u32::try_from(threads).ok().filter(|&threads| threads != 0);
         let threads = threads.ok_or(CUresult::INVALID_VALUE)?;
@@ -273,7 +273,7 @@ impl Function {
     }
 }
 
-/// Returns the most bytes of shared memory that a block can have.
+/// Returns the maximum shared memory of a block in bytes.
 fn most_shared(gpu: &Gpu) -> u32 {
     [device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device::MAX_SHARED_MEMORY_PER_BLOCK]
         .map(|attribute| gpu.attribute(attribute).max(0).cast_unsigned())
@@ -281,7 +281,7 @@ fn most_shared(gpu: &Gpu) -> u32 {
         .fold(0, u32::max)
 }
 
-/// `cuFuncGetParamInfo`
+/// Stores offset and size of the parameter with this index.
 pub fn param_info(layout: &Layout, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Result {
     let offset = offset.check()?;
     let param = layout.params.get(index).ok_or(CUresult::INVALID_VALUE)?;

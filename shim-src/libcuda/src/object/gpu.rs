@@ -19,27 +19,27 @@ use crate::sync::Mutex;
 
 /// A device of this process. Lives as long as the process.
 pub struct Gpu {
-    /// What is submitted to the device.
+    /// Queue of the work that is submitted to the device.
     pub queue: Queue,
     /// The device as the other shims see it: the host's facts, corrected for the guest.
     pub shown: table::Device,
-    /// The device has refused a cubin and accepted the PTX of the same image.
+    /// Whether the device has refused a cubin and accepted the PTX of the same image.
     pub refuses_cubins: AtomicBool,
     /// Index among the functions on the bus.
     pub index: usize,
     /// Ranges of device memory that the process owns.
     pub memory: Memory,
-    /// The timeline of all streams together, for calls that wait for everything.
+    /// Timeline of all streams together, for calls that wait for all work.
     pub everything: Timeline,
-    /// Handle of the memory pool that exists without having been created; 0 until the device is attached.
+    /// Handle of the device's default memory pool; 0 until the device is attached.
     pub default_pool: AtomicUsize,
     /// Handle of the memory pool from which `cuMemAllocAsync` allocates.
     pub current_pool: AtomicUsize,
     /// Handle of the primary context; 0 until the device is attached.
     pub primary: AtomicUsize,
-    /// Addresses of room for sums in device memory that no call uses.
+    /// Addresses of device memory for sums that no call uses at the moment.
     pub sums: Mutex<Vec<u64>>,
-    /// Abilities that the host lacks and the log names.
+    /// Abilities that the host lacks and that the log has already named.
     told_missing: AtomicU32,
     /// See [`Gpu::peer_copy_timeline`].
     peer_copy: OnceLock<Timeline>,
@@ -73,8 +73,7 @@ fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts 
 }
 
 impl Gpu {
-    /// Returns a device with an open session, without a default pool and a primary context. Leaked: a device
-    /// is never freed.
+    /// Creates a device with an open session, without default pool and primary context. It is never freed.
     pub fn new(session: Session, index: usize) -> &'static Self {
         let address = session.function().address;
         let subsystem = session.function().subsystem;
@@ -99,8 +98,8 @@ impl Gpu {
         }))
     }
 
-    /// Refuses what only hosts with an ability ([`vgpu_wire::facts::exec`]) do. The log says so once for
-    /// each.
+    /// Refuses a feature that only hosts with an ability ([`vgpu_wire::facts::exec`]) have. Each missing
+    /// ability is logged once.
     pub fn needs(&self, ability: u32, what: &str) -> Result {
         if self.shown.facts.abilities & ability != 0 {
             return Ok(());
@@ -111,12 +110,12 @@ impl Gpu {
         Err(CUresult::NOT_SUPPORTED)
     }
 
-    /// Returns the CUDA ordinal; -1 for a device that the process does not see.
+    /// Returns the CUDA ordinal, or -1 for a device that the process does not see.
     pub fn ordinal(&self) -> i32 {
         self.ordinal.load(Ordering::Relaxed)
     }
 
-    /// Gives the device its ordinal.
+    /// Sets the device's CUDA ordinal.
     pub fn set_ordinal(&self, ordinal: usize) {
         self.ordinal.store(i32::try_from(ordinal).unwrap_or(-1), Ordering::Relaxed);
     }
@@ -137,13 +136,13 @@ impl Gpu {
         Ok(self.peer_copy.get_or_init(|| Timeline::new(stream)))
     }
 
-    /// Returns an attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.
+    /// Returns a `CUdevice_attribute`, or 0 for an id beyond those of the contract.
     pub fn attribute(&self, id: i32) -> i32 {
         usize::try_from(id).ok().and_then(|id| self.shown.facts.attributes.get(id)).copied().unwrap_or(0)
     }
 
-    /// Returns the free and total memory of the device. Free memory is read from a register, or asked of the
-    /// host once the process has submitted work.
+    /// Returns free and total memory of the device. Free memory is read from a register, or requested from
+    /// the host once the process has submitted work.
     pub fn memory_info(&self) -> Result<MemInfoReply> {
         match self.queue.session.free_memory().map_err(|lost| self.queue.report(&lost))? {
             Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
@@ -151,8 +150,9 @@ impl Gpu {
         }
     }
 
-    /// Enters addresses that the host returned as the program's. `UNKNOWN`: they lie outside of the range
-    /// that the device announces, so that they could be another device's, or the program's own memory.
+    /// Records a range that the host returned as the program's. Fails with `UNKNOWN` if it is outside the
+    /// range that the device announces, because it could then be another device's, or the program's own
+    /// memory.
     pub fn add_memory(&self, start: u64, bytes: u64, source: Source, context: usize) -> Result {
         let announced = self.queue.session.facts().addresses();
         if let Some(range) = announced.filter(|range| !range.holds(start, bytes)) {
@@ -165,9 +165,9 @@ impl Gpu {
         Ok(())
     }
 
-    /// Enters a variable of a module. A GPU's driver puts it where it likes: outside of the announced range
-    /// its pages are reserved in this process for as long as the returned value lives. `MAP_FAILED`:
-    /// something of the process lies there.
+    /// Records a variable of a module. A GPU's driver places it anywhere: outside the announced range its
+    /// pages are reserved in this process for as long as the returned value exists. Fails with `MAP_FAILED`
+    /// if the process has mapped something there.
     pub fn add_variable(
         &self,
         start: u64,
@@ -189,7 +189,7 @@ impl Gpu {
         Ok(reservation)
     }
 
-    /// Waits until all work of all streams is complete, and then reports the error that it ran into.
+    /// Waits until all work of all streams has completed, and returns its error if it failed.
     pub fn drain(&self) -> Result {
         if self.queue.session.number() == 0 {
             // Nothing was ever sent to the host: there is nothing to wait for, and no reason to attach.

@@ -15,16 +15,16 @@ use crate::object::work::Work;
 use crate::slab::Slab;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A node of a graph.
+/// A node of a graph, with its dependencies.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The message that it stands for.
+    /// Message that the node sends to the host.
     pub work: Work,
-    /// Indices of the nodes after which it comes, all lower than its own.
+    /// Indices of the nodes that this one depends on, all lower than its own.
     pub after: Vec<u32>,
-    /// Its handle; 0 until the program asks for it.
+    /// Handle of the node; 0 until the program asks for it.
     pub handle: usize,
-    /// Pointers to the parameters in `work`, for a program that asks for them.
+    /// Pointers to the parameters in `work`, stored for a program that asks for them.
     pub pointers: Vec<*mut c_void>,
 }
 
@@ -39,7 +39,7 @@ pub struct Graph {
     nodes: Mutex<Vec<Node>>,
 }
 
-/// The node that a node's handle stands for.
+/// The node that a node's handle refers to.
 #[derive(Default)]
 struct Named {
     graph: AtomicUsize,
@@ -63,7 +63,7 @@ impl Graph {
         nodes.len() as u32 - 1
     }
 
-    /// Returns the indices of the nodes after which no other comes.
+    /// Returns the indices of the nodes that no other depends on.
     pub fn ends(&self) -> Vec<u32> {
         let nodes = self.nodes.lock();
         let mut end = vec![true; nodes.len()];
@@ -73,12 +73,12 @@ impl Graph {
         (0..).zip(end).filter_map(|(index, end): (u32, bool)| end.then_some(index)).collect()
     }
 
-    /// Returns the nodes, until the guard is dropped.
+    /// Locks the nodes and returns them.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
         self.nodes.lock()
     }
 
-    /// Calls `look` with a node.
+    /// Calls `look` with the node at an index.
     pub fn with<R>(&self, index: u32, look: impl FnOnce(&mut Node) -> Result<R>) -> Result<R> {
         look(self.nodes.lock().get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?)
     }
@@ -94,7 +94,7 @@ pub fn create(gpu: &'static Gpu) -> Result<(usize, &'static Graph)> {
         .ok_or(CUresult::OUT_OF_MEMORY)
 }
 
-/// Destroys a graph. Returns whether there was one.
+/// Destroys a graph. Returns whether it existed.
 pub fn discard(handle: usize) -> bool {
     let Some(nodes) = GRAPHS.remove(handle, |graph| std::mem::take(&mut *graph.nodes.lock())) else {
         return false;
@@ -111,7 +111,7 @@ pub fn get(handle: CUgraph) -> Result<&'static Graph> {
     GRAPHS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Returns the handle of a node.
+/// Returns the handle of a node, which is created by the first call.
 pub fn node_handle(graph: usize, of: &Graph, index: u32) -> Result<CUgraphNode> {
     of.with(index, |node| {
         if node.handle == 0 {
@@ -125,21 +125,21 @@ pub fn node_handle(graph: usize, of: &Graph, index: u32) -> Result<CUgraphNode> 
     })
 }
 
-/// Returns the graph and index of a node's handle.
+/// Returns handle of the graph and index of the node with this handle.
 pub fn node_place(node: CUgraphNode) -> Option<(usize, u32)> {
     let named = NODES.get(node.0)?;
     Some((named.graph.load(Ordering::Relaxed), named.index.load(Ordering::Relaxed)))
 }
 
-/// Returns the graph that a node is in, and the node's index.
+/// Returns the graph that contains a node, and the node's index.
 pub fn find_node(node: CUgraphNode) -> Result<(&'static Graph, u32)> {
     current::context()?;
     let (graph, index) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
     Ok((GRAPHS.get(graph).ok_or(CUresult::INVALID_VALUE)?, index))
 }
 
-/// Stores as many of the handles as the program has room for, and their number. The rest of the room is
-/// filled with null.
+/// Stores as many of the handles as the program has room for, and their number. Fills the rest of the room
+/// with null.
 pub fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -> Result {
     if out.is_null() {
         return count.set(found.len());
@@ -153,7 +153,7 @@ pub fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -
     count.set(found.len().min(room))
 }
 
-/// Returns the handles of the nodes of a graph that `want` accepts.
+/// Returns the handles of a graph's nodes that `want` accepts.
 pub fn select(handle: CUgraph, want: impl Fn(&Node) -> bool) -> Result<Vec<CUgraphNode>> {
     let graph = get(handle)?;
     let chosen: Vec<u32> =

@@ -1,5 +1,5 @@
-//! The number by which the host knows a module or a function, which it learns of when the program first needs
-//! the object.
+//! Introduction of a module or a function to the host, which happens when the program first needs the object
+//! and gives it a number.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,23 +8,24 @@ use vgpu_abi::CUresult;
 use crate::Result;
 use crate::sync::Mutex;
 
-/// An object's number on the wire.
+/// An object's number in messages, once the host knows the object.
 #[derive(Default)]
 pub struct Introduction {
-    /// 0 until the host knows the object.
+    /// Number of the object; 0 until the host knows it.
     number: AtomicU32,
-    /// The error with which the host refused the object for good, if it did. Locked while it is introduced.
+    /// Error with which the host permanently refused the object, if it did. Locked while the object is
+    /// introduced.
     refused: Mutex<Option<CUresult>>,
 }
 
 impl Introduction {
-    /// Returns the number, if the host knows the object.
+    /// Returns the number if the host knows the object.
     #[inline]
     pub fn known(&self) -> Option<u32> {
         Some(self.number.load(Ordering::Acquire)).filter(|&number| number != 0)
     }
 
-    /// Returns the number. The first call introduces the object by `introduce`, while others wait; if that
+    /// Returns the number. The first call introduces the object by `introduce`, while others wait. If that
     /// fails, the next call tries again, unless `introduce` has stored an error that would only repeat
     /// itself.
     pub fn get(&self, introduce: impl FnOnce(&mut Option<CUresult>) -> Result<u32>) -> Result<u32> {
@@ -44,7 +45,7 @@ impl Introduction {
         Ok(number)
     }
 
-    /// Makes it that of a new object. Returns the number that the host has for the old one.
+    /// Resets the record for a new object. Returns the number under which the host knows the old one.
     pub fn reset(&self) -> Option<u32> {
         *self.refused.lock() = None;
         Some(self.number.swap(0, Ordering::AcqRel)).filter(|&number| number != 0)

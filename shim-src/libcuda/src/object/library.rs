@@ -29,17 +29,17 @@ struct Inner {
     image: Option<Arc<Image>>,
     /// The code chosen for each kind of device.
     codes: Vec<(Target, Arc<Code>)>,
-    /// Handles of its modules, by context.
+    /// Handles of contexts, and of the library's module in each.
     modules: Vec<(usize, usize)>,
     kernels: HashMap<Box<str>, usize>,
 }
 
-/// A kernel of a library.
+/// A kernel of a library, which has a function in each context that uses it.
 #[derive(Default)]
 pub struct Kernel {
     library: AtomicUsize,
     name: Mutex<Option<Arc<CString>>>,
-    /// The context that used it first, and its function there: a launch needs no lock to find it.
+    /// Handle of the context that used the kernel first. A launch there needs no lock to find the function.
     first_context: AtomicUsize,
     first_function: AtomicUsize,
 }
@@ -60,7 +60,7 @@ pub fn kernel(kernel: CUkernel) -> Result<&'static Kernel> {
 }
 
 impl Library {
-    /// Returns the code for a kind of device.
+    /// Returns the library's code for a kind of device.
     fn code(&self, target: Target) -> Result<Arc<Code>> {
         let mut inner = self.inner.lock();
         if let Some((_, code)) = inner.codes.iter().find(|code| code.0 == target) {
@@ -71,7 +71,7 @@ impl Library {
         Ok(code)
     }
 
-    /// Returns the library's module in a context.
+    /// Returns the handle of the library's module in a context, which is created by the first call.
     pub fn module(&self, context: &Context) -> Result<usize> {
         let find = |inner: &Inner| {
             let mine = inner.modules.iter().find(|module| module.0 == context.handle())?;
@@ -91,8 +91,8 @@ impl Library {
         Ok(module)
     }
 
-    /// Returns the code that says which names exist: that for the current context's device, or for the first
-    /// device.
+    /// Returns the code by which names are looked up: the one for the current context's device, or for the
+    /// first device.
     pub fn any_code(&self) -> Result<Arc<Code>> {
         let gpu = match current::context() {
             Ok(context) => context.gpu(),
@@ -155,13 +155,13 @@ impl Kernel {
         Ok(function)
     }
 
-    /// Returns the handle of its library.
+    /// Returns the handle of the kernel's library.
     pub fn library(&self) -> usize {
         self.library.load(Ordering::Relaxed)
     }
 
-    /// Returns the layout of its parameters, from the code for the current context's device, or for the first
-    /// device.
+    /// Returns the layout of the kernel's parameters, from the code for the current context's device, or for
+    /// the first device.
     pub fn layout(&self) -> Result<&'static Layout> {
         let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
         let name = self.name()?;
@@ -170,7 +170,7 @@ impl Kernel {
     }
 }
 
-/// Returns the function that a launch in a context means by a function's or a kernel's handle.
+/// Returns the function that a launch in a context names by the handle of a function or of a kernel.
 #[inline]
 pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static Function> {
     let function = match function::from_handle(handle.0) {
@@ -183,7 +183,7 @@ pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static F
     Ok(function)
 }
 
-/// Returns the function of a handle in its own context, or of a kernel in the current one.
+/// Returns the function of a handle, or the function of a kernel's handle in the current context.
 pub fn function(handle: CUfunction) -> Result<&'static Function> {
     let context = current::context()?;
     match function::from_handle(handle.0) {
@@ -213,7 +213,7 @@ pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function
     function::from_handle(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Creates a library. `at_once`: the host compiles it now for the current context, if there is one.
+/// Creates a library. With `at_once` the host compiles it now for the current context, if there is one.
 pub fn make(image: Image, at_once: bool) -> Result<usize> {
     let made = LIBRARIES.insert(|_, library| {
         *library.inner.lock() = Inner { image: Some(Arc::new(image)), ..Inner::default() };

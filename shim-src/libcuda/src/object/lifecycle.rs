@@ -1,7 +1,7 @@
-//! The life cycle of a process that uses CUDA: not initialised, attached, initialised, forked, ended.
+//! Life cycle of a process that uses CUDA: not initialised, attached, initialised, forked, ended.
 //!
 //! The devices are reached through two words that read as 0 in a forked child, however it was forked
-//! ([`vgpu_transport::wiped`]). So a child finds no devices and answers not-initialised, and no call has to
+//! ([`vgpu_transport::wiped`]). So a child finds no devices and returns not-initialised, and no call has to
 //! compare process ids.
 
 use std::ptr;
@@ -16,16 +16,16 @@ use crate::object::gpu::Gpu;
 use crate::object::process::{Devices, Process};
 use crate::sync::Mutex;
 
-/// The two words, once a process was looked for. Their addresses are the same in a forked child.
+/// Address of the two words, null until the bus is first scanned. The address is the same in a forked child.
 static WORDS: AtomicPtr<[AtomicUsize; 2]> = AtomicPtr::new(ptr::null_mut());
-/// `cuInit` has succeeded, here or in a process that this one was forked from.
+/// Whether `cuInit` has succeeded, here or in a process that this one was forked from.
 static INITIALISED: AtomicBool = AtomicBool::new(false);
-/// Exit handlers have run.
+/// Whether exit handlers have run.
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// Held while a process attaches or initialises.
+/// Held while the process attaches or initialises.
 static BEGIN: Mutex<()> = Mutex::new(());
 
-/// The two words: addresses of leaked values, or 0.
+/// The two words, each the address of a leaked value or 0.
 struct Page {
     process: &'static AtomicUsize,
     devices: &'static AtomicUsize,
@@ -66,8 +66,8 @@ fn make_page() -> Page {
     Page::from_counters(words)
 }
 
-/// Returns the devices; not-initialised before `cuInit` and in a forked child, deinitialised after exit
-/// handlers.
+/// Returns the devices. Fails with not-initialised before `cuInit` and in a forked child, and with
+/// deinitialised after exit handlers.
 #[inline]
 pub fn devices() -> Result<&'static Devices> {
     page().and_then(|page| page.devices()).ok_or_else(why_not)
@@ -95,7 +95,7 @@ fn forked() -> bool {
         && !ENDED.load(Ordering::Relaxed)
 }
 
-/// The error that every call returns now, for the other shims. Initialises nothing.
+/// Returns the error that every call returns now, for the other shims. Initialises nothing.
 pub fn status() -> Result {
     if ENDED.load(Ordering::Relaxed) {
         Err(CUresult::DEINITIALIZED)
@@ -106,7 +106,7 @@ pub fn status() -> Result {
     }
 }
 
-/// Returns the process's functions on the bus. The first call scans the bus; none attaches to a device.
+/// Returns the process's functions on the bus. The first call scans the bus but attaches to no device.
 pub fn attached() -> Result<&'static Process> {
     status()?;
     let _begin = BEGIN.lock();
@@ -133,7 +133,7 @@ fn attached_locked() -> Result<&'static Process> {
     Ok(process)
 }
 
-/// `cuInit`. A failure is not kept: the next call tries again.
+/// Initialises CUDA. A failure is not remembered, so the next call tries again.
 pub fn initialise() -> Result {
     if devices().is_ok() {
         return Ok(());
@@ -154,7 +154,7 @@ pub fn initialise() -> Result {
     Ok(())
 }
 
-/// Ends the sessions. Other threads may be in any call: they find the words empty, or their session closed.
+/// Ends the sessions. Other threads may be in any call: they find the words cleared, or their session closed.
 extern "C" fn at_exit() {
     vgpu_abi::export::guard("exit handler", || {
         // In a forked child the words are empty, so that the parent's sessions are not reached from there.

@@ -1,4 +1,4 @@
-//! Links: inputs that the host makes one image of, which the program gets and may load.
+//! Links: inputs from which the host builds one image, which the program receives and may load.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -26,14 +26,14 @@ use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// Size of the pieces in which an input is sent, as of a module's image.
+/// Length in bytes of the pieces in which an input is sent, the same as for a module's image.
 const PIECE: usize = 48 << 10;
-/// The longest image that is taken from a host.
+/// Maximum length in bytes of an image that is accepted from a host.
 const IMAGE_MOST: u64 = 1 << 30;
-/// `CU_JIT_NUM_INPUT_TYPES`
+/// `CU_JIT_NUM_INPUT_TYPES`, the number of kinds of inputs.
 const INPUT_KINDS: c_uint = 6;
 
-/// `CUjit_option`
+/// `CUjit_option`, the ids of the options that are sent to the host.
 mod id {
     use std::ffi::c_uint;
 
@@ -45,7 +45,7 @@ mod id {
     pub(super) const GENERATE_LINE_INFO: c_uint = 13;
 }
 
-/// What a program asks of the compiler.
+/// Options that a program gives the compiler.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkOptions {
     flags: u32,
@@ -86,7 +86,7 @@ impl LinkOptions {
     }
 }
 
-/// A link.
+/// A link of a program, until it is destroyed.
 #[derive(Default)]
 pub struct Link {
     gpu: AtomicPtr<Gpu>,
@@ -94,10 +94,10 @@ pub struct Link {
 }
 
 struct Inner {
-    /// Its number on the wire.
+    /// Number of the link in messages.
     number: u32,
     logs: JitLogs,
-    /// What was linked, and how many bytes of it are the image: a text is followed by zero.
+    /// The linked image, and its length in bytes. A text has a zero after the image.
     image: Option<(Box<[u8]>, usize)>,
 }
 
@@ -136,7 +136,7 @@ pub fn get(handle: usize) -> Result<&'static Link> {
     LINKS.get(handle).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Ends a link. The image is gone with it.
+/// Ends a link and frees its image.
 pub fn destroy(handle: usize) -> Result {
     let ended = LINKS.remove(handle, |link| {
         let Some(inner) = link.inner.lock().take() else { return Ok(()) };
@@ -146,14 +146,14 @@ pub fn destroy(handle: usize) -> Result {
 }
 
 impl Link {
-    /// Returns the device.
+    /// Returns the device on which the link was started.
     fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Adds an input, which is sent at once. What is plainly none of its kind is refused here; the rest shows
-    /// when the link is completed.
+    /// Adds an input and sends it at once. An input that is evidently not of its kind is refused here; other
+    /// errors are found when the link is completed.
     pub fn add(&self, kind: c_uint, data: &[u8], name: &[u8]) -> Result {
         let mut inner = self.inner.lock();
         let inner = inner.as_mut().ok_or(CUresult::INVALID_HANDLE)?;
@@ -168,8 +168,8 @@ impl Link {
         added
     }
 
-    /// Links the inputs, and fetches the image. Returns where it lies until the link is destroyed, and its
-    /// length.
+    /// Links the inputs and fetches the image. Returns its address, valid until the link is destroyed, and
+    /// its length.
     pub fn complete(&self) -> Result<(*const u8, usize)> {
         let mut inner = self.inner.lock();
         let inner = inner.as_mut().ok_or(CUresult::INVALID_HANDLE)?;
@@ -184,7 +184,8 @@ impl Link {
     }
 }
 
-/// Sends an input: of a fat binary the part that fits a device which takes no compiled code.
+/// Sends an input. For a device that accepts no compiled code, only the matching part of a fat binary is
+/// sent.
 fn send(gpu: &Gpu, link: u32, kind: c_uint, data: &[u8], name: &[u8]) -> Result {
     let target = module::target(gpu);
     match kind {
@@ -229,7 +230,7 @@ fn send_as(gpu: &Gpu, link: u32, kind: u32, data: &[u8], name: &[u8]) -> Result 
     Ok(())
 }
 
-/// Has the host link, and reads the image.
+/// Makes the host link the inputs, and reads the image.
 fn fetch(gpu: &Gpu, link: u32) -> Result<(Box<[u8]>, usize)> {
     let LinkReply { image, bytes, .. } = gpu.queue.ask(LinkComplete { reply: 0, link }, &[])?;
     if bytes == 0 || bytes > IMAGE_MOST {

@@ -1,5 +1,5 @@
-//! Loading code into a context as a module, compiling it at once where the program asks for that, and
-//! unloading it.
+//! Loads code into a context as a module, compiles it at once where the program asks for that, and unloads
+//! it.
 
 use vgpu_abi::CUresult;
 
@@ -8,7 +8,7 @@ use crate::code::image::Image;
 use crate::object::context::Context;
 use crate::object::{capture, function, module};
 
-/// Loads the image that `image` reads into a context. Returns the module's handle. `at_once`: the host
+/// Loads the image that `image` reads into a context. Returns the module's handle. With `at_once` the host
 /// compiles all of it now, instead of each kernel when it is first needed.
 pub fn load(context: &Context, image: impl FnOnce() -> Result<Image>, at_once: bool) -> Result<usize> {
     capture::forbid_unsafe()?;
@@ -23,7 +23,7 @@ pub fn load(context: &Context, image: impl FnOnce() -> Result<Image>, at_once: b
     Ok(module)
 }
 
-/// Has the host compile a module with all its kernels.
+/// Makes the host compile a module with all its kernels.
 pub fn compile(module: usize) -> Result {
     let module = module::from_handle(module).ok_or(CUresult::INVALID_HANDLE)?;
     module.load()?;
@@ -35,7 +35,7 @@ pub fn compile(module: usize) -> Result {
     Ok(())
 }
 
-/// Ends a module with its functions. `None`: there is no such module.
+/// Unloads a module with its functions. Returns `None` if there is no such module.
 pub fn unload(module: usize) -> Option<Result> {
     module::end(module, function::discard)
 }

@@ -1,44 +1,45 @@
-//! The mappings in a device's reserved address ranges. The guest keeps them so that no wrong range reaches
+//! The mappings in a device's reserved address ranges. The guest tracks them so that no invalid range reaches
 //! the host, which would report it late.
 
 use std::collections::BTreeMap;
 
-/// Physical memory at an address.
+/// Physical memory that is mapped at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its first address.
+    /// First device address of the mapping.
     pub start: u64,
-    /// Size in bytes.
+    /// Size of the mapping in bytes.
     pub bytes: u64,
     /// Handle of the physical memory.
     pub physical: u64,
-    /// `CUmemAccess_flags`: 0 none, 1 read, 3 read and write.
+    /// `CUmemAccess_flags` of the mapping: 0 for none, 1 for read, 3 for read and write.
     pub access: u32,
 }
 
-/// Mappings by address. None overlaps another.
+/// Mappings by their first address. No two of them overlap.
 #[derive(Debug, Default)]
 pub struct Mappings(BTreeMap<u64, Mapping>);
 
 impl Mappings {
-    /// Returns the mapping that an address is in.
+    /// Returns the mapping that contains an address.
     pub fn find(&self, address: u64) -> Option<Mapping> {
         let (_, mapping) = self.0.range(..=address).next_back()?;
         (address - mapping.start < mapping.bytes).then_some(*mapping)
     }
 
-    /// Returns whether the `bytes` from `start`, which end within the address space, are all unmapped.
+    /// Returns whether all of the `bytes` bytes from `start`, which end within the address space, are
+    /// unmapped.
     pub fn is_free(&self, start: u64, bytes: u64) -> bool {
         let before = self.0.range(..start + bytes).next_back();
         before.is_none_or(|(_, mapping)| mapping.start + mapping.bytes <= start)
     }
 
-    /// Adds a mapping without any rights, where nothing is mapped.
+    /// Adds a mapping without access rights to a range in which nothing is mapped.
     pub fn add(&mut self, start: u64, bytes: u64, physical: u64) {
         self.0.insert(start, Mapping { start, bytes, physical, access: 0 });
     }
 
-    /// Returns whether all `bytes` from `address` are mapped with some right.
+    /// Returns whether all `bytes` bytes from `address` are mapped and can be accessed.
     pub fn reach(&self, address: u64, bytes: u64) -> bool {
         let (mut at, end) = (address, address.saturating_add(bytes));
         loop {
@@ -52,7 +53,8 @@ impl Mappings {
         }
     }
 
-    /// The starts of the mappings that make up a range. `None`: the range does not consist of whole mappings.
+    /// Returns the starts of the mappings that make up a range, or `None` if the range does not consist of
+    /// whole mappings.
     fn whole(&self, start: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = start.checked_add(bytes)?;
         let mut at = start;
@@ -67,7 +69,8 @@ impl Mappings {
         (at == end && bytes != 0).then_some(found)
     }
 
-    /// Changes the access right of whole mappings. Returns false if the range does not consist of such.
+    /// Changes the access rights of whole mappings. Returns false if the range does not consist of whole
+    /// mappings.
     pub fn set_access(&mut self, start: u64, bytes: u64, access: u32) -> bool {
         let Some(found) = self.whole(start, bytes) else { return false };
         for start in found {
@@ -111,7 +114,7 @@ mod tests {
     const SPACE: usize = 40;
 
     proptest! {
-        /// Against a list of units, each with what is mapped there.
+        /// Compares the mappings with a simple list of what is mapped at each unit.
         #[test]
         fn mappings_agree_with_a_list(steps in prop::collection::vec((0..5u8, 0..SPACE, 1..9usize), 1..60)) {
             let mut mappings = Mappings::default();

@@ -1,4 +1,4 @@
-//! The ranges of device addresses that the process owns: what is known of them without asking the host.
+//! Ranges of device addresses that the process owns, and what is known of them without asking the host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,41 +7,41 @@ use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use crate::object::mapping::Mappings;
 use crate::sync::RwLock;
 
-/// What lies behind a range of device addresses.
+/// What a range of device addresses consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Memory of `cuMemAlloc` and its siblings.
+    /// The range was allocated by `cuMemAlloc` or a similar function.
     Allocation,
-    /// `cuMemAllocAsync`, from a pool, by its handle.
+    /// The range was allocated in stream order from the pool with this handle.
     Pool(usize),
-    /// Addresses of `cuMemAddressReserve`, with or without memory mapped to them.
+    /// The range was reserved by `cuMemAddressReserve`, with or without memory mapped in it.
     Reservation,
-    /// A variable of a module, by the module's number.
+    /// The range is a variable of the module with this number.
     Variable(u32),
 }
 
-/// A range of device addresses.
+/// A range of device addresses that the process owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Its first address.
+    /// First device address of the range.
     pub start: u64,
-    /// Size in bytes.
+    /// Size of the range in bytes.
     pub bytes: u64,
-    /// What lies behind it.
+    /// What the range consists of.
     pub source: Source,
-    /// Handle of the context with which it ends.
+    /// Handle of the context with which the range ends.
     pub context: usize,
     /// A number that no other range of the process has had.
     pub id: u64,
 }
 
 impl Range {
-    /// Returns whether it is memory that can be freed.
+    /// Returns whether the range is memory that can be freed.
     pub fn is_allocation(&self) -> bool {
         matches!(self.source, Source::Allocation | Source::Pool(_))
     }
 
-    /// Returns whether `bytes` from `address` lie in it.
+    /// Returns whether all `bytes` bytes from `address` are in the range.
     fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.start);
         offset < self.bytes && bytes <= self.bytes - offset
@@ -52,7 +52,7 @@ impl Range {
 #[derive(Debug, Default)]
 pub struct Memory {
     ranges: RwLock<BTreeMap<u64, Range>>,
-    /// The mappings in the reservations among them.
+    /// The mappings in the reservations.
     mappings: RwLock<Mappings>,
 }
 
@@ -63,26 +63,26 @@ pub fn next_id() -> u64 {
 }
 
 impl Memory {
-    /// Adds a range.
+    /// Adds a range of addresses.
     pub fn add(&self, start: u64, bytes: u64, source: Source, context: usize) {
         let range = Range { start, bytes, source, context, id: next_id() };
         self.ranges.write().insert(start, range);
     }
 
-    /// Returns the range in which an address lies.
+    /// Returns the range that contains an address.
     pub fn find(&self, address: u64) -> Option<Range> {
         let ranges = self.ranges.read();
         let (_, range) = ranges.range(..=address).next_back()?;
         range.holds(address, 0).then_some(*range)
     }
 
-    /// Returns whether all `bytes` from `address` lie in one range.
+    /// Returns whether all `bytes` bytes from `address` are in one range.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
     }
 
-    /// Returns whether there is memory behind all `bytes` from `address`, in one range.
+    /// Returns whether all `bytes` bytes from `address` are in one range and have memory.
     pub fn has(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         let Some((_, range)) = ranges.range(..=address).next_back() else { return false };
@@ -90,12 +90,12 @@ impl Memory {
             && (range.source != Source::Reservation || self.mappings.read().reach(address, bytes))
     }
 
-    /// Returns the mappings, for reading.
+    /// Locks the mappings for reading.
     pub fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
         self.mappings.read()
     }
 
-    /// Returns the mappings, for changing them.
+    /// Locks the mappings for changes.
     pub fn mappings_mut(&self) -> RwLockWriteGuard<'_, Mappings> {
         self.mappings.write()
     }
@@ -109,7 +109,7 @@ impl Memory {
         ranges.remove(&start)
     }
 
-    /// Removes and returns the ranges that `which` names.
+    /// Removes and returns the ranges that `which` accepts.
     pub fn take_all(&self, which: impl Fn(&Range) -> bool) -> Vec<Range> {
         let mut ranges = self.ranges.write();
         let taken: Vec<Range> = ranges.values().copied().filter(|range| which(range)).collect();

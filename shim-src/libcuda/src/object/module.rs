@@ -1,5 +1,5 @@
-//! Modules: code in a context. A module goes to the host when one of its kernels or variables is first
-//! needed, by digest, so that a host that has the code does not get it again.
+//! Modules, which are code in a context. A module is sent to the host when one of its kernels or variables is
+//! first needed, by digest, so that a host that has the code does not get it again.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -28,7 +28,8 @@ use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// Size of the pieces in which an image is sent: two fit into the ring beside the messages of other threads.
+/// Length in bytes of the pieces in which an image is sent: two fit into the ring beside the messages of
+/// other threads.
 const PIECE: usize = 48 << 10;
 
 /// The record behind a `CUmodule`.
@@ -48,24 +49,24 @@ struct Inner {
     variables: HashMap<Box<str>, Variable>,
 }
 
-/// A variable that the program has asked for.
+/// A variable of the module that the program has asked for.
 struct Variable {
     address: u64,
     bytes: u64,
-    /// Its pages, if they lie outside of the device's range. They are the program's again when the host has
+    /// Reservation of the variable's pages if they are outside the device's range. It ends after the host has
     /// been told that the module ends.
     _pages: Option<Reservation>,
 }
 
 static MODULES: Slab<Module> = Slab::new(8);
 
-/// Returns the code that a device runs.
+/// Returns the code that a device accepts.
 pub fn target(gpu: &Gpu) -> Target {
     let facts = &gpu.shown.facts;
     Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
 }
 
-/// Returns whether an error is one of the code, so that another try would end the same way.
+/// Returns whether an error is caused by the code itself, so that another try would fail the same way.
 pub fn about_code(error: CUresult) -> bool {
     matches!(error.0, 200..=299 | 801)
 }
@@ -106,12 +107,12 @@ impl Module {
         self.handle.load(Ordering::Relaxed)
     }
 
-    /// Returns the handle of its context.
+    /// Returns the handle of the module's context.
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// Returns its number on the wire. The first call loads it.
+    /// Returns the module's number in messages. The first call loads the module on the host.
     pub fn load(&self) -> Result<u32> {
         self.number.get(|refused| {
             let mut inner = self.inner.lock();
@@ -151,7 +152,7 @@ impl Module {
         Ok(function)
     }
 
-    /// Returns the names of its kernels.
+    /// Returns the names of the module's kernels.
     pub fn names(&self) -> Result<Vec<Box<str>>> {
         let code = self.inner.lock().code.clone().ok_or(CUresult::INVALID_HANDLE)?;
         Ok(code.kernels()?.names().map(Into::into).collect())
@@ -179,8 +180,8 @@ fn is_about_cubins(error: CUresult) -> bool {
 }
 
 /// Sends a module's code: a cubin, or the PTX of the same image where the device refuses cubins. A host of
-/// version 1 does not say which kinds it takes. A GPU takes both, and cubins without compiling; a substitute
-/// for a GPU may take only PTX.
+/// version 1 does not say which kinds it accepts. A GPU accepts both, and cubins without compiling; a
+/// substitute for a GPU may accept only PTX.
 fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
     let Some(text) = code.instead() else { return send(gpu, code) };
     if !gpu.refuses_cubins.load(Ordering::Relaxed) {
@@ -199,7 +200,8 @@ fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
 }
 
 /// Sends a module's code, or only its digest if the host has the code. Returns the module's number. A host
-/// that has no code of others is told no digest, which takes as long as the GPU's driver takes for the code.
+/// that keeps no code of other sessions gets no digest, because computing it takes as long as the GPU's
+/// driver needs to load the code.
 fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
     let unpacked = code.bytes()?;
     let bytes = &*unpacked;
@@ -225,7 +227,7 @@ fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
     Ok(module)
 }
 
-/// Ends a module, and its functions through `end_function`. `None`: there is no such module.
+/// Ends a module, and its functions through `end_function`. Returns `None` if there is no such module.
 pub fn end(handle: usize, end_function: impl Fn(usize)) -> Option<Result> {
     MODULES.remove(handle, |module| {
         let Inner { functions, variables: _variables, .. } = std::mem::take(&mut *module.inner.lock());

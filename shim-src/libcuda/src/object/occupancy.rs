@@ -1,4 +1,4 @@
-//! The block size with which a kernel occupies a device best.
+//! Finds the block size with which a kernel occupies a device best.
 
 use std::ffi::{c_int, c_uint};
 
@@ -7,7 +7,7 @@ use vgpu_abi::driver::{BlockToShared, attribute as device, function_attribute as
 use crate::Result;
 use crate::object::function::Function;
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 const WARP: u32 = 32;
 
 /// Returns the smallest grid that fills the device, and the block size with which a multiprocessor holds the

@@ -1,5 +1,5 @@
-//! Physical memory, reserved address ranges, and mappings of the one at the other, which exist only where the
-//! device's attribute 102 says so. Handles and mappings are counted here; no other process can have them.
+//! Physical memory, reserved address ranges, and mappings of the former in the latter, which exist only where
+//! the device's attribute 102 says so. Handles and mappings are counted here; no other process can have them.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -25,12 +25,12 @@ use crate::sync::Mutex;
 /// The record behind a `CUmemGenericAllocationHandle`.
 struct Physical {
     gpu: &'static Gpu,
-    /// Its number on the wire.
+    /// Number of the physical memory in messages.
     number: u32,
     bytes: u64,
-    /// How often it was created or retained and not yet released.
+    /// Number of handles that were created or retained and not yet released.
     handles: u32,
-    /// How often it is mapped.
+    /// Number of mappings of the memory.
     mappings: u32,
 }
 
@@ -48,8 +48,8 @@ impl PhysicalTable {
         self.physical.get_mut(&handle).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Releases physical memory without handles and mappings. The host is told only then, since
-    /// `cuMemRetainAllocationHandle` makes a handle of a mapping.
+    /// Frees physical memory without handles and mappings. The host is told only then, since
+    /// `cuMemRetainAllocationHandle` creates a handle from a mapping.
     fn end_unused(&mut self, handle: u64) -> Result {
         let Some(memory) = self.physical.get(&handle) else { return Ok(()) };
         if memory.handles != 0 || memory.mappings != 0 {
@@ -61,7 +61,7 @@ impl PhysicalTable {
     }
 }
 
-/// Returns the device, if it manages virtual memory.
+/// Returns the device if it supports virtual memory management.
 pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     if gpu.attribute(attribute::VIRTUAL_MEMORY_MANAGEMENT) == 0 {
         return Err(CUresult::NOT_SUPPORTED);
@@ -85,18 +85,18 @@ pub fn gpu_of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
     at(prop.location)
 }
 
-/// Returns the bytes of a granule. Sizes and addresses of mappings are multiples of it.
+/// Returns the granularity in bytes. Sizes and addresses of mappings are multiples of it.
 pub fn granularity(gpu: &Gpu) -> usize {
     gpu.shown.facts.granularity.max(1) as usize
 }
 
-/// Checks that a size is a whole number of granules.
+/// Checks that a size is a multiple of the granularity.
 pub fn whole(gpu: &Gpu, bytes: usize) -> Result {
     if bytes == 0 || !bytes.is_multiple_of(granularity(gpu)) { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// Returns the device of a reserved range that holds `bytes` from `address`, which is a whole number of
-/// granules into it.
+/// Returns the device of a reserved range that contains `bytes` bytes from `address`, which must be at a
+/// multiple of the granularity.
 fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
     let (gpu, range) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
     let inside = range.source == Source::Reservation && gpu.memory.holds(address, bytes as u64);
@@ -106,14 +106,14 @@ fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
-/// The device of an address, and what is mapped there.
+/// Returns the device of an address, and the mapping that contains it.
 pub fn mapped(address: u64) -> Result<(&'static Gpu, Mapping)> {
     let (gpu, _) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
     let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::INVALID_VALUE)?;
     Ok((gpu, mapping))
 }
 
-/// Creates physical memory with one handle, which is returned.
+/// Creates physical memory with one handle, which it returns.
 pub fn create(gpu: &'static Gpu, bytes: usize) -> Result<u64> {
     gpu.queue.async_error()?;
     let number = gpu.queue.mint(Minted::Physical);
@@ -127,7 +127,7 @@ pub fn create(gpu: &'static Gpu, bytes: usize) -> Result<u64> {
     Ok(handle)
 }
 
-/// Releases one handle. The memory ends with its last handle and its last mapping.
+/// Releases one handle. The memory is freed with its last handle and its last mapping.
 pub fn release(handle: u64) -> Result {
     let mut table = TABLE.lock();
     let memory = table.get(handle)?;
@@ -135,7 +135,7 @@ pub fn release(handle: u64) -> Result {
     table.end_unused(handle)
 }
 
-/// The handle of what is mapped at an address, retained once more.
+/// Returns a retained handle of the physical memory mapped at an address.
 pub fn retain(address: u64) -> Result<u64> {
     let mut table = TABLE.lock();
     let (_, mapping) = mapped(address)?;
@@ -143,12 +143,13 @@ pub fn retain(address: u64) -> Result<u64> {
     Ok(mapping.physical)
 }
 
-/// Returns the device on which physical memory is.
+/// Returns the device of physical memory.
 pub fn device_of(handle: u64) -> Result<&'static Gpu> {
     Ok(TABLE.lock().get(handle)?.gpu)
 }
 
-/// Reserves an address range for a context (0: for none). `wish` is where it should start, if the host can.
+/// Reserves an address range for a context, or for none if `context` is 0. `wish` is the preferred start,
+/// which the host may ignore.
 pub fn reserve(gpu: &Gpu, context: usize, bytes: usize, alignment: usize, wish: u64) -> Result<u64> {
     gpu.queue.async_error()?;
     let (bytes, alignment) = (bytes as u64, alignment as u64);
@@ -171,8 +172,8 @@ pub fn unreserve(address: u64, bytes: usize) -> Result {
     gpu.queue.send(&MemUnreserve { address, bytes }, &[]).map(drop)
 }
 
-/// Maps physical memory, from its start, at a reserved address. `plain`: neither flags nor an offset were
-/// given, which is all that CUDA knows.
+/// Maps physical memory, from its start, at a reserved address. `plain` says that neither flags nor an offset
+/// were given; CUDA defines none.
 pub fn map(address: u64, bytes: usize, handle: u64, plain: bool) -> Result {
     let mut table = TABLE.lock();
     let memory = table.get(handle)?;
@@ -193,7 +194,7 @@ pub fn map(address: u64, bytes: usize, handle: u64, plain: bool) -> Result {
     Ok(())
 }
 
-/// Unmaps one whole mapping, or several neighbours. Orders all later work after all earlier work.
+/// Unmaps one mapping or several adjacent ones. Orders all later work after all earlier work.
 pub fn unmap(address: u64, bytes: usize) -> Result {
     let gpu = reserved(address, bytes)?;
     whole(gpu, bytes)?;
@@ -211,7 +212,7 @@ pub fn unmap(address: u64, bytes: usize) -> Result {
     gpu.quiesce_pinned()
 }
 
-/// Gives whole mappings access rights for the device that the memory is on. Another device cannot reach it.
+/// Sets access rights of whole mappings for the memory's own device. Other devices cannot access it.
 pub fn set_access(address: u64, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) -> Result {
     let gpu = reserved(address, bytes)?;
     whole(gpu, bytes)?;

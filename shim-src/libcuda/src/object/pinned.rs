@@ -1,13 +1,13 @@
 //! Pinned host memory. It lies in the window, where the host reads and writes it without a copy. While the
-//! window is full, for a few bytes, and where the processor reads the window much slower than memory, it is
-//! ordinary memory, which is copied like any other.
+//! window is full, for a few bytes, and where the processor reads the window much more slowly than memory, it
+//! is ordinary memory, which is copied like any other.
 //!
-//! Three features are refused, and attributes say so. Memory of the program's own cannot be registered: its
-//! pages could be given to the host only by their physical addresses, which the kernel tells nobody but root.
-//! Kernels do not reach host memory (no mapped pinned memory): a device address is the executor's own number,
-//! and the window has none. And there is no managed memory: what guest and kernels reach by one address would
-//! have to lie in the window for good, which is hundreds of times smaller than what programs allocate
-//! managed, and the guest would have to get addresses in it that are free on the host's side too.
+//! Three features are refused, and attributes say so. The program's own memory cannot be registered: its
+//! pages could be given to the host only by their physical addresses, which the kernel tells only root.
+//! Kernels cannot access host memory (no mapped pinned memory): a device address is the executor's own
+//! number, and the window has none. And there is no managed memory: what guest and kernels access by one
+//! address would have to stay in the window, which is hundreds of times smaller than what programs allocate
+//! as managed, and the guest would need addresses in it that are free on the host's side too.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
@@ -26,7 +26,8 @@ use crate::object::{capture, current};
 use crate::pinned_ranges;
 use crate::sync::RwLock;
 
-/// Smaller allocations are ordinary memory, because a share of the window has at least 64 KiB.
+/// Minimum size in bytes of an allocation in the window. Smaller ones are ordinary memory, because window
+/// memory is allocated in units of 64 KiB.
 const SMALL: usize = 4096;
 
 struct PinnedBlock {
@@ -35,7 +36,7 @@ struct PinnedBlock {
     gpu: &'static Gpu,
     context: usize,
     id: u64,
-    /// `None`: ordinary memory, in a mapping of its own.
+    /// Window memory of the block; `None` if it is ordinary memory, in a mapping of its own.
     window: Option<WindowMemory>,
 }
 
@@ -43,16 +44,16 @@ struct PinnedBlock {
 static BLOCKS: RwLock<BTreeMap<usize, PinnedBlock>> = RwLock::new(BTreeMap::new());
 static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
 
-/// What is known of a block.
+/// Properties of a block of pinned memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedRange {
     /// First address of the block.
     pub start: usize,
-    /// The size that the program asked for.
+    /// Size in bytes that the program asked for.
     pub bytes: usize,
-    /// Flags of its allocation.
+    /// Flags with which the block was allocated.
     pub flags: u32,
-    /// The device whose context was current.
+    /// Ordinal of the device whose context was current.
     pub ordinal: i32,
     /// Handle of that context.
     pub context: usize,
@@ -80,7 +81,8 @@ pub fn find(address: usize) -> Option<PinnedRange> {
     })
 }
 
-/// Returns the offset in the device's window of `bytes` of host memory. `None`: they do not lie there.
+/// Returns the offset in the device's window of `bytes` bytes of host memory, or `None` if they are not in
+/// the window.
 #[inline]
 pub fn in_window(gpu: &Gpu, address: *const c_void, bytes: usize) -> Option<u64> {
     if IN_WINDOW.load(Ordering::Acquire) == 0 {
@@ -109,7 +111,7 @@ fn map(bytes: usize) -> Result<usize> {
     if address == libc::MAP_FAILED { Err(CUresult::OUT_OF_MEMORY) } else { Ok(address as usize) }
 }
 
-/// `cuMemHostAlloc`
+/// Allocates pinned host memory and stores its address.
 pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     let context = current::context()?;
     let out = out.check()?;
@@ -138,7 +140,7 @@ pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     out.set(address as *mut c_void)
 }
 
-/// `cuMemFreeHost`
+/// Frees pinned host memory.
 pub fn free(address: *mut c_void) -> Result {
     current::context()?;
     capture::forbid_unsafe()?;

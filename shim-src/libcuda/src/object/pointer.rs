@@ -1,4 +1,4 @@
-//! What is known of an address, and the attributes of pointers.
+//! Attributes of pointers, and the kind of memory that an address belongs to.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -72,7 +72,7 @@ pub fn value(known: &PointerOwner, attribute: c_uint, address: u64) -> Result<u6
     })
 }
 
-/// Returns the size of an attribute's value. `None`: there is no such attribute.
+/// Returns the size of an attribute's value in bytes, or `None` for an unknown attribute.
 fn size(attribute: c_uint) -> Option<usize> {
     match attribute {
         id::CONTEXT
@@ -93,7 +93,7 @@ fn size(attribute: c_uint) -> Option<usize> {
     }
 }
 
-/// Stores an attribute's value where the caller wants it.
+/// Stores an attribute's value at `data`.
 pub fn store(data: *mut c_void, attribute: c_uint, value: u64) -> Result {
     let bytes = size(attribute).ok_or(CUresult::INVALID_VALUE)?;
     // SAFETY: the export's caller promised room for the attribute's type at `data`, or null.

@@ -1,8 +1,8 @@
 //! Memory pools of the stream-ordered allocator, which exist only where the device's attribute 115 says so.
 //!
-//! A pool is an account here in the guest: the host takes memory from the device and returns it in the order
-//! of the stream, so a pool never holds more than it has given out. The settings about holding more, and
-//! about when memory is used again, are kept as hints.
+//! A pool is an account here in the guest: the host allocates device memory and frees it in stream order, so
+//! a pool never holds more than it has given out. The settings about holding more, and about reusing memory,
+//! are stored as hints.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -21,14 +21,14 @@ use crate::slab::Slab;
 #[derive(Default)]
 pub struct Pool {
     gpu: AtomicPtr<Gpu>,
-    /// The most bytes that it may give out.
+    /// Maximum number of bytes that may be allocated from the pool.
     most: AtomicU64,
-    /// The three settings about using memory again.
+    /// The three settings about reusing memory, stored as hints.
     reuse: [AtomicU32; 3],
-    /// Bytes to be kept.
+    /// Number of unused bytes to keep, stored as a hint.
     threshold: AtomicU64,
     used: AtomicU64,
-    /// The most of `used` since the program set one of the two attributes for it to 0.
+    /// Maximum of `used` since the program set the corresponding one of the two attributes to 0.
     highest: [AtomicU64; 2],
 }
 
@@ -41,7 +41,7 @@ impl Pool {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Counts bytes to be given out. Fails if they are more than the pool may give out.
+    /// Counts bytes that are about to be allocated. Fails if the pool's maximum would be exceeded.
     pub fn charge(&self, bytes: u64) -> Result {
         let most = self.most.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= most);
@@ -53,14 +53,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts bytes that have come back.
+    /// Counts bytes that have been freed.
     pub fn discharge(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Creates a pool of a device. `most` is the number of bytes that it may give out; 0 means as many as there
-/// are.
+/// Creates a pool of a device. `most` is the maximum number of bytes allocated from it; 0 means no limit.
 pub fn create(gpu: &'static Gpu, most: u64) -> Result<CUmemoryPool> {
     let (handle, _) = POOLS
         .insert(|_, pool| {
@@ -85,7 +84,7 @@ pub fn create_default(gpu: &'static Gpu) -> Result {
     Ok(())
 }
 
-/// Takes a freed range from the account of the pool that it came from, if that still exists.
+/// Subtracts a freed range from the pool that it came from, if that still exists.
 pub fn freed(range: &Range) {
     let Source::Pool(handle) = range.source else { return };
     if let Some(pool) = POOLS.get(handle) {
@@ -93,7 +92,7 @@ pub fn freed(range: &Range) {
     }
 }
 
-/// Returns the device, if it has pools.
+/// Returns the device if it has memory pools.
 pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     if gpu.attribute(attribute::MEMORY_POOLS_SUPPORTED) == 0 {
         return Err(CUresult::NOT_SUPPORTED);
@@ -106,17 +105,17 @@ pub fn get(handle: CUmemoryPool) -> Result<&'static Pool> {
     POOLS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Returns the pool that a device has had from the start.
+/// Returns the handle of a device's default pool.
 pub fn default(gpu: &Gpu) -> CUmemoryPool {
     CUmemoryPool(gpu.default_pool.load(Ordering::Relaxed))
 }
 
-/// Returns the pool from which a device's `cuMemAllocAsync` allocates.
+/// Returns the handle of the pool from which a device's `cuMemAllocAsync` allocates.
 pub fn current(gpu: &Gpu) -> CUmemoryPool {
     CUmemoryPool(gpu.current_pool.load(Ordering::Relaxed))
 }
 
-/// `cuMemPoolSetAttribute`
+/// Sets an attribute of a pool from the value at an address.
 pub fn set(pool: &Pool, attribute: c_uint, value: *mut c_void) -> Result {
     // SAFETY: the export's caller promised a value of the attribute's type, or null.
     let number = unsafe { In::new(value.cast_const().cast::<c_int>()) };
@@ -138,7 +137,7 @@ pub fn set(pool: &Pool, attribute: c_uint, value: *mut c_void) -> Result {
     Ok(())
 }
 
-/// `cuMemPoolGetAttribute`
+/// Stores an attribute of a pool at an address.
 pub fn query(pool: &Pool, attribute: c_uint, value: *mut c_void) -> Result {
     // SAFETY: the export's caller promised room for the attribute's type, or null.
     let number = unsafe { Out::new(value.cast::<c_int>()) };
@@ -158,7 +157,7 @@ pub fn query(pool: &Pool, attribute: c_uint, value: *mut c_void) -> Result {
     }
 }
 
-/// `cuDeviceSetMemPool`
+/// Sets the pool from which a device's `cuMemAllocAsync` allocates.
 pub fn set_current(gpu: &'static Gpu, handle: CUmemoryPool) -> Result {
     if !ptr::eq(get(handle)?.gpu(), gpu) {
         return Err(CUresult::INVALID_VALUE);
@@ -167,7 +166,7 @@ pub fn set_current(gpu: &'static Gpu, handle: CUmemoryPool) -> Result {
     Ok(())
 }
 
-/// `cuMemPoolDestroy`: not of a device's default pool. Memory from the pool stays allocated.
+/// Destroys a pool that is not a device's default pool. Memory allocated from it remains.
 pub fn destroy(handle: CUmemoryPool) -> Result {
     let gpu = get(handle)?.gpu();
     let default = gpu.default_pool.load(Ordering::Relaxed);

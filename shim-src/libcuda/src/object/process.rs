@@ -1,5 +1,5 @@
-//! The devices of this process: functions on the bus, and those among them that CUDA_VISIBLE_DEVICES lets the
-//! program see.
+//! The devices of this process: functions on the bus, and those among them that CUDA_VISIBLE_DEVICES makes
+//! visible to the program.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ use crate::visible::{Visible, uuid_text};
 /// The devices that the process sees, by CUDA ordinal.
 pub type Devices = Vec<&'static Gpu>;
 
-/// The functions on the bus, in the order of their addresses.
+/// Functions on the bus, in the order of their addresses.
 #[derive(Debug)]
 pub struct Process {
     slots: Vec<GpuSlot>,
@@ -27,12 +27,12 @@ pub struct Process {
 struct GpuSlot {
     function: PciFunction,
     gpu: OnceLock<&'static Gpu>,
-    /// Held while attaching.
+    /// Held while the process attaches to a device.
     attach: Mutex<()>,
 }
 
 impl Process {
-    /// Scans the bus. Fails if there is no function on it.
+    /// Scans the bus. Fails if it finds no function.
     pub fn discover() -> Result<Self> {
         listen(hear);
         let root = sysfs_root();
@@ -48,12 +48,12 @@ impl Process {
         Ok(Self { slots: functions.into_iter().map(slot).collect() })
     }
 
-    /// Returns the number of functions.
+    /// Returns the number of functions on the bus.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the device behind a function. The first call attaches to it.
+    /// Returns the device of a function. The first call attaches to it.
     pub fn gpu(&self, index: usize) -> Result<&'static Gpu> {
         let slot = self.slots.get(index).ok_or(CUresult::INVALID_DEVICE)?;
         if let Some(gpu) = slot.gpu.get() {
@@ -67,7 +67,7 @@ impl Process {
         Ok(slot.gpu.get_or_init(|| gpu))
     }
 
-    /// Attaches to the devices that CUDA_VISIBLE_DEVICES names and numbers them.
+    /// Attaches to the devices that CUDA_VISIBLE_DEVICES names, and assigns their ordinals.
     pub fn visible(&self) -> Result<Devices> {
         let value = std::env::var_os("CUDA_VISIBLE_DEVICES");
         let visible = Visible::parse(value.as_deref().map(|text| text.to_str().unwrap_or("")));
@@ -85,7 +85,7 @@ impl Process {
         self.slots.iter().filter_map(|slot| slot.gpu.get().copied())
     }
 
-    /// Ends the sessions.
+    /// Ends the sessions of all devices.
     pub fn close(&self) {
         for gpu in self.open() {
             gpu.queue.session.close();
@@ -93,7 +93,7 @@ impl Process {
     }
 }
 
-/// Logs what the transport notices. The loss of a session is told to whoever reads the program's stderr.
+/// Logs the transport's notices. The loss of a session is also printed to the program's stderr.
 fn hear(notice: &Notice) {
     match notice {
         Notice::Lost { .. } => {
@@ -128,7 +128,7 @@ fn attach(function: &PciFunction, index: usize) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
-/// An error with its causes, on one line.
+/// Displays an error with its causes on one line.
 struct Chain<'a>(&'a dyn std::error::Error);
 
 impl std::fmt::Display for Chain<'_> {

@@ -1,4 +1,4 @@
-//! Streams: what the guest knows of each, and its timeline.
+//! Streams: what the guest knows of each stream, and its timeline.
 
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -16,15 +16,15 @@ use crate::queue::timeline::Timeline;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// What a stream is.
+/// Role of a stream, which determines how it synchronises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Role {
-    /// The legacy default stream of a context.
+    /// The stream is the legacy default stream of a context.
     Legacy = 0,
-    /// A thread's default stream in a context.
+    /// The stream is a thread's default stream in a context.
     PerThread = 1,
-    /// Made by `cuStreamCreate`.
+    /// The stream was created by `cuStreamCreate`.
     Created = 2,
 }
 
@@ -37,12 +37,12 @@ pub struct Stream {
     role: AtomicU32,
     flags: AtomicU32,
     priority: AtomicI32,
-    /// The order of its work.
+    /// Order of the stream's work.
     pub timeline: Timeline,
-    /// Number of the capture that records it; 0 without one.
+    /// Number of the capture that records the stream; 0 if there is none.
     pub capture: AtomicU64,
-    /// Legacy stream only: the fence point of the last query, which covers all streams, and how much work
-    /// that was.
+    /// Fence point of the last query of a legacy stream, which covers all streams, and the amount of work
+    /// that it covers.
     pub query: Mutex<Option<(FencePoint, u64)>>,
 }
 
@@ -53,18 +53,18 @@ fn next_id() -> u64 {
     IDS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// What distinguishes a new stream from others of its device.
+/// Properties in which a new stream differs from others of its device.
 struct Properties {
     context: usize,
     role: Role,
     flags: u32,
     priority: i32,
-    /// The stream's number on the wire.
+    /// Number of the stream in messages.
     number: u32,
 }
 
 impl Stream {
-    /// Makes itself the legacy stream of a context.
+    /// Initialises this record as the legacy stream of a context.
     pub fn prepare_legacy(&self, gpu: &'static Gpu, context: usize) {
         self.prepare(gpu, &Properties { context, role: Role::Legacy, flags: 0, priority: 0, number: 0 });
     }
@@ -88,7 +88,7 @@ impl Stream {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Returns the handle of its context.
+    /// Returns the handle of the stream's context.
     #[inline]
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
@@ -105,17 +105,17 @@ impl Stream {
         self.role.load(Ordering::Relaxed) == Role::Legacy as u32
     }
 
-    /// Returns whether it and the legacy stream wait for each other.
+    /// Returns whether the stream and the legacy stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         self.flags() & STREAM_NON_BLOCKING == 0
     }
 
-    /// Returns its flags, as `cuStreamCreate` was given them.
+    /// Returns the flags with which the stream was created.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Returns the priority that the stream was created with.
+    /// Returns the priority with which the stream was created.
     pub fn priority(&self) -> i32 {
         self.priority.load(Ordering::Relaxed)
     }
@@ -130,7 +130,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until its work is complete.
+    /// Waits until all work of the stream has completed.
     pub fn drain(&self) -> Result {
         let gpu = self.gpu();
         if self.is_legacy() { gpu.drain() } else { self.timeline.drain(&gpu.queue) }
@@ -146,19 +146,19 @@ pub fn create(gpu: &'static Gpu, context: usize, role: Role, flags: u32, priorit
     Ok(handle)
 }
 
-/// Returns the stream of a handle. The handles of default streams are not among them.
+/// Returns the stream of a handle, which is not one of the special handles of default streams.
 #[inline]
 pub fn get(handle: usize) -> Option<&'static Stream> {
     STREAMS.get(handle)
 }
 
-/// Returns the stream of a handle, if `cuStreamCreate` made it.
+/// Returns the stream of a handle if `cuStreamCreate` created it.
 pub fn created(handle: CUstream) -> Result<&'static Stream> {
     let mine = |stream: &&Stream| stream.role.load(Ordering::Relaxed) == Role::Created as u32;
     STREAMS.get(handle.0).filter(mine).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Calls `each` with the streams of a device, without the legacy ones.
+/// Calls `each` with each stream of a device that is not a legacy stream.
 pub fn for_all(gpu: &Gpu, mut each: impl FnMut(&Stream)) {
     for (_, stream) in STREAMS.iter() {
         if ptr::eq(stream.gpu(), gpu) {
@@ -167,12 +167,12 @@ pub fn for_all(gpu: &Gpu, mut each: impl FnMut(&Stream)) {
     }
 }
 
-/// Destroys a stream. Its work is completed nevertheless.
+/// Destroys a stream. Its work completes nevertheless.
 pub fn destroy(handle: usize) -> Result {
     STREAMS.remove(handle, end).ok_or(CUresult::INVALID_HANDLE)?
 }
 
-/// Ends a stream whose handle is dead.
+/// Ends a stream whose handle is no longer valid.
 fn end(stream: &Stream) -> Result {
     let queue = &stream.gpu().queue;
     stream.timeline.end(queue);

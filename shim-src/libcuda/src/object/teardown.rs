@@ -1,4 +1,5 @@
-//! The end of contexts: what they hold ends with them, in an order in which nothing refers to what is gone.
+//! Teardown of contexts: what they hold ends with them, in an order in which nothing refers to an object that
+//! has ended.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::CUcontext;
@@ -7,7 +8,7 @@ use crate::Result;
 use crate::object::context::{self, Context};
 use crate::object::{allocation, capture, current, event, graph_exec, load, stream};
 
-/// Ends all that belongs to a context.
+/// Ends everything that belongs to a context.
 pub fn end_contents(context: &Context) {
     let handle = context.handle();
     capture::end_context(handle);
@@ -20,7 +21,7 @@ pub fn end_contents(context: &Context) {
     context.reset_settings();
 }
 
-/// `cuCtxDestroy`: not of a primary context. The calling thread's stack loses it.
+/// Destroys a context that is not primary, and removes it from the calling thread's stack.
 pub fn destroy(handle: CUcontext) -> Result {
     if context::get(handle)?.is_primary() {
         return Err(CUresult::INVALID_CONTEXT);

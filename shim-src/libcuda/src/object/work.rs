@@ -1,16 +1,16 @@
-//! The work of a graph's node: a message as it would go to the host.
+//! Work of a graph's node: a message in the form in which it would be sent to the host.
 
 use vgpu_abi::driver::graph_node;
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::{Header, Kind, Payload, SEGMENT_INLINE, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A node's message, padded, with number 0. It is kept in words, so that parameters in it are aligned.
+/// A node's message, padded, with number 0. It is stored in words so that parameters in it are aligned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work(Vec<u64>);
 
 impl Work {
-    /// Returns the message of a body and its tail.
+    /// Encodes a body and its tail as a message.
     pub fn new<P: Payload>(body: &P, tail: &[&[u8]]) -> Self {
         let least = size_of::<Header>() + size_of::<P>();
         let bytes = padded((least + tail.iter().map(|part| part.len()).sum::<usize>()) as u64) as usize;
@@ -40,13 +40,13 @@ impl Work {
         &self.bytes()[size_of::<Header>()..]
     }
 
-    /// Returns the message's kind; `None` for a kind that this version does not know.
+    /// Returns the message's kind, or `None` for a kind that this version does not know.
     pub fn kind(&self) -> Option<Kind> {
         let (header, _) = Header::read_from_prefix(self.bytes()).ok()?;
         Kind::try_from(header.kind).ok()
     }
 
-    /// Returns whether it reads or writes pinned memory.
+    /// Returns whether the work reads or writes pinned memory.
     pub fn touches_host(&self) -> bool {
         match self.kind() {
             Some(Kind::CopyOut) => true,
@@ -56,7 +56,7 @@ impl Work {
         }
     }
 
-    /// `CUgraphNodeType`
+    /// Returns the `CUgraphNodeType` of the work.
     pub fn node_type(&self) -> u32 {
         match self.kind() {
             Some(Kind::CopyIn | Kind::CopyOut | Kind::CopyDevice | Kind::CopyRows) => graph_node::MEMCPY,

@@ -1,4 +1,4 @@
-//! Errors that the host reports late, in words: which kernel failed, where, and at which address.
+//! Describes errors that the host reports late: which kernel failed, where, and at which address.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use vgpu_transport::{Explanation, weak_symbol};
 
 use crate::pinned_ranges;
 
-/// The C++ runtime's function: a mangled name, a buffer or null, its size or null, and where the outcome is
-/// stored or null. Its answer is a text from `malloc`, or null.
+/// `__cxa_demangle` of the C++ runtime: takes a mangled name, a buffer or null, its size or null, and where
+/// the outcome is stored or null. It returns a text allocated by `malloc`, or null.
 type Demangle = unsafe extern "C" fn(
     *const libc::c_char,
     *mut libc::c_char,
@@ -16,7 +16,7 @@ type Demangle = unsafe extern "C" fn(
     *mut libc::c_int,
 ) -> *mut libc::c_char;
 
-/// Returns what the log and a trace say of work that failed.
+/// Returns the text for the log and for a trace about work that failed.
 pub fn describe(why: &Explanation) -> String {
     let mut text = String::new();
     if !why.kernel.is_empty() {
@@ -34,8 +34,8 @@ pub fn describe(why: &Explanation) -> String {
     text
 }
 
-/// Returns a kernel's name as its program spells it. It stays mangled where the process has no C++ runtime in
-/// reach, and where the name is not C++'s.
+/// Returns a kernel's name as its program spells it. It stays mangled if the process has no C++ runtime, or
+/// if the name is not a C++ name.
 pub fn demangled(name: &str) -> String {
     let address = weak_symbol!("__cxa_demangle");
     // SAFETY: the C++ runtime alone has the name, as a function of this type; 0 is none.
@@ -43,7 +43,7 @@ pub fn demangled(name: &str) -> String {
     demangle.and_then(|demangle| demangled_by(demangle, name)).unwrap_or_else(|| name.to_owned())
 }
 
-/// Returns the demangled name by the C++ runtime's function.
+/// Demangles a name by the given function.
 fn demangled_by(demangle: Demangle, name: &str) -> Option<String> {
     // Other names could be those of types: `f` would become `float`.
     let mangled = CString::new(name).ok().filter(|_| name.starts_with("_Z"))?;

@@ -1,8 +1,8 @@
-//! What the host is told, in what order it works, and when that work is known to be complete.
+//! What is submitted to the host, in what order the host executes it, and when it is known to have completed.
 //!
 //! [`submission`] is the session with a device and the state that all its streams share. [`timeline`] is the
 //! order of one stream's work. [`pending`] lists the fence points that a synchronize has to wait for, because
-//! the host still uses the program's memory. [`late`] puts into words why work failed.
+//! the host still uses the program's memory. [`late`] describes why work failed.
 
 pub mod late;
 pub mod pending;

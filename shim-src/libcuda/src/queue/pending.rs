@@ -7,7 +7,7 @@ use vgpu_transport::Session;
 
 use crate::sync::Mutex;
 
-/// A completion word's index, and the value that the device stores there once something is complete.
+/// A completion word's index, and the value that the device stores there once the work has completed.
 pub type FencePoint = (u32, u64);
 
 /// Work that the host has not reported complete and that a synchronize has to wait for.
@@ -18,19 +18,19 @@ pub struct Pending {
     fences: Mutex<Vec<FencePoint>>,
 }
 
-/// What is outstanding, as seen from a timeline that owns two words.
+/// Outstanding work, as seen from a timeline that owns two words.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outstanding {
-    /// Everything is complete.
+    /// All work has completed.
     Nothing,
-    /// Only work of this timeline: the newest fence point of each of its words.
+    /// Only work of this timeline is outstanding: the newest fence point of each of its words.
     Here([Option<FencePoint>; 2]),
-    /// Work of other timelines too.
+    /// Work of other timelines is outstanding too.
     Elsewhere,
 }
 
 impl Pending {
-    /// Adds work that is complete at this fence point.
+    /// Adds work that has completed once this fence point is reached.
     pub fn add(&self, (word, value): FencePoint) {
         let mut fences = self.fences.lock();
         match fences.iter_mut().find(|fence| fence.0 == word) {
@@ -40,13 +40,13 @@ impl Pending {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns whether any error may be pending.
+    /// Returns whether there may be outstanding work.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Forgets what is complete. Returns whether nothing is left.
+    /// Removes work that has completed. Returns whether none is left.
     pub fn forget_done(&self, session: &Session) -> bool {
         self.left(session, <[FencePoint]>::is_empty)
     }

@@ -15,7 +15,7 @@ use crate::queue::late;
 use crate::queue::pending::Pending;
 use crate::sync::Mutex;
 
-/// Kinds of objects that the guest numbers. A number is never used again in a session.
+/// Kinds of objects that the guest numbers. A number is never reused in a session.
 #[derive(Clone, Copy, Debug)]
 pub enum Minted {
     /// Numbers of streams.
@@ -30,13 +30,13 @@ pub enum Minted {
     Graph,
     /// Numbers of physical allocations.
     Physical,
-    /// Streams that are held for a function of the host.
+    /// Numbers of holds, which stop a stream for a host function.
     Hold,
-    /// Links.
+    /// Numbers of links.
     Link,
 }
 
-/// What is submitted to a device. Lives as long as the process.
+/// The submission queue of a device, which exists as long as the process.
 pub struct Queue {
     /// The transport's session with this device.
     pub session: Session,
@@ -45,13 +45,13 @@ pub struct Queue {
     /// The device's index on the bus, for the log.
     index: usize,
     minted: [AtomicU32; 8],
-    /// Words whose owner is gone before their last mark was stored.
+    /// Words whose owner ended before their last mark was stored.
     deferred_frees: Mutex<Vec<Word>>,
     /// Number of the message whose asynchronous error was logged last.
     logged_error: AtomicU64,
     join_epoch: AtomicU64,
     observed_epoch: AtomicU64,
-    /// Functions of the host that have not returned.
+    /// Number of host functions that have not returned yet.
     holds: AtomicU32,
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Returns a queue without work on an open session. `index` is the device's place on the bus.
+    /// Creates a queue without work for an open session. `index` is the device's index on the bus.
     pub fn new(session: Session, index: usize) -> Self {
         Self {
             session,
@@ -82,8 +82,8 @@ impl Queue {
         self.minted[what as usize].fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The error that the host reported for earlier work, if any. A sticky error is returned each time,
-    /// another one once.
+    /// Returns the error that the host reported for earlier work, if any. A sticky error is returned each
+    /// time, any other once.
     #[inline]
     pub fn async_error(&self) -> Result {
         self.session.late_error().map_or(Ok(()), |error| Err(self.log_async_error(&error)))
@@ -118,8 +118,8 @@ impl Queue {
         self.session.send(body, tail).map_err(|lost| self.report(&lost))
     }
 
-    /// Sends a message and waits for its answer; the host's status is the error. Returns the bytes of the
-    /// answer.
+    /// Sends a message and waits for its reply, whose status is the error. Returns the number of bytes in the
+    /// reply.
     pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {
         let answer = self.session.call(body, tail, reply).map_err(|lost| self.report(&lost))?;
         if answer.status != 0 {
@@ -128,8 +128,8 @@ impl Queue {
         Ok(answer.bytes)
     }
 
-    /// Shows why the host refused a call, if the host gave a reason: in the log, in the compiler's logs, and
-    /// in a trace.
+    /// Reports why the host refused a call, if the host gave a reason: in the log, in the compiler's logs,
+    /// and in a trace.
     #[cold]
     fn refused(&self, kind: Kind, code: CUresult, why: &str, tail: &[&[u8]]) -> CUresult {
         if why.is_empty() {
@@ -148,7 +148,7 @@ impl Queue {
         code
     }
 
-    /// Sends a message and waits for its answer, a structure.
+    /// Sends a message and waits for its reply, which is a structure.
     pub fn ask<P: RoundTrip, R: FromBytes + IntoBytes>(&self, body: P, tail: &[&[u8]]) -> Result<R> {
         let mut reply = R::new_zeroed();
         let bytes = self.call(body, tail, reply.as_mut_bytes())?;
@@ -171,7 +171,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns whether a word has reached a value. If not, checks also that the device still works.
+    /// Returns whether a word has reached a value. If not, also checks that the device still works.
     pub fn reached(&self, word: u32, value: u64) -> Result<bool> {
         if self.session.word_value(word) >= value {
             return Ok(true);
@@ -180,7 +180,7 @@ impl Queue {
         Ok(false)
     }
 
-    /// Turns an error of the transport into a status. The transport itself logs the end of a session.
+    /// Converts an error of the transport into a status. The transport itself logs the end of a session.
     #[cold]
     pub fn report(&self, lost: &SessionError) -> CUresult {
         if !lost.is_final() {
@@ -195,8 +195,8 @@ impl Queue {
         CUresult(lost.code())
     }
 
-    /// Returns a completion word. Out of memory when all are in use; a session that is over has a code of its
-    /// own.
+    /// Takes a completion word. Fails with out-of-memory when all are in use; a session that has ended has an
+    /// error of its own.
     pub fn take_word(&self) -> Result<Word> {
         if let Some(word) = self.session.word() {
             return Ok(word);
@@ -210,8 +210,8 @@ impl Queue {
         Err(CUresult::OUT_OF_MEMORY)
     }
 
-    /// Frees a word once its last mark has been stored: until then the next owner could take that mark for
-    /// its own.
+    /// Frees a word once its last mark has been stored. Before that the next owner could mistake that mark
+    /// for its own.
     pub fn retire(&self, word: Word) {
         if self.session.word_value(word.index()) < word.last() {
             self.deferred_frees.lock().push(word);
@@ -223,8 +223,8 @@ impl Queue {
         self.deferred_frees.lock().retain(|word| self.session.word_value(word.index()) < word.last());
     }
 
-    /// Orders all later work after what a stream was given so far, and lets the program believe that it is
-    /// complete.
+    /// Orders all later work after everything submitted to a stream so far, and lets the program treat that
+    /// work as complete.
     pub fn join(&self, stream: u32) {
         self.session.join(stream);
         self.join_epoch.fetch_add(1, Ordering::Release);
@@ -238,20 +238,20 @@ impl Queue {
         self.join_epoch.load(Ordering::Acquire)
     }
 
-    /// Counts that the program has learned that some work is complete.
+    /// Counts that the program has learned of the completion of some work.
     pub fn observe_completion(&self) {
         self.observed_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of times that the program has learned that some work is complete. A stream whose
-    /// newest work is older than the latest of them may be complete, even if a mark that is requested only
-    /// now arrives a moment later.
+    /// Number of times that the program has learned of the completion of some work. A stream whose newest
+    /// work is older than the latest of them may have completed, even if a mark that is requested only now
+    /// arrives a moment later.
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)
     }
 
-    /// Counts a function of the host for which a stream is held, or one that has returned.
+    /// Counts a host function for which a stream is held if `more`, otherwise one that has returned.
     pub fn held(&self, more: bool) {
         if more {
             self.holds.fetch_add(1, Ordering::AcqRel);
@@ -260,14 +260,14 @@ impl Queue {
         }
     }
 
-    /// Returns whether a stream is held. Then a query must answer "not complete" instead of waiting: the
-    /// function may itself wait for the thread that asks.
+    /// Returns whether a stream is held. Then a query must answer "not complete" instead of waiting, because
+    /// the function may itself wait for the thread that asks.
     pub fn holds(&self) -> bool {
         self.holds.load(Ordering::Acquire) != 0
     }
 }
 
-/// Returns the host's reason for refusing a kernel, with the kernel's name where the host leaves it out.
+/// Returns the host's reason for refusing a kernel, and adds the kernel's name if the host leaves it out.
 fn with_name(kind: Kind, tail: &[&[u8]], why: &str) -> String {
     let name = tail.first().filter(|_| kind == Kind::FunctionGet).map(|name| String::from_utf8_lossy(name));
     match name {

@@ -52,7 +52,8 @@ pub enum Params {
 impl Params {
     /// Reads the two arguments of a launch, one of which is null.
     ///
-    /// # Safety The pointers are null or what the manual says.
+    /// # Safety
+    /// The pointers are null or what the manual says.
     pub unsafe fn from_arguments(params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<Self> {
         if extra.is_null() {
             return Ok(Self::Each(params.cast_const().cast()));
@@ -92,7 +93,8 @@ impl Params {
 
     /// Gathers the parameters in a zeroed buffer of the layout's size, and calls `then` with it.
     ///
-    /// # Safety The parameters match the layout.
+    /// # Safety
+    /// The parameters match the layout.
     #[inline]
     pub unsafe fn gather<R>(self, layout: &Layout, then: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
         let bytes = layout.bytes as usize;
@@ -129,7 +131,8 @@ impl Params {
 
 /// Copies each parameter to its offset in the buffer.
 ///
-/// # Safety `params` has a pointer for each parameter of the layout, valid for reading its size.
+/// # Safety
+/// `params` has a pointer for each parameter of the layout, valid for reading its size.
 #[inline]
 unsafe fn copy_each(params: *const *const c_void, layout: &Layout, buffer: &mut [u8]) -> Result {
     for (index, param) in layout.params.iter().enumerate() {
@@ -228,7 +231,8 @@ impl LaunchShape {
 
 /// Launches a kernel in a context. The handles are those of the call.
 ///
-/// # Safety The parameters match those of the kernel.
+/// # Safety
+/// The parameters match those of the kernel.
 #[inline]
 pub unsafe fn submit_launch(
     context: &'static Context,

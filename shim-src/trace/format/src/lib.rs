@@ -211,7 +211,8 @@ pub const REASON_MOST: usize = 2048;
 /// Writes a record of kind [`RecordKind::Refusal`] and its reason: message kind, status, the reason's bytes
 /// and their number.
 ///
-/// # Safety The bytes are readable until the call returns.
+/// # Safety
+/// The bytes are readable until the call returns.
 pub type Refused = unsafe extern "C" fn(u32, u32, *const u8, usize);
 
 /// Maximum length in bytes of a kernel's name that a file holds.
@@ -219,7 +220,8 @@ pub const KERNEL_MOST: usize = 1024;
 
 /// Writes records of kind [`RecordKind::Kernel`]: session, function, the name's bytes and their number.
 ///
-/// # Safety The bytes are readable until the call returns.
+/// # Safety
+/// The bytes are readable until the call returns.
 pub type Kernel = unsafe extern "C" fn(u32, u32, *const u8, usize);
 
 #[cfg(test)]

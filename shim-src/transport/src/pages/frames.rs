@@ -8,11 +8,11 @@ use vgpu_wire::body::pages::PageRun;
 use super::large::LARGE_PAGE;
 use crate::mapping::Mapping;
 
-/// Bytes of the pages that `/proc/self/pagemap` counts in.
+/// Size in bytes of the pages that `/proc/self/pagemap` counts in.
 const PAGE: usize = 4096;
 
-/// Guest-physical addresses of a mapping's large pages, in their order. `None`: not all are present, or it is
-/// not for this process to know, or they are no large pages.
+/// Returns the guest-physical addresses of a mapping's large pages, in their order, or `None` if not all are
+/// present, if this process may not know them, or if they are not large pages.
 pub fn addresses(mapping: &Mapping) -> Option<Vec<u64>> {
     let start = mapping.pointer(0, 1)?.as_ptr().addr();
     let map = File::open("/proc/self/pagemap").ok()?;
@@ -26,13 +26,14 @@ pub fn addresses(mapping: &Mapping) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// The frame number in an entry of `pagemap`; `None`: not present, or not for this process to know.
+/// Returns the frame number in an entry of `pagemap`, or `None` if the page is not present or this process
+/// may not know it.
 fn frame(entry: u64) -> Option<u64> {
     let frame = entry & ((1 << 55) - 1);
     (entry >> 63 == 1 && frame != 0).then_some(frame)
 }
 
-/// Pages as runs, in the order in which they are; `skip` bytes of the first are left out.
+/// Returns pages as runs, in their order, without the first `skip` bytes of the first page.
 pub(super) fn runs(addresses: &[u64], skip: u64) -> Vec<PageRun> {
     let mut runs: Vec<PageRun> = Vec::new();
     for (index, &address) in addresses.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! The pool of huge pages of a device: pages that outlive the process that had them.
+//! Pool of huge pages for the sessions of a device, which outlive the process that uses them.
 //!
 //! A host of version 2 writes to registered pages until it has been told that the session is over. A process
-//! that is killed tells nobody: pages of its own would be another's while the host still writes to them. So
-//! they are a System V segment, which outlives every process and is found again by its key: the function and
-//! the channel. The owner of the channel's lock owns the segment: the next process on the channel takes it
-//! over, and the process that detaches the channel of a dead one removes it. (An IPC namespace that ends
-//! takes its segments along, whatever the host still writes: the processes of a container must be ended
-//! before it is killed.)
+//! that is killed tells nobody: if the pages were its own, they would belong to another process while the
+//! host still writes to them. So they are a System V segment, which outlives every process and is found again
+//! by its key: the function and the channel. The owner of the channel's lock owns the segment: the next
+//! process on the channel takes it over, and the process that detaches the channel of a dead one removes it.
+//! (An IPC namespace that ends removes its segments, whatever the host still writes, so the processes of a
+//! container must be ended before it is killed.)
 //!
-//! On a simulated bus, the part of the file `ram` that belongs to the channel stands for the segment.
+//! On a simulated bus, the part of the file `ram` that belongs to the channel takes the role of the segment.
 
 use std::fs::File;
 use std::io;
@@ -27,31 +27,31 @@ use crate::descriptor::Descriptor;
 use crate::mapping::{Mapping, MemoryType};
 use crate::sysfs::PciFunction;
 
-/// Sizes to try: pieces for copies that both sides can be busy with, or at least one.
+/// Sizes to try in bytes: enough buffers to keep both sides busy, or at least one page.
 const SIZES: [usize; 2] = [2 * LARGE_PAGE, LARGE_PAGE];
-/// Where, behind the return area, the rest begins, which is registered as a segment of the session.
+/// Offset in the pages, after the return area, of the part that is registered as a segment of the session.
 pub(crate) const REST: u64 = 0x2_0000;
 /// `SHM_HUGETLB` and `SHM_HUGE_2MB` of `linux/shm.h`.
 const SHM_LARGE: libc::c_int = 0o4000 | 21 << 26;
-/// Only its owner gets at a segment.
+/// Permissions of a segment, which only its owner can access.
 const MODE: libc::c_int = 0o600;
 
 const _: () = assert!(area::RETURN_BYTES <= REST);
 
-/// Where the pages of a function's sessions are kept.
+/// Kind of memory that the pages of a function's sessions are taken from.
 #[derive(Clone, Debug)]
 pub(crate) enum HugePagePool {
-    /// Segments whose keys come from this number.
+    /// System V segments, whose keys are derived from this number.
     Segments(u64),
-    /// The file, and the number of its first part.
+    /// Path of the file of the simulated machine's memory, and the number of the function's first part.
     Parts(PathBuf, u64),
 }
 
-/// A session's pages.
+/// Huge pages of a session.
 #[derive(Debug)]
 pub(crate) struct HugePages {
     pub(crate) mapping: Arc<Mapping>,
-    /// Guest-physical addresses of its large pages.
+    /// Guest-physical addresses of the large pages.
     addresses: Vec<u64>,
     place: Place,
 }
@@ -59,14 +59,14 @@ pub(crate) struct HugePages {
 #[derive(Debug)]
 enum Place {
     Segment(libc::c_int),
-    /// The open file has the lock on the part.
+    /// Part of a file, which the open file has locked.
     Part {
         _file: Descriptor,
     },
 }
 
 impl HugePagePool {
-    /// The pool of a device with these capabilities. `None`: it takes no guest pages.
+    /// Returns the pool of a device with these capabilities, or `None` if it accepts no guest pages.
     pub(crate) fn of_device(function: &PciFunction, capabilities: u32) -> Option<Self> {
         (capabilities & CAP_PAGES != 0).then(|| Self::for_function(function, function.is_simulated()))
     }
@@ -81,8 +81,8 @@ impl HugePagePool {
         }
     }
 
-    /// The pages of a channel whose lock this process has: those that a dead process left, or new ones.
-    /// `None`: there are none.
+    /// Returns the pages of a channel that this process has locked: those that a dead process left, or new
+    /// ones. Returns `None` if there are none.
     pub(crate) fn acquire(&self, channel: u32) -> Option<HugePages> {
         match self {
             Self::Segments(function) => {
@@ -117,7 +117,7 @@ impl HugePagePool {
         }
     }
 
-    /// Whether a process has left pages for a channel, or has them.
+    /// Returns whether there are pages of a channel, of a living or a dead process.
     pub(crate) fn contains(&self, channel: u32) -> bool {
         matches!(self, Self::Segments(function) if found(key(*function, channel)).is_some())
     }
@@ -141,18 +141,18 @@ impl HugePages {
         Self::new(mapping, addresses, Place::Segment(id))
     }
 
-    /// `None` for pages that begin at address 0: a host that is told so takes the BAR for the return area,
-    /// and whoever polls these pages for its answers waits for ever.
+    /// Returns `None` for pages that start at address 0: that address tells the host to use the BAR for the
+    /// return area, and a guest that polls these pages would wait forever.
     fn new(mapping: Mapping, addresses: Vec<u64>, place: Place) -> Option<Self> {
         (*addresses.first()? != 0).then(|| Self { mapping: Arc::new(mapping), addresses, place })
     }
 
-    /// Guest-physical address of the return area, which is where the mapping begins.
+    /// Returns the guest-physical address of the return area, at which the mapping starts.
     pub(crate) fn returns(&self) -> u64 {
         self.addresses[0]
     }
 
-    /// All from [`REST`] on.
+    /// Returns the runs of pages from [`REST`] on.
     pub(crate) fn rest(&self) -> Vec<PageRun> {
         frames::runs(&self.addresses, REST)
     }
@@ -175,22 +175,22 @@ const fn key(function: u64, channel: u32) -> libc::key_t {
     (hash as u32 & 0x7fff_ffff | 0x4000_0000) as libc::key_t
 }
 
-/// The segment of a key.
+/// Returns the segment with this key, if it exists.
 fn found(key: libc::key_t) -> Option<libc::c_int> {
     // SAFETY: asks for a number.
     let id = unsafe { libc::shmget(key, 0, 0) };
     (id >= 0).then_some(id)
 }
 
-/// A new segment, all of whose pages there are.
+/// Creates a segment, all of whose pages are available.
 fn made(key: libc::key_t, bytes: usize) -> Option<libc::c_int> {
     // SAFETY: makes a segment, or none.
     let id = unsafe { libc::shmget(key, bytes, libc::IPC_CREAT | libc::IPC_EXCL | SHM_LARGE | MODE) };
     (id >= 0).then_some(id)
 }
 
-/// Size of a segment, if it is one that a process of this user has made for itself alone, and of whole large
-/// pages.
+/// Returns the size of a segment in bytes if a process of this user created it for itself alone, and it
+/// consists of whole large pages.
 fn private_segment_bytes(id: libc::c_int) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which zeros are values.
     let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
@@ -206,14 +206,14 @@ fn private_segment_bytes(id: libc::c_int) -> Option<usize> {
         .then_some(about.shm_segsz)
 }
 
-/// Ends a segment when nobody has it mapped any more.
+/// Removes a segment once no process has it mapped.
 fn remove(id: libc::c_int) {
     // SAFETY: nothing is written; whoever has it mapped keeps it until then.
     unsafe { libc::shmctl(id, libc::IPC_RMID, core::ptr::null_mut()) };
 }
 
-/// Reads the key by which a session may name pages: for an administrator alone, as the kernel shows this part
-/// of configuration space to nobody else. `None`: it is not for this process to know, or there is none.
+/// Reads the key by which a session may name pages. The kernel shows this part of configuration space only to
+/// an administrator. Returns `None` if this process may not read it, or if there is none.
 pub(crate) fn device_key(function: &PciFunction) -> io::Result<Option<u64>> {
     use std::os::unix::fs::FileExt;
     let mut key = [0; 8];
@@ -253,7 +253,7 @@ mod tests {
         assert!(keeper.acquire(4).is_some());
     }
 
-    /// Address 0 says that there are no pages.
+    /// Address 0 means that there are no pages, so no channel may have pages there.
     #[test]
     fn no_channel_has_the_pages_at_address_0() {
         let dir = tempfile::tempdir().unwrap();

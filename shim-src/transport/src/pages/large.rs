@@ -1,9 +1,9 @@
-//! Large pages, and the locks that say whose a part of a file of them is.
+//! Large pages, and the locks that tell who owns a part of a file of them.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Bytes of a large page.
+/// Size of a large page in bytes.
 pub const LARGE_PAGE: usize = 2 << 20;
 
 /// Locks a part of a file for as long as the file is open. Returns false if another process has locked it.

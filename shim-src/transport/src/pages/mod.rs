@@ -1,11 +1,11 @@
 //! Guest pages: memory that the host is given by its guest-physical address.
 //!
-//! Such memory must stay where it is. Only pages of 2 MiB (hugetlb) do: the kernel moves others as it likes,
-//! locked or not, so they are not used. The kernel tells root alone which pages they are. On a simulated bus,
-//! guest memory is a file.
+//! Such memory must stay in place. Only pages of 2 MiB (hugetlb) do: the kernel moves others, locked or not,
+//! so they are not used. The kernel tells their addresses only to root. On a simulated bus, guest memory is a
+//! file.
 //!
-//! A device takes a list of them ([`HugePages`]). Hosts may write to the pages when the process that gave
-//! them is already dead, so they outlive it.
+//! A device accepts a list of them ([`HugePages`]). A host may write to the pages when the process that
+//! registered them is already dead, so they outlive it.
 
 mod frames;
 mod huge_page_pool;

@@ -1,4 +1,4 @@
-//! Modules, libraries, launches and occupancy.
+//! Functions for modules, libraries, launches and occupancy.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! Nodes of graphs, and what of an instantiated graph can be changed node by node.
+//! Functions for the nodes of graphs, and for changing an instantiated graph node by node.
 
 use core::ffi::{c_int, c_uint};
 

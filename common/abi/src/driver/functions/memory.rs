@@ -1,4 +1,4 @@
-//! Memory, its copies and fills, virtual memory, pools.
+//! Functions for memory, its copies and fills, virtual memory and pools.
 
 use core::ffi::{c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 

@@ -1,4 +1,4 @@
-//! Stream memory operations. Only the second versions stand here: the first ones need a parameter of the
+//! Stream memory operations. Only the second versions are declared: the first ones need a parameter of the
 //! kernel module, `NVreg_EnableStreamMemOPs`, that is off unless an administrator sets it.
 
 use core::ffi::c_uint;

@@ -1,4 +1,4 @@
-//! Initialization, errors, devices, contexts, entry points.
+//! Functions for initialisation, errors, devices, contexts and entry points.
 
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 

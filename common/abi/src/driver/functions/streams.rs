@@ -1,4 +1,4 @@
-//! Streams, events and graphs.
+//! Functions for streams, events and graphs.
 
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
