@@ -1,4 +1,4 @@
-//! A session: what libcuda sees of the transport.
+//! The session, which is the transport as libcuda sees it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -27,34 +27,34 @@ use crate::sysfs::PciFunction;
 use crate::window_memory::WindowMemory;
 use crate::word::Word;
 
-/// One process's attachment to a device. Any number of threads may use it; messages are sent in the order of
-/// the calls. Dropping it closes it, and so does the end of the process, however it comes.
+/// A process's attachment to a device. Any number of threads may use it; messages are sent in the order of
+/// the calls. It is closed on drop, and by the end of the process, however that comes.
 #[derive(Debug)]
 pub struct Session {
     function: PciFunction,
     facts: Box<DeviceFacts>,
-    /// Set when the session is attached.
+    /// State of the attached session, set by the attach.
     core: OnceLock<Arc<SessionCore>>,
-    /// Locked while the session attaches.
+    /// State before the attach. It is locked while the session attaches.
     before: Mutex<Before>,
     closed: AtomicBool,
 }
 
-/// The state before [`Session::core`] is set.
+/// State of a session that is not attached.
 #[derive(Debug)]
 enum Before {
-    /// The opened device; the first message attaches.
+    /// The device is open, and the first message attaches.
     Opened(Box<Device>),
-    /// The session is attached, or never will be.
+    /// The session is attached, or the attach has failed for good.
     Over(SessionError),
 }
 
 impl Session {
-    /// Opens a session: compares version and message table, locks a channel, attaches, and greets. Frees the
-    /// channels of dead processes that it meets.
+    /// Opens a session: compares version and message table, locks a channel, attaches, and greets the host.
+    /// Frees the channels of dead processes that it finds.
     ///
     /// # Errors
-    /// Why there is no session. An error about versions names both sides.
+    /// Returns why there is no session. An error about versions names both sides.
     pub fn attach(device: Device) -> Result<Self, AttachError> {
         let function = device.function().clone();
         let (core, facts) = attach::attach(device)?;
@@ -63,12 +63,12 @@ impl Session {
         Ok(Self { function, facts, core: OnceLock::from(core), before, closed: AtomicBool::new(false) })
     }
 
-    /// Starts a session that attaches with its first message: a process that only reads facts and free memory
-    /// needs no channel. Compares version and message table.
+    /// Creates a session that attaches with its first message: a process that only reads facts and free
+    /// memory needs no channel. Compares version and message table.
     ///
     /// # Errors
-    /// The device is another build's, not ready, or has no facts. An attach that fails later is
-    /// [`SessionError::NotAttached`].
+    /// Fails if the device has another version or table, is not ready, or has no facts. An attach that fails
+    /// later is [`SessionError::NotAttached`].
     pub fn open(device: Device) -> Result<Self, AttachError> {
         attach::compare(&device)?;
         let facts = device.facts().map_err(|error| match error {
@@ -80,7 +80,7 @@ impl Session {
         Ok(Self { function, facts, core: OnceLock::new(), before, closed: AtomicBool::new(false) })
     }
 
-    /// The attached session. The first call attaches.
+    /// Returns the attached session. The first call attaches.
     #[inline]
     fn core(&self) -> Result<&Arc<SessionCore>, SessionError> {
         self.core.get().map_or_else(|| self.attach_now(), Ok)
@@ -112,11 +112,12 @@ impl Session {
         }
     }
 
-    /// Free device memory in bytes, rounded down to MiB, without attaching. What dead processes held is freed
-    /// first. `None`: the session is attached, and a message can ask the device.
+    /// Returns free device memory in bytes, rounded down to MiB, without attaching. The memory of dead
+    /// processes is freed first. Returns `None` if the session is attached, because a message can ask the
+    /// device then.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn free_memory(&self) -> Result<Option<u64>, SessionError> {
         if forked() {
             return Err(SessionError::Forked);
@@ -128,51 +129,51 @@ impl Session {
         }
     }
 
-    /// What the device says of itself.
+    /// Returns the device's facts.
     pub fn facts(&self) -> &DeviceFacts {
         &self.facts
     }
 
-    /// The function behind the session.
+    /// Returns the function that the session is on.
     pub fn function(&self) -> &PciFunction {
         &self.function
     }
 
-    /// Reserves the pages of device memory that lies outside of the range that the function announces, so
-    /// that nothing of the program can lie there while the returned value lives.
+    /// Reserves the pages of device memory outside the range that the function announces, so that no memory
+    /// of the program can be there while the returned value exists.
     ///
     /// # Errors
-    /// Something of the process, or of another function, lies there.
+    /// Fails if memory of the process, or of another function, is there.
     pub fn reserve_outside(&self, start: u64, bytes: u64) -> Result<Reservation, AddressRefusal> {
         addresses::reserve_outside(self.function.address, start, bytes)
     }
 
-    /// The session's number, as the device's status shows it; 0 before it attaches.
+    /// Returns the session's number, as the device's status shows it; 0 before it attaches.
     pub fn number(&self) -> u32 {
         self.core.get().map_or(0, |core| core.link().number)
     }
 
-    /// Index of the channel; 0 before the session attaches.
+    /// Returns the index of the channel; 0 before the session attaches.
     pub fn channel(&self) -> u32 {
         self.core.get().map_or(0, |core| core.link().index)
     }
 
-    /// Sends a message that is not answered. The pieces of `tail` follow the body, and must be as long in all
-    /// as the body states. Returns the message's number, to be compared with [`Session::done`] and
+    /// Sends a message that is not answered. The pieces of `tail` follow the body; their total length must be
+    /// the one that the body states. Returns the message's number, to be compared with [`Session::done`] and
     /// [`LateError::message`].
     ///
     /// # Errors
-    /// [`SessionError::Misuse`] if the message is longer than `area::MESSAGE_MAX`; otherwise the session is
-    /// lost.
+    /// Fails with [`SessionError::Misuse`] if the message is longer than `area::MESSAGE_MAX`; otherwise the
+    /// session is lost.
     #[inline]
     pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, SessionError> {
         self.core()?.messenger.send(&Outgoing::new(body, Tail::Pieces(tail)))
     }
 
-    /// Sends a message and waits for its answer. The data is copied to `reply`, cut to its length.
+    /// Sends a message and waits for its reply. The data is copied to `reply`, truncated to its length.
     ///
     /// # Errors
-    /// As [`Session::send`].
+    /// Fails as [`Session::send`] does.
     pub fn call<P: RoundTrip>(
         &self,
         body: P,
@@ -182,36 +183,38 @@ impl Session {
         self.core()?.messenger.call(body, Tail::Pieces(tail), reply)
     }
 
-    /// Orders all work sent after this call after the work that `stream` has so far ([`vgpu_wire::JOIN_ALL`]:
-    /// every stream). Sends nothing: the join rides on the next message, whichever thread sends it.
+    /// Orders all work sent after this call after the work submitted to `stream` so far
+    /// ([`vgpu_wire::JOIN_ALL`]: every stream). Sends nothing: the next message of any thread carries the
+    /// join.
     pub fn join(&self, stream: u32) {
         if let Some(core) = self.core.get() {
             core.messenger.join(stream);
         }
     }
 
-    /// Takes a completion word. `None`: all have owners, or the session is lost.
+    /// Takes a completion word. Returns `None` if all have owners, or the session is lost.
     pub fn word(&self) -> Option<Word> {
         Word::new(Arc::clone(self.core().ok()?))
     }
 
-    /// The newest value that a word has reached; 0 for a word that does not exist. A loop that polls it must
-    /// also call [`Session::check`].
+    /// Returns the newest value that a word has reached; 0 for a word that does not exist. A loop that polls
+    /// it must also call [`Session::check`].
     #[inline]
     pub fn word_value(&self, word: u32) -> u64 {
         self.attached_here().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.value(word))
     }
 
-    /// Time on the executor's clock, in nanoseconds, at which the word reached its newest value.
+    /// Returns the time on the executor's clock, in nanoseconds, at which the word reached its newest value.
     pub fn word_time(&self, word: u32) -> u64 {
         self.attached_here().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.time(word))
     }
 
-    /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
+    /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 has reached every
+    /// value.
     ///
     /// # Errors
-    /// The session is lost, which is noticed within a second; or [`SessionError::Ended`] if a sticky error
-    /// came before the value did.
+    /// Fails if the session is lost, which is noticed within a second, and with [`SessionError::Ended`] if a
+    /// sticky error comes before the value.
     pub fn wait(&self, word: u32, value: u64) -> Result<(), SessionError> {
         let core = self.core()?;
         core.fences.wait(core.link(), word, value)
@@ -222,7 +225,7 @@ impl Session {
     /// the value yet.
     ///
     /// # Errors
-    /// The session is lost, or a sticky error is there.
+    /// Fails if the session is lost, or after a sticky error.
     pub fn check(&self) -> Result<(), SessionError> {
         let Some(core) = self.core.get() else {
             return match &*lock(&self.before) {
@@ -236,24 +239,23 @@ impl Session {
         link.ping()
     }
 
-    /// The newest error that the host reported late, if it is to be reported to this caller. An error that is
-    /// not sticky is returned once, to one caller; a sticky one every time. A lost session is a sticky error
-    /// too.
+    /// Returns the newest error that the host reported late, if it is to be reported to this caller. An error
+    /// that is not sticky is returned once, to one caller; a sticky one every time. A lost session is a
+    /// sticky error too.
     #[inline]
     pub fn late_error(&self) -> Option<LateError> {
         let core = self.core.get()?;
         core.late_errors.next(core.link())
     }
 
-    /// Why the work of a late error failed, if the host says so.
+    /// Returns why the work of a late error failed, if the host explains it.
     #[cold]
     pub fn explain(&self, error: &LateError) -> Option<Explanation> {
         let core = self.core.get()?;
         Explanation::read(&core.link().channel, error.message)
     }
 
-    /// Tells the tracer of `vgpu-run trace`, if it is in this process, by which number the host knows a
-    /// kernel.
+    /// Tells the tracer of `vgpu-run trace`, if it is in this process, the number of a kernel in messages.
     #[cold]
     pub fn trace_kernel(&self, function: u32, name: impl FnOnce() -> String) {
         if let Some(core) = self.core.get() {
@@ -261,19 +263,19 @@ impl Session {
         }
     }
 
-    /// Number of messages that the host has executed.
+    /// Returns the number of messages that the host has executed.
     pub fn done(&self) -> u64 {
         self.attached_here().map_or(0, |core| core.link().channel.done())
     }
 
-    /// Copies from process memory to the device in the order of `stream`. Returns when the source may be
-    /// changed or freed. Synchronizes nothing else.
+    /// Copies process memory to the device in the order of `stream`. Returns when the source may be changed
+    /// or freed, and synchronises nothing else.
     ///
     /// # Safety
     /// `source` is readable for `bytes`.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub unsafe fn copy_in(
         &self,
         stream: u32,
@@ -286,13 +288,13 @@ impl Session {
     }
 
     /// Copies from the device to process memory, ordered after the earlier work of `stream`. Returns when the
-    /// data is there.
+    /// data has arrived.
     ///
     /// # Safety
     /// `destination` is writable for `bytes` and nobody else uses it meanwhile.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub unsafe fn copy_out(
         &self,
         stream: u32,
@@ -304,14 +306,14 @@ impl Session {
         unsafe { copies::download(self.core()?, stream, source, destination, bytes) }
     }
 
-    /// Size in bytes of the guest pages that carry payload to a device behind a bridge. `Some(None)`: a BAR
-    /// carries it, with an exit of the virtual machine for each 8 bytes. `None`: the device is of version 2,
-    /// or the session is not attached.
+    /// Returns the size in bytes of the guest pages that carry payload to a device behind a bridge.
+    /// `Some(None)` means that a BAR carries it, with an exit of the virtual machine for each 8 bytes; `None`
+    /// that the device has version 2, or that the session is not attached.
     pub fn payload_pages(&self) -> Option<Option<u32>> {
         self.attached_here()?.bridge.as_ref().map(|bridge| bridge.payload_pages())
     }
 
-    /// The session's return path. `None`: it is not attached, or the device is of version 1
+    /// Returns the session's return path, or `None` if it is not attached or the device has version 1
     /// ([`Session::payload_pages`]).
     pub fn reading(&self) -> Option<ReturnPath> {
         let core = self.attached_here().filter(|core| core.bridge.is_none())?;
@@ -322,22 +324,22 @@ impl Session {
         Some(path)
     }
 
-    /// Whether reads from the window are fast enough to hand window memory to the program: a BAR may be a
-    /// hundred times slower than memory. Measured on first use, in less than a millisecond.
+    /// Returns whether reads from the window are fast enough to hand window memory to the program: a BAR may
+    /// be a hundred times slower than memory. It is measured on first use, in less than a millisecond.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub fn window_reads_well(&self) -> Result<bool, SessionError> {
         let core = self.core()?;
         let staging = core.area + STAGING;
         Ok(*core.reads_well.get_or_init(|| return_path::reads_well(&core.link().window, staging)))
     }
 
-    /// Takes window memory, for pinned host memory. `None`: there is no room, even after the share of dead
-    /// processes was reclaimed.
+    /// Allocates window memory, for pinned host memory. Returns `None` if there is no room, even after the
+    /// memory of dead processes was reclaimed.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub fn window_alloc(&self, bytes: u64) -> Result<Option<WindowMemory>, SessionError> {
         WindowMemory::new(Arc::clone(self.core()?), bytes)
     }
@@ -346,31 +348,31 @@ impl Session {
     /// no room, before it is tried once more.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub fn reclaim(&self) -> Result<u32, SessionError> {
         let core = self.core()?;
         core.reclaimer.reclaim(core.link())
     }
 
-    /// The attached session, in the process that attached it.
+    /// Returns the attached session, but only in the process that attached it.
     #[inline]
     fn attached_here(&self) -> Option<&Arc<SessionCore>> {
         self.core.get().filter(|core| !core.link().in_forked_child())
     }
 
-    /// The counters as they are now.
+    /// Returns the current values of the counters.
     pub fn counters(&self) -> Counters {
         self.core.get().map_or_else(Counters::default, |core| core.link().counters.read())
     }
 
-    /// Number of messages of each kind that were written. Kinds without any are left out.
+    /// Returns the number of messages written of each kind. Kinds without messages are omitted.
     pub fn kinds(&self) -> Vec<(Kind, u64)> {
         self.core.get().map_or_else(Vec::new, |core| core.link().counters.kinds().collect())
     }
 
-    /// Ends the session: the host frees everything that it holds. Never blocks for long, whatever other
+    /// Ends the session: the host frees everything that it holds. It never blocks for long, whatever other
     /// threads do; their calls return [`SessionError::Closed`]. Window memory stays readable and writable,
-    /// but is empty and private to the process from here on. Does nothing in a forked child, and nothing the
+    /// but is empty and private to the process from then on. Does nothing in a forked child, and nothing the
     /// second time.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {

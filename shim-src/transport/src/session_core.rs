@@ -1,5 +1,4 @@
-//! The state behind an attached [`crate::Session`]: its parts side by side. Each part's file holds what it
-//! does.
+//! State of an attached [`crate::Session`]: its parts side by side, each implemented in a file of its own.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,17 +23,17 @@ pub(crate) struct SessionCore {
     pub(crate) reclaimer: Reclaimer,
     pub(crate) pages: GuestPages,
     pub(crate) staging: Staging,
-    /// The device, if it is of another version than 2.
+    /// Bridge to the device if it does not have version 2.
     pub(crate) bridge: Option<Arc<dyn Bridge>>,
     /// Offset of the channel's area in the window.
     pub(crate) area: u64,
-    /// How this session reads what its host writes, as it was chosen at the attach.
+    /// Return path of the session, chosen at the attach.
     pub(crate) return_path: ReturnPath,
     /// Whether reads from the window are fast enough to hand window memory to the program. Measured on first
     /// use.
     pub(crate) reads_well: OnceLock<bool>,
-    /// Keeps the function's device addresses free of this process's memory. Empty where the host announces
-    /// none.
+    /// Reservation that keeps the function's device addresses free of this process's memory; unset if the
+    /// host announces none.
     pub(crate) addresses: OnceLock<Reservation>,
 }
 

@@ -1,5 +1,5 @@
-//! How a session ends, and what the host reports late. [`crate::link`] and [`crate::late_errors`] find these
-//! out.
+//! Errors of sessions, and errors that the host reports late. [`crate::link`] and [`crate::late_errors`]
+//! detect them.
 
 use thiserror::Error;
 
@@ -9,18 +9,18 @@ use crate::addresses::AddressRefusal;
 /// the same.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
-    /// The device is gone: what says so.
+    /// The device is gone.
     #[error("the device is gone: {reason}")]
     Gone {
-        /// What says so.
+        /// Evidence that the device is gone.
         reason: GoneReason,
     },
-    /// The host ended the session; or, returned by a wait, a sticky error broke its work.
+    /// The host ended the session. Returned by a wait, it may also be a sticky error that ended its work.
     #[error("the host ended the session with error {code} at message {message}")]
     Ended {
-        /// A `CUresult`, never 0.
+        /// `CUresult` of the error, never 0.
         code: u32,
-        /// Number of the message that caused it.
+        /// Number of the message that caused the error.
         message: u64,
     },
     /// [`crate::Session::close`] was called.
@@ -29,7 +29,7 @@ pub enum SessionError {
     /// This process is a forked child of the one that owns the session.
     #[error("the session belongs to the parent of this forked process")]
     Forked,
-    /// The session attaches with its first message, and that failed.
+    /// The session attaches with its first message, and the attach failed.
     #[error("the device does not take this process: {reason}")]
     NotAttached {
         /// Why the device refused the session.
@@ -39,19 +39,19 @@ pub enum SessionError {
     /// this process.
     #[error("this process cannot use the device: {0}")]
     Addresses(AddressRefusal),
-    /// The caller asked for the impossible: a message longer than `area::MESSAGE_MAX`, or a word that does
-    /// not exist. The session goes on; nothing was sent.
+    /// The caller requested an impossible operation: a message longer than `area::MESSAGE_MAX`, or a word
+    /// that does not exist. The session continues; nothing was sent.
     #[error("{what}")]
     Misuse {
-        /// What is wrong.
+        /// Description of the mistake.
         what: &'static str,
     },
 }
 
 impl SessionError {
-    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or this process cannot use
-    /// it, the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a
-    /// forked child, 1 (invalid value) for misuse.
+    /// Returns the `CUresult` to report: 46 (device unavailable) when the device is gone or this process
+    /// cannot use it, the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not
+    /// initialized) in a forked child, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -63,14 +63,14 @@ impl SessionError {
         }
     }
 
-    /// Whether every later call of the session returns the same.
+    /// Returns whether every later call of the session fails in the same way.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         !matches!(self, Self::Misuse { .. })
     }
 }
 
-/// What says that a device is gone.
+/// Evidence that a device is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GoneReason {
     /// The register socket was closed by its other end.
@@ -79,26 +79,26 @@ pub enum GoneReason {
     /// Registers read all ones.
     #[error("its registers read all ones")]
     AllOnes,
-    /// It started anew since the session was opened.
+    /// The device was restarted since the session was opened.
     #[error("it was started anew")]
     Generation,
-    /// The channel is not this session's any more: the lock was lost and another process took it.
+    /// The channel no longer belongs to this session: the lock was lost and another process took it.
     #[error("another process has this session's channel")]
     Channel,
-    /// What it wrote contradicts the contract.
+    /// The device wrote values that contradict the contract.
     #[error("what it wrote contradicts the contract")]
     Nonsense,
-    /// The device is there, the mediator behind it is not: what it held for this process is gone with it.
+    /// The device exists, but the mediator behind it does not: the objects of this process are gone with it.
     #[error("the mediator on its host is gone")]
     Mediator,
     /// A fault of some process has ended the context that all processes of all machines share on a host of
     /// version 1.
     #[error("a fault has ended its host's GPU context, and its mediator makes no other")]
     Context,
-    /// The host of version 1 has as many owners as it has room for.
+    /// The host of version 1 has no room for another owner.
     #[error("all owners that its host has room for, 64 on hosts that exist, are in use")]
     Owners,
-    /// The mediator turns this virtual machine away.
+    /// The mediator rejects all calls of this virtual machine.
     #[error("its host has quarantined this virtual machine")]
     Quarantined,
 }
@@ -106,28 +106,28 @@ pub enum GoneReason {
 /// An error that the host reported after the call that caused it had returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateError {
-    /// A `CUresult`, never 0.
+    /// `CUresult` of the error, never 0.
     pub code: u32,
-    /// Every later call reports it too.
+    /// Whether every later call reports the error too.
     pub sticky: bool,
-    /// The host ended the session.
+    /// Whether the host ended the session.
     pub ended: bool,
-    /// Number of the message that caused it; 0 where none did.
+    /// Number of the message that caused the error; 0 if none did.
     pub message: u64,
 }
 
 impl LateError {
-    /// A lost session, which is a sticky error too.
+    /// Converts the loss of a session, which is a sticky error too.
     pub(crate) fn of_lost(lost: SessionError) -> Self {
         let message = if let SessionError::Ended { message, .. } = lost { message } else { 0 };
         Self { code: lost.code(), sticky: true, ended: true, message }
     }
 }
 
-/// `CUDA_ERROR_UNKNOWN`
+/// `CUDA_ERROR_UNKNOWN`, reported for a code that the host must not send.
 const UNKNOWN: u32 = 999;
 
-/// A code from the host as it is reported: never 0, which would be success.
+/// Returns a code from the host as it is reported: never 0, which would be success.
 pub fn known(code: u32) -> u32 {
     if code == 0 { UNKNOWN } else { code }
 }

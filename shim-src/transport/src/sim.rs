@@ -1,8 +1,8 @@
-//! Registers of the simulated bus: `resource0` is a UNIX `SOCK_SEQPACKET` socket.
+//! Registers of the simulated bus, whose `resource0` is a UNIX `SOCK_SEQPACKET` socket.
 //!
 //! The packets are those of [`vgpu_wire::sim_bus`]. Several accesses in one packet cost one wake-up of the
-//! device. One connection serves a process. Packets may be sent ahead of their answers: a doorbell is not
-//! waited for.
+//! device. One connection serves a process. Packets may be sent before earlier ones are answered: a doorbell
+//! is not waited for.
 //!
 //! The socket is connected when it is first needed: registers without side effects are read from a file
 //! beside it ([`crate::page`]).
@@ -33,18 +33,18 @@ pub struct SimRegisters {
 }
 
 impl SimRegisters {
-    /// The registers behind the socket at `path` whose page is open already.
+    /// Creates the registers behind the socket at `path`, whose page is already open.
     pub(crate) fn with_page(function: PciAddress, path: PathBuf, page: Page) -> Self {
         Self { function, path, page: Some(page), connection: Mutex::new(None) }
     }
 
-    /// Those of a device that has no page: connects to the socket.
+    /// Creates the registers of a device without a page, and connects to the socket.
     pub(crate) fn connect(function: PciAddress, path: PathBuf) -> io::Result<Self> {
         let connection = Mutex::new(Some(Connection::new(&path)?));
         Ok(Self { function, path, page: None, connection })
     }
 
-    /// A BAR without a page that is perhaps never used: connects at the first access.
+    /// Creates the registers of a BAR without a page that may never be used. The first access connects.
     pub fn unconnected(function: PciAddress, path: PathBuf) -> Self {
         Self { function, path, page: None, connection: Mutex::new(None) }
     }
@@ -52,7 +52,7 @@ impl SimRegisters {
     /// Sends a packet of one request and waits for its answer, which is as long as `answer`.
     ///
     /// # Errors
-    /// The device is gone, or its status is not success.
+    /// Fails if the device is gone, or its status is not success.
     pub fn exchange(&self, packet: &[u8], answer: &mut [u8]) -> Result<(), RegisterError> {
         check_home()?;
         let mut connection = self.lock();
@@ -65,7 +65,8 @@ impl SimRegisters {
         }
     }
 
-    /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
+    /// Answers a group of accesses from the page. Returns false if some are not reads of registers on the
+    /// page, or if there is no page.
     fn read_page(&self, accesses: &[Access], values: &mut [u32]) -> Result<bool, RegisterError> {
         let on_page = |access: &Access| matches!(*access, Access::Read(offset) if Page::contains(offset));
         let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else {
@@ -87,8 +88,8 @@ impl SimRegisters {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects, if this is the first time; anew, if the program has closed the descriptor or uses its number
-    /// for something else.
+    /// Connects if there is no connection yet, and reconnects if the program has closed the descriptor or
+    /// reused its number.
     fn connected<'a>(
         &self,
         connection: &'a mut Option<Connection>,

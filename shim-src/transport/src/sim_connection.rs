@@ -1,4 +1,4 @@
-//! The connection to a BAR of the simulated bus: packets of requests, and their answers.
+//! Connection to a BAR of the simulated bus: packets of requests, and their answers.
 //!
 //! System calls here are raw: the C library's `recv` is a cancellation point, and a thread that the host
 //! program cancels must not unwind out of these frames.
@@ -17,14 +17,14 @@ use crate::log_hook::{Notice, notify};
 use crate::registers::{Access, RegisterError};
 use crate::sleep::{processors, timespec};
 
-/// How long to poll for an answer before sleeping: an attach, which starts a thread, takes less.
+/// Time to poll for an answer before sleeping. An attach, which starts a thread, takes less.
 const LOOK: Duration = Duration::from_micros(150);
-/// How long `recv` waits at a time. The silence is reported then, and the wait goes on.
+/// Time that one `recv` waits. The silence is reported then, and the wait continues.
 static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
 /// Length of the path in a socket's address, with the zero.
 const SUN_PATH: usize = 108;
 
-/// A connection, of which a process has one for each BAR.
+/// A connection of a process to one BAR.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) descriptor: Descriptor,
@@ -51,7 +51,7 @@ impl Connection {
         self.send(packet)
     }
 
-    /// Sends a packet.
+    /// Sends one packet, which a BAR must answer.
     pub(crate) fn send(&self, packet: &[u8]) -> Result<(), RegisterError> {
         loop {
             // SAFETY: the kernel reads the packet's bytes; a closed peer gives an error instead of a signal.
@@ -150,7 +150,7 @@ impl Connection {
     }
 }
 
-/// A request as it travels.
+/// Encodes a request as it is sent.
 pub(crate) fn words(words: [u32; 3]) -> [u8; REQUEST_BYTES] {
     let mut request = [0; REQUEST_BYTES];
     for (bytes, word) in request.chunks_exact_mut(4).zip(words) {
@@ -164,7 +164,7 @@ fn several_processors() -> bool {
     *SEVERAL.get_or_init(|| processors() > 1)
 }
 
-/// Whether to try a send again.
+/// Returns whether a failed send should be tried again.
 fn again(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
 }

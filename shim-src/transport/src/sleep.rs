@@ -1,4 +1,4 @@
-//! How a thread sleeps and is woken, and what time it is.
+//! Sleeping and waking of threads, and clocks.
 //!
 //! The system calls are raw: those of the C library are cancellation points, and a thread that the host
 //! program cancels must not unwind out of these frames.
@@ -7,8 +7,8 @@ use core::ptr;
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Number of processors that this process may run on. Costs one system call; the standard library's count
-/// also reads the files of the control group.
+/// Returns the number of processors that this process may run on. It costs one system call; the standard
+/// library's count also reads the files of the control group.
 pub(crate) fn processors() -> usize {
     // SAFETY: a set is plain bits, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
@@ -18,7 +18,7 @@ pub(crate) fn processors() -> usize {
     if got == 0 { (unsafe { libc::CPU_COUNT(&set) }) as usize } else { 1 }
 }
 
-/// A duration as the kernel takes it.
+/// Converts a duration to the kernel's structure.
 pub(crate) fn timespec(time: Duration) -> libc::timespec {
     let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
     libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(time.subsec_nanos() as i32) }
@@ -56,7 +56,8 @@ pub(crate) fn sleep_for(time: Duration) {
     };
 }
 
-/// Milliseconds on a monotonic clock that costs a few nanoseconds to read and ticks every few milliseconds.
+/// Returns milliseconds on a monotonic clock that costs a few nanoseconds to read and ticks every few
+/// milliseconds.
 #[inline]
 pub(crate) fn coarse_milliseconds() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,14 +1,14 @@
 //! Staging buffers: window memory, or guest pages, through which copies of pageable memory pass.
 //!
-//! A mark on a buffer's own word says when its last use is over, and the buffer is used again. Buffers are
-//! taken from the window at the first copy that needs them, because most processes never copy. There are
-//! small and large ones. The large ones together are far more than two sides at work need: on a busy machine
-//! one of them may not run for some milliseconds, in which the other goes on. The next buffer is chosen for
-//! the caches: the free one that was used last.
+//! A mark on a buffer's own word tells when its last use has completed and it can be reused. Buffers are
+//! allocated at the first copy that needs them, because most processes never copy. There are small and large
+//! ones. The large ones together are far more than two sides at work need: on a busy machine one side may not
+//! run for some milliseconds, in which the other continues. The next buffer is chosen for the caches: the
+//! free one that was used last.
 //!
 //! Downloads pass through guest pages where the session has some ([`crate::guest_pages`]): those are memory,
-//! a BAR may not be. While the window is full, they pass through the two buffers that each channel has for
-//! itself.
+//! which a BAR may not be. While the window is full, they pass through the two buffers that each channel has
+//! for itself.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -25,15 +25,15 @@ use crate::pages::REST;
 use crate::session_error::SessionError;
 use crate::window_alloc::Grant;
 
-/// Length and number of the small buffers.
+/// Length in bytes and number of the small buffers.
 const SMALL: (usize, usize) = (64 << 10, 4);
-/// Length and number of the large buffers.
+/// Length in bytes and number of the large buffers.
 const LARGE: (usize, usize) = (512 << 10, 16);
-/// Length and number of the channel's own buffers.
+/// Length in bytes and number of the channel's own buffers.
 const OWN: (usize, usize) = (area::STAGING_BYTES as usize / 2, 2);
-/// Length of the small and of the large buffers in guest pages. The small ones lie behind the return area,
-/// before the first large one, which begins at a multiple of its size, as all do, and so crosses no boundary
-/// between pages.
+/// Length in bytes of the small and of the large buffers in guest pages. The small ones are between the
+/// return area and the first large one. Each large one starts at a multiple of its size, so it crosses no
+/// page boundary.
 const BACK: (usize, usize) = (SMALL.0, LARGE.0);
 /// Maximum number of large buffers in guest pages.
 const BACK_LARGE: usize = 7;
@@ -42,71 +42,71 @@ const BACK_SMALL: usize = (BACK.1 - REST as usize) / BACK.0;
 
 /// Parts of a large copy are multiples of this many bytes.
 const PART: usize = 64 << 10;
-/// A large copy is made of at least this many parts, so that both sides start soon.
+/// Minimum number of parts of a large copy, so that both sides start soon.
 pub(crate) const PARTS: usize = 4;
-/// A full window is asked for buffers again after this long: each time costs two answers.
+/// Time after which a full window is asked for buffers again. Each request costs two round trips.
 const FULL: Duration = Duration::from_millis(50);
-/// How long a thread waits for a buffer before it checks that the session still stands.
+/// Time that a thread waits for a buffer before it checks that the session still stands.
 const CHECK_EVERY: Duration = Duration::from_millis(450);
 
-/// A staging buffer.
+/// A buffer through which a part of a copy passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagingBuffer {
     pub(crate) offset: u64,
     pub(crate) word: u32,
-    /// The value that its word has once its last use is over.
+    /// Value that the buffer's word reaches once its last use has completed.
     pub(crate) value: u64,
 }
 
 #[derive(Debug, Default)]
 struct Buffers {
-    /// The buffers that no thread holds, the longest unused first.
+    /// Buffers that no thread holds, the longest unused first.
     idle: VecDeque<StagingBuffer>,
-    /// Number of buffers, held ones included.
+    /// Number of buffers, including those that threads hold.
     all: usize,
-    /// A thread is asking for memory for them.
+    /// Whether a thread is requesting memory for the buffers.
     asking: bool,
-    /// When the window last had no room for them.
+    /// Time at which the window last had no room for the buffers.
     refused: Option<Instant>,
 }
 
-/// Buffers of one size in one memory.
+/// Buffers of one size in one kind of memory.
 #[derive(Debug)]
 pub(crate) struct StagingPool {
     pub(crate) bytes: usize,
     /// Maximum number of buffers.
     pub(crate) count: usize,
-    /// A word for each buffer. Empty for buffers in guest pages, which few sessions have: those take words
-    /// when they are made.
+    /// Words of the buffers. Empty for buffers in guest pages, which few sessions have: those take words when
+    /// they are created.
     words: Vec<u32>,
-    /// The buffers lie in guest pages.
+    /// Whether the buffers are in guest pages.
     pub(crate) back: bool,
     buffers: Mutex<Buffers>,
     freed: Condvar,
 }
 
-/// A session's staging buffers.
+/// Staging buffers of a session.
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) small: StagingPool,
     pub(crate) large: StagingPool,
-    /// Those in the channel's own area, which are always there.
+    /// Buffers in the channel's own area, which always exist.
     pub(crate) own: StagingPool,
-    /// Those in guest pages.
+    /// Small buffers in guest pages.
     back_small: StagingPool,
     back_large: StagingPool,
 }
 
 impl Staging {
-    /// Takes the words that the buffers will need from a new session's, which has all its words.
+    /// Creates the pools of a new session, and takes the words that their buffers will need.
     pub(crate) fn new(fences: &Fences) -> Self {
         let [small, large, own] = [SMALL, LARGE, OWN].map(|size| StagingPool::new(size, fences));
         let [back_small, back_large] = [(BACK.0, BACK_SMALL), (BACK.1, BACK_LARGE)].map(StagingPool::back);
         Self { small, large, own, back_small, back_large }
     }
 
-    /// Which buffers an upload passes through, and how much of it at a time: so much that two sides can work
-    /// at once, so little that both start soon.
+    /// Returns the pool that an upload uses, and the length of its parts: long enough that both sides can
+    /// work at once, and short enough that both start soon.
     pub(crate) fn plan(&self, bytes: usize) -> (&StagingPool, usize) {
         if bytes <= SMALL.0 * SMALL.1 {
             (&self.small, SMALL.0)
@@ -115,7 +115,8 @@ impl Staging {
         }
     }
 
-    /// The same for a download. `back`: the session has buffers in guest pages.
+    /// Returns the pool that a download uses, and the length of its parts. `back` tells whether the session
+    /// has buffers in guest pages.
     pub(crate) fn plan_back(&self, bytes: usize, back: bool) -> (&StagingPool, usize) {
         let (pool, part) = self.plan(bytes);
         match (back, pool.is_small()) {
@@ -132,18 +133,18 @@ impl StagingPool {
         Self { bytes, count, words, back: false, buffers: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Buffers in guest pages.
+    /// Creates a pool for buffers in guest pages.
     fn back((bytes, count): (usize, usize)) -> Self {
         let buffers = Mutex::default();
         Self { bytes, count, words: Vec::new(), back: true, buffers, freed: Condvar::new() }
     }
 
-    /// Whether these are small buffers, be it in the window or in guest pages.
+    /// Returns whether these are small buffers, in the window or in guest pages.
     pub(crate) fn is_small(&self) -> bool {
         self.bytes == SMALL.0
     }
 
-    /// The first bytes of a buffer, as a message names them.
+    /// Returns the span of the first bytes of a buffer.
     pub(crate) fn span(&self, buffer: &StagingBuffer, bytes: usize) -> Span {
         if self.back {
             Span { segment: SEGMENT, reserved: 0, offset: buffer.offset - REST, bytes: bytes as u64 }
@@ -152,7 +153,7 @@ impl StagingPool {
         }
     }
 
-    /// The part of guest pages, `bytes` in all, in which these buffers lie.
+    /// Returns the part of the guest pages, which have `bytes` bytes in all, for these buffers.
     pub(crate) fn back_memory(&self, bytes: u64) -> Grant {
         let large = BACK.1 as u64;
         if self.is_small() {
@@ -162,7 +163,7 @@ impl StagingPool {
         }
     }
 
-    /// Cuts memory into buffers, no more than there are words.
+    /// Divides memory into buffers, at most as many as there are words.
     fn fill(&self, buffers: &mut Buffers, memory: Grant, fences: &Fences) {
         let offsets = (memory.offset..).step_by(self.bytes);
         let count = self.count.min((memory.bytes / self.bytes as u64) as usize);
@@ -173,8 +174,8 @@ impl StagingPool {
         buffers.all = buffers.idle.len();
     }
 
-    /// Takes a buffer, and waits for one if all are held. `memory` gets memory for the buffers when there are
-    /// none yet. Returns `None` if there is none to be had.
+    /// Takes a buffer, and waits for one if all are held. `memory` allocates memory for the buffers when
+    /// there are none yet. Returns `None` if there is none.
     pub(crate) fn acquire<'a>(
         &'a self,
         link: &Link,
@@ -215,21 +216,22 @@ impl StagingPool {
         }
     }
 
-    /// Takes a buffer if one is not held.
+    /// Takes a buffer unless all are held.
     pub(crate) fn try_acquire<'a>(&'a self, link: &Link) -> Option<StagingGuard<'a>> {
         let buffer = choose(link, &mut lock(&self.buffers))?;
         Some(StagingGuard { pool: self, buffer })
     }
 }
 
-/// The buffer used last of those whose use is over, else the one that has been in use the longest.
+/// Returns the buffer used last of those whose use has completed, otherwise the one that has been in use the
+/// longest.
 fn choose(link: &Link, buffers: &mut Buffers) -> Option<StagingBuffer> {
     let over = |buffer: &StagingBuffer| link.channel.value(buffer.word) >= buffer.value;
     let index = buffers.idle.iter().rposition(over).unwrap_or(0);
     buffers.idle.remove(index)
 }
 
-/// A buffer that a thread holds. It is idle again on drop.
+/// A buffer that a thread holds, which becomes idle on drop.
 #[derive(Debug)]
 pub(crate) struct StagingGuard<'a> {
     pub(crate) pool: &'a StagingPool,

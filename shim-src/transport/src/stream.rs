@@ -1,9 +1,9 @@
-//! Copies of whole cache lines past the caches, and the fences that order them.
+//! Copies of whole cache lines that bypass the caches, and the fences that order them.
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
-/// Copies whole lines by stores that leave the caches alone, and orders them before all later stores.
+/// Copies whole lines by stores that bypass the caches, and orders them before all later stores.
 ///
 /// # Safety
 /// `source` is readable and `destination` writable for `bytes`, a multiple of [`LINE`]. They do not overlap.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn stream_lines_out(source: *const u8, destination: *mut u8, b
     }
 }
 
-/// Copies bytes, where there are no such stores.
+/// Copies bytes on processors without stores that bypass the caches.
 ///
 /// # Safety
 /// `source` is readable and `destination` writable for `bytes`; they do not overlap.
@@ -60,7 +60,7 @@ pub(crate) unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usiz
     unsafe { core::ptr::copy_nonoverlapping(source, destination, bytes) };
 }
 
-/// Orders the stores before it before the stores after it, those past the caches included.
+/// Orders earlier stores before later stores, including those that bypass the caches.
 #[inline]
 pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! Sending: messages go into the ring one after the other, are published, and the doorbell is rung when the
-//! host sleeps.
+//! Submission: messages are written to the ring one after the other and published, and the doorbell is rung
+//! if the host sleeps.
 //!
 //! A message costs no allocation, no system call and no register access unless the host sleeps. The head is
 //! read again only when the ring looks full.
@@ -19,13 +19,13 @@ use crate::session_error::{GoneReason, SessionError};
 use crate::tracer::Awaited;
 use crate::wait::wait_until;
 
-/// What a session has sent.
+/// Sending state of a session.
 #[derive(Debug)]
 pub(crate) struct Submission {
     ring: Mutex<Ring>,
-    /// Bytes that had been published when the doorbell was last rung.
+    /// Number of bytes that had been published when the doorbell was last rung.
     rung: AtomicU64,
-    /// How long the ring usually stays full.
+    /// Estimate of the time for which the ring stays full.
     usual_room: WaitEstimate,
 }
 
@@ -55,7 +55,7 @@ impl Submission {
         Ok(number)
     }
 
-    /// Remembers a join for the next message.
+    /// Adds a join to the next message.
     pub(crate) fn join(&self, link: &Link, stream: u32) {
         if link.enter().is_ok() {
             lock(&self.ring).joins.add(stream);
@@ -83,8 +83,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Sends the joins for which the next message's header has no room, all but one, as messages of their
-    /// own.
+    /// Sends all joins but one as messages of their own, because the next message's header has room for only
+    /// one.
     #[cold]
     fn send_joins(&self, link: &Link, ring: &mut Ring) -> Result<(), SessionError> {
         while ring.joins.len() > 1 {
@@ -99,8 +99,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Waits until `needed` bytes are free. The ring stays locked, so that messages keep the order in which
-    /// they were sent.
+    /// Waits until `needed` bytes of the ring are free. The ring stays locked, so that messages keep the
+    /// order in which they were sent.
     #[cold]
     fn make_room(&self, link: &Link, ring: &mut Ring, needed: u64) -> Result<(), SessionError> {
         // The host may not have been rung for the messages before this one yet.
@@ -120,7 +120,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Rings the doorbell if the host sleeps and has not been rung for already. `tail` has been published.
+    /// Rings the doorbell if the host sleeps and has not been rung for already. The caller has published
+    /// `tail`.
     #[inline]
     fn rouse(&self, link: &Link, tail: u64) -> Result<(), SessionError> {
         // The host says that it sleeps, fences, and reads the tail once more. So this side stores the tail,
@@ -140,10 +141,10 @@ impl Submission {
         Ok(())
     }
 
-    /// Whether the host has been rung for and will read the tail before it sleeps again. A host takes a while
-    /// to wake, and says all that time that it sleeps. It goes back to sleep only after it has consumed what
-    /// it was rung for, has stored the head, and has read the tail once more. So as long as the head is below
-    /// that, it is on its way.
+    /// Returns whether the host has been rung for and will read the tail before it sleeps again. A host takes
+    /// a while to wake, and its flag says that it sleeps until then. It goes back to sleep only after it has
+    /// consumed what it was rung for, has stored the head, and has read the tail once more. So as long as the
+    /// head is below that, it is waking.
     fn on_its_way(&self, link: &Link) -> bool {
         link.channel.head() < self.rung.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Finds VGPU-STUB functions in sysfs, or in a folder that looks like it.
+//! Finds VGPU-STUB functions in sysfs, or in a directory that looks like it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,38 +8,38 @@ use vgpu_wire::pci::{self, PciAddress};
 
 use crate::folder::{Folder, Name};
 
-/// Where sysfs is: `$VGPU_SYSFS`, or `/sys`.
+/// Returns the root of sysfs: `$VGPU_SYSFS`, or `/sys`.
 pub fn sysfs_root() -> PathBuf {
     let named = std::env::var_os("VGPU_SYSFS").filter(|dir| !dir.is_empty());
     named.map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
 }
 
-/// A base address register as the `resource` file tells it.
+/// A base address register, as the `resource` file states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bar {
     /// First physical address; 0 if none is assigned.
     pub start: u64,
-    /// Bytes; 0: there is none.
+    /// Size in bytes; 0 if the function has no such BAR.
     pub bytes: u64,
     /// Linux's `IORESOURCE_*` flags of the BAR.
     pub flags: u64,
 }
 
-/// A function that looks like VGPU-STUB.
+/// A PCI function that looks like VGPU-STUB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     /// PCI address of the function.
     pub address: PciAddress,
-    /// Its folder in sysfs.
+    /// Directory of the function in sysfs.
     pub dir: PathBuf,
-    /// Subsystem: device in the high half, vendor in the low, as NVML reports it.
+    /// Subsystem id: device in the high half, vendor in the low, as NVML reports it.
     pub subsystem: u32,
-    /// BAR0 to BAR5.
+    /// Base address registers BAR0 to BAR5.
     pub bars: [Bar; 6],
 }
 
 impl PciFunction {
-    /// Whether it is one of the simulated bus, whose registers are behind a socket.
+    /// Returns whether the function is on the simulated bus, where registers are behind a socket.
     pub(crate) fn is_simulated(&self) -> bool {
         use std::os::unix::fs::FileTypeExt;
         let metadata = std::fs::metadata(self.dir.join("resource0"));
@@ -51,19 +51,19 @@ impl PciFunction {
 #[derive(Debug, Error)]
 #[error("failed to read {}", path.display())]
 pub struct ScanError {
-    /// The file or folder.
+    /// File or directory that cannot be read.
     pub path: PathBuf,
     /// The error of the read.
     #[source]
     pub source: io::Error,
 }
 
-/// Finds all VGPU-STUB functions below `root`: vendor, device and class as `vgpu_wire::pci` has them, and a
-/// BAR0 of VGPU-STUB's size, version 1 or 2 (a real GPU with the same ids has another). Sorted by address. A
-/// system without PCI has none; a function that goes away meanwhile is left out.
+/// Finds all VGPU-STUB functions below `root`: vendor, device and class as in `vgpu_wire::pci`, and a BAR0 of
+/// VGPU-STUB's size, version 1 or 2 (a real GPU with the same ids has another). They are sorted by address. A
+/// system without PCI has none; a function that disappears meanwhile is omitted.
 ///
 /// # Errors
-/// A file that is there but cannot be read, or does not hold what sysfs says it does.
+/// Fails if an existing file cannot be read, or does not have the contents that sysfs defines.
 pub fn scan(root: &Path) -> Result<Vec<PciFunction>, ScanError> {
     // A session may have to open files again after the program has changed its folder.
     let devices = std::path::absolute(root).unwrap_or_else(|_| root.to_owned()).join("bus/pci/devices");
@@ -91,7 +91,8 @@ pub fn scan(root: &Path) -> Result<Vec<PciFunction>, ScanError> {
     Ok(functions)
 }
 
-/// Errors that mean that something is not there: `ENODEV` is what sysfs answers when a function goes away.
+/// Returns whether an error means that the file does not exist: `ENODEV` is the answer of sysfs when a
+/// function disappears.
 fn absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO))
 }
@@ -125,19 +126,19 @@ fn function(
     Ok(Some(PciFunction { address, dir: files.dir(), subsystem, bars }))
 }
 
-/// What sysfs says of a function.
+/// Ids of a function, as sysfs states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     vendor: u32,
     device: u32,
-    /// As [`PciFunction::subsystem`].
+    /// Subsystem id, as in [`PciFunction::subsystem`].
     subsystem: u32,
     class: u32,
 }
 
-/// Reads the line by which the kernel would look for a driver,
-/// `pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00`: all of a function's numbers, and to read it does
-/// not wake one that is suspended.
+/// Parses the line by which the kernel finds a driver,
+/// `pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00`. It has all ids of a function, and reading it does
+/// not wake a suspended one.
 fn alias(text: &str) -> Option<Identity> {
     let mut rest = text.trim_end();
     let mut field = |name: &str, digits: usize| {
@@ -152,7 +153,7 @@ fn alias(text: &str) -> Option<Identity> {
     Some(Identity { vendor, device, subsystem, class: base << 16 | sub << 8 | interface })
 }
 
-/// The files of a function.
+/// Files of a function in sysfs.
 struct Files<'a> {
     folder: &'a Folder,
     name: &'a Name,
@@ -164,7 +165,7 @@ impl Files<'_> {
         self.devices.join(self.name.to_str().unwrap_or_default())
     }
 
-    /// A file of sysfs, as `parse` reads it.
+    /// Reads a file of sysfs and parses it.
     fn read<T>(&self, file: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, ScanError> {
         let error = |source| ScanError { path: self.dir().join(file), source };
         // It comes whole in one read, and none of those read here is longer.
@@ -174,12 +175,12 @@ impl Files<'_> {
         text.and_then(parse).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
     }
 
-    /// A file that holds one number, such as `0x10de`.
+    /// Reads a file that holds one number, such as `0x10de`.
     fn number(&self, file: &str) -> Result<u32, ScanError> {
         self.read(file, |text| hexadecimal(text.trim()).map(|number| number as u32))
     }
 
-    /// The identity in one file; `None`: there is no such file.
+    /// Reads the identity from the file `modalias`. Returns `None` if there is no such file.
     fn modalias(&self) -> Result<Option<Identity>, ScanError> {
         match self.read("modalias", alias) {
             Ok(identity) => Ok(Some(identity)),
@@ -188,7 +189,7 @@ impl Files<'_> {
         }
     }
 
-    /// The identity in five files; `None`: another one's.
+    /// Reads the identity from five files. Returns `None` if it is not that of VGPU-STUB.
     fn identity(&self) -> Result<Option<Identity>, ScanError> {
         let (vendor, device) = (self.number("vendor")?, self.number("device")?);
         if vendor != u32::from(pci::VENDOR) || device != u32::from(pci::DEVICE) {
@@ -209,7 +210,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
         .flatten()
 }
 
-/// The first six lines of `resource`: `0xSTART 0xEND 0xFLAGS`, all zero where there is no such BAR.
+/// Parses the first six lines of `resource`: `0xSTART 0xEND 0xFLAGS`, all zero if there is no such BAR.
 fn bars(text: &str) -> Option<[Bar; 6]> {
     let mut bars = [Bar::default(); 6];
     let mut lines = text.lines();

@@ -1,13 +1,13 @@
-//! The tracer of `vgpu-run trace`, if it is in this process: it is told of every message, of every wait that
-//! was not over at once or goes on for long, of kernels' names, and why the host refused something. Without
-//! it that costs a message one branch.
+//! The tracer of `vgpu-run trace`, if it is in this process. It is told of every message, of every wait that
+//! was not over at once or takes long, of kernels' names, and why the host refused a request. Without it that
+//! costs a message one branch.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_trace_format::{EARLIER_WORK, Event, GRAPH, Kernel, RecordKind, Refused, WAIT_ANSWER, WAIT_ROOM};
 
-/// The address that the loader found for a name, or 0. A weak reference and not `dlsym`, which leaves its
-/// error to the program.
+/// Returns the address that the loader found for a name, or 0. It is a weak reference instead of `dlsym`,
+/// which would change the program's `dlerror`.
 #[macro_export]
 macro_rules! weak_symbol {
     ($name:literal) => {{
@@ -26,19 +26,19 @@ macro_rules! weak_symbol {
     }};
 }
 
-/// What a wait is for.
+/// Event that a wait is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
-    /// The answer to a message.
+    /// The wait is for the reply to a message.
     Answer,
-    /// A completion word.
+    /// The wait is for the completion word with this index.
     Word(u32),
-    /// Room in the ring.
+    /// The wait is for room in the ring.
     Room,
 }
 
 impl Awaited {
-    /// The index of a record.
+    /// Returns the index of a record about the wait.
     const fn index(self) -> u32 {
         match self {
             Self::Answer => WAIT_ANSWER,
@@ -48,7 +48,7 @@ impl Awaited {
     }
 }
 
-/// The tracer's function, or none, for one session.
+/// The tracer's function, if there is one, for one session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracer {
     event: Option<Event>,
@@ -57,7 +57,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Asks the loader for the tracer.
+    /// Looks up the tracer's function.
     pub(crate) fn find() -> Self {
         static SESSIONS: AtomicU32 = AtomicU32::new(0);
         let event = weak_symbol!("vgpu_trace_event");
@@ -66,7 +66,8 @@ impl Tracer {
         Self { event, session: SESSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// A message was written: its kind, its bytes with header and padding, its number, its body.
+    /// Reports that a message was written: its kind, its length with header and padding, its number, and its
+    /// body.
     #[inline]
     pub(crate) fn message(self, kind: vgpu_wire::Kind, bytes: u64, number: u64, body: &[u8]) {
         let Some(event) = self.event else { return };
@@ -82,7 +83,7 @@ impl Tracer {
         }
     }
 
-    /// When a wait begins, on the tracer's clock; 0 without a tracer.
+    /// Returns the time at which a wait starts, on the tracer's clock; 0 without a tracer.
     pub(crate) fn begin(self) -> u64 {
         if self.event.is_none() {
             return 0;
@@ -93,14 +94,15 @@ impl Tracer {
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
     }
 
-    /// A wait that began at `begin` is over.
+    /// Reports that a wait that started at `begin` is over.
     pub(crate) fn wait(self, awaited: Awaited, begin: u64, slept: bool) {
         if let Some(event) = self.event {
             event(RecordKind::Wait as u32, awaited.index(), begin, 0, 0, u64::from(slept));
         }
     }
 
-    /// A wait goes on longer than waits should; `done` messages have been carried out.
+    /// Reports that a wait takes longer than it should. `done` returns the number of messages that the host
+    /// has executed.
     #[cold]
     pub(crate) fn stall(self, awaited: Awaited, done: impl FnOnce() -> u64) {
         if let Some(event) = self.event {
@@ -108,7 +110,7 @@ impl Tracer {
         }
     }
 
-    /// The host knows a kernel by this number from now on. `name` is called if there is a tracer.
+    /// Reports the number of a kernel in messages. `name` is called only if there is a tracer.
     #[cold]
     pub(crate) fn kernel(self, function: u32, name: impl FnOnce() -> String) {
         let address = weak_symbol!("vgpu_trace_kernel");
@@ -122,8 +124,8 @@ impl Tracer {
     }
 }
 
-/// Tells the tracer why the host refused a call, or earlier work: the kind of the call's message, the host's
-/// status, and the reason in words.
+/// Reports to the tracer why the host refused a call, or earlier work: the kind of the call's message, the
+/// host's status, and the reason as text.
 #[cold]
 pub fn refused(kind: Option<vgpu_wire::Kind>, status: u32, reason: &str) {
     let address = weak_symbol!("vgpu_trace_refusal");

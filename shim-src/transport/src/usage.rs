@@ -1,5 +1,5 @@
-//! What the sessions of a device use, as its host tells it in registers that anybody may read: neither a
-//! session nor a channel is needed for it, and no session notices.
+//! Resource usage of the sessions of a device, as its host states it in registers that anybody may read. It
+//! needs neither a session nor a channel, and does not disturb any session.
 
 use std::time::Duration;
 
@@ -10,43 +10,43 @@ use crate::identity::read;
 use crate::open_error::OpenError;
 use crate::registers::wide;
 
-/// How often the halves of a time are read that changes meanwhile.
+/// Maximum number of tries to read the two halves of a time that changes meanwhile.
 const TRIES: usize = 8;
 
-/// What the sessions of a device use.
+/// Resource usage of the sessions of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// Device memory that is free, in bytes, rounded down to MiB.
     pub free: u64,
-    /// The sessions that there are, in the order of their channels.
+    /// Attached sessions, in the order of their channels.
     pub sessions: Vec<SessionUsage>,
 }
 
-/// What a session uses.
+/// Resource usage of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionUsage {
     /// Index of the channel.
     pub channel: u32,
-    /// What the host tells of it. `None`: the host is older than these figures.
+    /// Usage that the host reports; `None` if the host is too old to report it.
     pub told: Option<ReportedUsage>,
 }
 
-/// What a host tells of a session.
+/// Usage that a host reports of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedUsage {
-    /// The id of its process, as that process said when it attached: of its own namespace.
+    /// Id of the session's process in its own namespace, as the process stated it at the attach.
     pub process: u32,
     /// Device memory in bytes, rounded up to KiB.
     pub memory: u64,
-    /// How long the device has worked for it.
+    /// Time that the device has worked for the session.
     pub busy: Duration,
 }
 
 impl Device {
-    /// Reads what the device's sessions use, now.
+    /// Reads the current usage of the device's sessions.
     ///
     /// # Errors
-    /// The device is gone.
+    /// Fails if the device is gone.
     pub fn usage(&self) -> Result<DeviceUsage, OpenError> {
         let registers = [reg::V2_FREE_MIB, reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI];
         let [free, low, high] = read(self.registers.as_ref(), &self.function, registers)?;

@@ -1,16 +1,16 @@
-//! Waiting: a thread spins for a bounded time that adapts to what this wait usually takes, then sleeps.
+//! Waits: a thread spins for a bounded time that adapts to the usual duration of this wait, then sleeps.
 //!
 //! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a
-//! wait that is usually short spins for twice its usual length; one that is usually long naps until shortly
+//! wait that is usually short spins for twice its usual duration; one that is usually long naps until shortly
 //! before the predicted end and spins through it ([`crate::pace`]), as the kernel's hybrid polling of block
 //! devices does. Words that a GPU stores wake nobody, so this is what ends a wait for one in time. Where
-//! guest and host share one processor no thread spins: the other side needs it. Nor does one whose spins were
-//! in vain, or more threads of a process than there are processors for.
+//! guest and host share one processor no thread spins, because the other side needs it. Nor does a thread
+//! whose spins were unsuccessful, or one of more threads than there are processors.
 //!
-//! What is not over then sleeps. A sleeping thread is woken by futex where guest and host share pages in one
-//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::poll_schedule`]), so that it is
-//! never late by more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In
-//! both cases the thread checks its device twice a second.
+//! A wait that is not over by then sleeps. A sleeping thread is woken by futex where guest and host share
+//! pages in one kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::poll_schedule`]), so
+//! that it is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left
+//! unchanged. In both cases the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -23,16 +23,16 @@ use crate::session_error::SessionError;
 use crate::sleep::{sleep_for, sleep_on};
 use crate::tracer::Awaited;
 
-/// Polls between two readings of the clock.
+/// Number of polls between two readings of the clock.
 const POLLS: u32 = 24;
 /// The longest sleep, after which the device is checked.
 const SLICE: Duration = Duration::from_millis(450);
 
-/// Waits until `ready`, which loads from shared memory only. `stop` gives the reasons, beside a lost session,
-/// to give the wait up.
+/// Waits until `ready`, which only loads from shared memory, returns true. `stop` adds reasons, beside a lost
+/// session, to end the wait.
 ///
 /// # Errors
-/// The session is lost, or an error of `ready` or `stop`.
+/// Fails if the session is lost, or with an error of `ready` or `stop`.
 #[inline]
 pub(crate) fn wait_until(
     link: &Link,
@@ -113,8 +113,8 @@ fn spin_then_sleep(
     }
 }
 
-/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Whether what is
-/// waited for is there.
+/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Returns whether the
+/// event has occurred.
 fn sleep_before_end(
     link: &Link,
     awaited: Awaited,
@@ -136,8 +136,8 @@ fn sleep_before_end(
     ready()
 }
 
-/// Sleeps until the host wakes the thread and what is waited for is there, or `until` from the wait's start.
-/// Whether it is there.
+/// Sleeps until the host wakes the thread and the event has occurred, or until `until` from the wait's start.
+/// Returns whether it has occurred.
 fn sleep_until_woken(
     link: &Link,
     awaited: Awaited,

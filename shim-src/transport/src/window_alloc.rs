@@ -1,4 +1,4 @@
-//! Window memory: shares of BAR2 that the host gives to a session.
+//! Window memory: parts of BAR2 that the host allocates to a session.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,22 +11,22 @@ use crate::outgoing::{Outgoing, Tail};
 use crate::reclaim::Reclaimer;
 use crate::session_error::{GoneReason, SessionError};
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`
+/// `CUDA_ERROR_OUT_OF_MEMORY`: the window has no room.
 const OUT_OF_MEMORY: u32 = 2;
 
-/// A range of the window that belongs to the session, checked to lie where window memory does.
+/// A range of the window that belongs to the session, checked to be within window memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// The window memory that a session may ask for.
+/// Allocator of a session's window memory, which the host grants.
 #[derive(Debug)]
 pub(crate) struct WindowAllocator {
-    /// Bytes that the device has for all its sessions; 0 until the greeting.
+    /// Number of bytes that the device has for all its sessions; 0 until the greeting.
     bytes: AtomicU64,
-    /// Offset behind the channels' areas.
+    /// Offset of the end of the channels' areas.
     first: u64,
 }
 
@@ -35,13 +35,13 @@ impl WindowAllocator {
         Self { bytes: AtomicU64::new(0), first }
     }
 
-    /// Stores how many bytes there are for all sessions, as the host's greeting says.
+    /// Stores the number of bytes for all sessions, as the host's greeting states it.
     pub(crate) fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes window memory. If there is no room, takes back what dead processes hold and tries once more.
-    /// `None`: there is no room.
+    /// Allocates window memory. If there is no room, reclaims the memory of dead processes and tries once
+    /// more. Returns `None` if there is still no room.
     pub(crate) fn allocate(
         &self,
         messenger: &Messenger,

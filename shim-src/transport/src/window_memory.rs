@@ -1,4 +1,4 @@
-//! The owner's handle of window memory.
+//! Handle by which an owner uses window memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::session_core::SessionCore;
 use crate::session_error::SessionError;
 use crate::window_alloc::{Grant, free};
 
-/// Window memory of a session, for pinned host memory. It is returned on drop; the host gives it to another
+/// Window memory of a session, for pinned host memory. It is freed on drop; the host gives it to another
 /// session only after the work that refers to it.
 #[derive(Debug)]
 pub struct WindowMemory {
@@ -30,19 +30,19 @@ impl WindowMemory {
         Ok(address.map(|address| Self { core, grant, address }))
     }
 
-    /// Offset in the window, for [`vgpu_wire::Span::bar`].
+    /// Returns the offset in the window, for [`vgpu_wire::Span::bar`].
     pub fn offset(&self) -> u64 {
         self.grant.offset
     }
 
-    /// Size in bytes: what was asked for, rounded up to the granule.
+    /// Returns the size in bytes: the requested size, rounded up to the granule.
     pub fn bytes(&self) -> u64 {
         self.grant.bytes
     }
 
-    /// Address of the memory in this process, valid for `bytes()` while this value lives. Its content is lost
-    /// when the session is closed or ends. The host may write there at any time, so no Rust reference into it
-    /// may ever exist.
+    /// Returns the address of the memory in this process, valid for `bytes()` while this value exists. Its
+    /// content is lost when the session is closed or ends. The host may write there at any time, so no Rust
+    /// reference into it may ever exist.
     pub fn ptr(&self) -> *mut u8 {
         self.address.as_ptr()
     }

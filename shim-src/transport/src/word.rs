@@ -1,4 +1,4 @@
-//! The owner's handle of a completion word.
+//! Handle by which an owner uses a completion word.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use vgpu_wire::Mark;
 
 use crate::session_core::SessionCore;
 
-/// A completion word of a session. It is returned on drop.
+/// A completion word of a session, which is freed on drop.
 ///
-/// A word outlives its owners: marks of the last owner may still be under way when the next one takes the
-/// word. So values come from [`Word::next`] alone, which never returns a value twice, whoever asks. Marks of
-/// a word must be *sent* in the order of their values, because the host ends a session whose values decrease:
+/// A word outlives its owners: marks of the last owner may still be pending when the next one takes the word.
+/// So values come only from [`Word::next`], which never returns a value twice to anybody. Marks of a word
+/// must be *sent* in the order of their values, because the host ends a session whose values decrease:
 /// threads that share a word hold a lock from [`Word::next`] to the send. Values are reached in their order
 /// too. A value that completes before an earlier one of another stream ends the waits for both, so the marks
 /// of a word should all belong to one stream.
@@ -27,26 +27,27 @@ impl Word {
         Some(Self { core, index })
     }
 
-    /// The word's index, as [`Mark::word`] and [`crate::Session::wait`] take it.
+    /// Returns the word's index, as [`Mark::word`] and [`crate::Session::wait`] take it.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The next value to mark with, which is above every earlier value of this word, whoever owned it.
+    /// Returns the next value to mark with, which is above every earlier value of this word, whoever owned
+    /// it.
     #[inline]
     pub fn next(&self) -> u64 {
         self.core.fences.next(self.index)
     }
 
-    /// The value that [`Word::next`] returned last, to any owner. 0, which is always reached, where it never
-    /// did.
+    /// Returns the value that [`Word::next`] returned last, to any owner; 0, which is always reached, if it
+    /// was never called.
     #[inline]
     pub fn last(&self) -> u64 {
         self.core.fences.last(self.index)
     }
 
-    /// A mark on this word with its next value.
+    /// Returns a mark on this word with its next value.
     #[inline]
     pub fn mark(&self) -> Mark {
         self.core.fences.mark(self.index)

@@ -1,4 +1,4 @@
-//! Copies and window memory.
+//! Tests of copies and window memory.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A scripted device: registers that say anything, and a host that answers as a test wants it to. Its window
-//! is a file that it reads and writes, so it needs no mapping.
+//! A scripted device for tests: registers that may return any value, and a host that answers as a test
+//! specifies. Its window is a file that it reads and writes, so it needs no mapping.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,7 +25,8 @@ const WINDOW_MIB: u32 = 4;
 const SESSION: u32 = 77;
 const GENERATION: u32 = 0x1234;
 
-/// What a test has the host do with a message, instead of or before what is right. True: it is dealt with.
+/// Handles a message in place of or before the regular host. Returns true if the message needs no further
+/// handling.
 pub type Script = Box<dyn Fn(&Host, u64, &Message<'_>) -> bool + Send + Sync>;
 
 /// The host's end of channel 0.
@@ -55,7 +56,7 @@ impl Host {
         u64::from_le_bytes(bytes)
     }
 
-    /// Answers, with a length that need not be the data's.
+    /// Stores a reply, with a length that may differ from the data's.
     pub fn reply(&self, slot: u32, ticket: u64, status: u32, len: u32, data: &[u8]) {
         let slot = area::RETURN_REPLIES + u64::from(slot) * area::REPLY_BYTES;
         self.put(area::RETURN + slot + area::REPLY_DATA, data);
@@ -89,7 +90,7 @@ impl Host {
         }
     }
 
-    /// What a good host answers.
+    /// Answers a message as a correct host does.
     fn obey(&self, number: u64, message: &Message<'_>) {
         match &message.body {
             Body::Hello(hello) => {
@@ -106,7 +107,7 @@ impl Host {
         }
     }
 
-    /// Reads the ring until the end.
+    /// Reads and executes messages until the session ends.
     fn serve(&self, script: &Script) {
         let (mut head, mut number) = (0, 0);
         while !self.over.load(Ordering::Relaxed) {
@@ -130,7 +131,7 @@ impl Host {
     }
 }
 
-/// The device, on a bus of its own.
+/// The scripted device, on a simulated bus of its own.
 pub struct Fake {
     dir: tempfile::TempDir,
     host: Arc<Host>,
@@ -206,7 +207,7 @@ impl Drop for Fake {
     }
 }
 
-/// One connection after the other; a test has one at a time.
+/// Answers one connection after the other; a test has one at a time.
 fn answer_all(listener: &OwnedFd, host: &Host) {
     while let Ok(connection) = accept(listener) {
         let mut packet = [0u8; 16 * 12];

@@ -1,4 +1,4 @@
-//! Devices that go away.
+//! Tests of devices that are lost.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use vgpu_transport_bed::{
 };
 use vgpu_wire::body::session::Echo;
 
-/// The promise: a lost device is noticed within a second.
+/// Maximum time until a lost device is noticed, as the documentation promises.
 const NOTICED: Duration = Duration::from_secs(1);
 
 const GONE: SessionError = SessionError::Gone { reason: GoneReason::Socket };
 
-/// Kills the device after `work` has begun and sees that it ends with the right error, in time.
+/// Kills the device after `work` has started, and checks that `work` ends with the right error, in time.
 fn lost_during(part: &str, work: impl Fn(&Session) -> SessionError + Sync) {
     let dir = folder();
     let mut device = Role::start(part, dir.path());
@@ -65,7 +65,7 @@ fn in_calls() {
     });
 }
 
-/// Sends, with a pause after each message, until the session is lost.
+/// Sends messages, with a pause after each, until the session is lost.
 fn send_until_lost(session: &Session, pause: Duration) -> SessionError {
     let word = session.word().unwrap();
     loop {

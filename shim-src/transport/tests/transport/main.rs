@@ -1,4 +1,4 @@
-//! The transport against a device: the real device model in this process or in another one, and a
+//! Tests of the transport against the real device model, in this process or in another one, and against a
 //! scripted one that breaks the contract on purpose.
 
 mod copies;

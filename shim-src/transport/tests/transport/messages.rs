@@ -1,4 +1,4 @@
-//! What goes through the ring and comes back.
+//! Tests of messages in the ring and of their replies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

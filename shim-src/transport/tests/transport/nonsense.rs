@@ -1,5 +1,5 @@
-//! Devices of another version, devices that refuse, and devices that break the contract: errors, and nothing
-//! worse.
+//! Tests of devices of another version, devices that refuse, and devices that break the contract: they cause
+//! errors and nothing worse.
 
 use std::time::{Duration, Instant};
 
@@ -232,7 +232,8 @@ fn errors_without_a_code_or_a_number_are_errors() {
     assert!(session.late_error().is_some_and(|error| error.ended && error.sticky));
 }
 
-/// A host's explanation is shown to a user: it is as long as its fields allow, and does not steer a terminal.
+/// A host's explanation is shown to a user: its length is limited by its fields, and it contains no terminal
+/// control characters.
 #[test]
 fn an_explanation_is_read_as_far_as_it_makes_sense() {
     let fake = good();
@@ -260,7 +261,7 @@ fn an_explanation_is_read_as_far_as_it_makes_sense() {
     }
 }
 
-/// Changes a register behind a session's back and sees what becomes of a wait.
+/// Changes a register during a session. Returns the error of a wait and the time until it.
 fn lost_by(register: u32, value: u32) -> (SessionError, Duration) {
     let fake = good();
     let session = attach_in(fake.dir());
@@ -297,8 +298,8 @@ fn a_silent_host_is_waited_for() {
     assert!(session.counters().doorbells == 0, "it never said that it sleeps");
 }
 
-/// Whatever lies in the return area: every call comes back, at the latest when the session is closed, with an
-/// answer or an error.
+/// With any contents of the return area, every call returns a reply or an error, at the latest when the
+/// session is closed.
 #[test]
 fn no_garbage_in_the_return_area_does_harm() {
     for seed in 1..=24u64 {

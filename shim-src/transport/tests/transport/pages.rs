@@ -1,5 +1,5 @@
-//! Guest pages, which the host writes what the guest reads to: taken where they can be had, done without
-//! where not, with the same bytes.
+//! Tests of guest pages, to which the host writes data for the guest: they are used where they are available,
+//! with the same results as without them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,10 +12,10 @@ use vgpu_transport::{ReturnPath, Session, Why};
 use vgpu_transport_bed::{allocate, attach_in, echo, folder, functions, pattern, soft};
 use vgpu_wire::{area, pci};
 
-/// What a session has of them.
+/// Length in bytes of a session's guest pages.
 const PAGES: u64 = 4 << 20;
 
-/// A device that takes pages of a guest with so much memory.
+/// A device that accepts pages of a guest with this much memory.
 struct Machine {
     dir: tempfile::TempDir,
     bus: SimBus,
@@ -119,7 +119,7 @@ fn the_next_on_a_channel_has_its_pages() {
     }
 }
 
-/// Each obstacle, and what is said of it; a session goes on through the window.
+/// Tests each obstacle to guest pages and how it is reported. The session continues through the window.
 #[test]
 fn without_pages_the_window_does() {
     let without = |machine: &Machine, why: Why| {

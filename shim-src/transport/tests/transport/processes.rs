@@ -1,4 +1,4 @@
-//! Processes that fork, die, and close what is not theirs.
+//! Tests of processes that fork, die, and close descriptors that are not theirs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use vgpu_transport_bed::{
 };
 use vgpu_wire::body::session::Echo;
 
-/// Runs `body` in a forked child; its result is the child's exit code.
+/// Runs `body` in a forked child. Returns its result, which is the child's exit code.
 fn in_child(body: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child of this process, which has threads, calls code that takes no lock of other threads,
     // and `_exit`.

@@ -1,4 +1,4 @@
-//! Other processes of a test: this test program started again, with one part to play.
+//! Other processes of a test: this test program, started again in one role.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
 use zerocopy::FromZeros;
 
-/// Not a test but the other processes' way in.
+/// Entry point of the other processes, which is not a test itself.
 #[test]
 fn part() {
     let (Ok(part), Some(dir)) = (std::env::var("VGPU_TEST_PART"), std::env::var_os("VGPU_TEST_DIR")) else {
@@ -60,7 +60,7 @@ fn device(dir: &Path, part: &str) {
     stay();
 }
 
-/// Sends as fast as it can.
+/// Sends messages as fast as possible.
 fn sending(dir: &Path) {
     let session = attach_in(dir);
     let mut launch = Launch::new_zeroed();
@@ -73,7 +73,7 @@ fn sending(dir: &Path) {
     }
 }
 
-/// Copies to and fro.
+/// Uploads and downloads in a loop.
 fn copying(dir: &Path) {
     let session = attach_in(dir);
     let address = allocate(&session, 16 << 20);
@@ -90,7 +90,8 @@ fn copying(dir: &Path) {
     }
 }
 
-/// Exits while other threads are at everything; before that closes the session, as an exit handler would.
+/// Exits while other threads use the session. With `closing`, closes the session first, as an exit handler
+/// would.
 fn exit_busy(dir: &Path, closing: bool) {
     let session: &Session = Box::leak(Box::new(attach_in(dir)));
     let address = allocate(session, 1 << 20);
@@ -122,7 +123,7 @@ fn exit_busy(dir: &Path, closing: bool) {
     std::process::exit(7);
 }
 
-/// Waits for what does not come, in several threads.
+/// Waits in several threads for values that are never reached.
 fn waiting(dir: &Path) {
     let session = attach_in(dir);
     let asleep = session.counters().sleeps;
@@ -140,7 +141,7 @@ fn waiting(dir: &Path) {
     });
 }
 
-/// Closes every descriptor but the standard ones, as programs do that do not know better, and goes on.
+/// Closes every descriptor except the standard ones, as some programs do, and continues.
 fn closing(dir: &Path) {
     listen_to_notices();
     let session = attach_in(dir);
@@ -171,7 +172,7 @@ fn closing(dir: &Path) {
     assert_eq!(lost, Err(SessionError::Closed));
 }
 
-/// Works where nobody may spin.
+/// Uses a session on one processor, where no thread may spin.
 fn one_processor(dir: &Path) {
     // SAFETY: a bit set, for which zeros are a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

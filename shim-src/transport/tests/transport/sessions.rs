@@ -1,4 +1,4 @@
-//! Opening and closing sessions.
+//! Tests of opening and closing sessions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -164,7 +164,7 @@ fn closing_ends_what_other_threads_do() {
     assert!(session.word().is_none());
 }
 
-/// What a BAR is like that sysfs maps: plain files stand for it, which have no side effects, so there is no
+/// Tests with plain files in place of the BARs that sysfs maps. They have no side effects, so there is no
 /// session.
 #[test]
 fn a_real_bar_is_mapped_and_read() {

@@ -1,19 +1,19 @@
-//! What a tracer is told: this program has the name by which the transport looks for one.
+//! Tests of the tracer: this program defines the symbol by which the transport finds one.
 
 use std::cell::RefCell;
 
 use vgpu_trace_format::{RecordKind, WAIT_ANSWER};
 use vgpu_transport_bed::{Bed, echo, null, signal};
 
-/// An event: kind, index, begin, end, result, argument.
+/// An event: kind, index, start, end, result and argument.
 type Told = (u32, u32, u64, u64, u64, u64);
 
 thread_local! {
-    /// What this thread's messages and waits were told, if the thread wants to know.
+    /// Events of this thread's messages and waits, if the thread records them.
     static TOLD: RefCell<Option<Vec<Told>>> = const { RefCell::new(None) };
 }
 
-/// The tracer of this program.
+/// The tracer's function in this program, which records events.
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, result: u64, argument: u64) {
     TOLD.with_borrow_mut(|told| {
