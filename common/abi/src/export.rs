@@ -31,9 +31,8 @@ macro_rules! export {
         $($rest:tt)*
     ) => {
         $(#[$meta])*
-        ///
         /// # Safety
-        /// The pointers are what the manual of the library says of this function.
+        /// The pointers are what the library's manual says of this function.
         #[cfg_attr(not(vgpu_core), unsafe(no_mangle))]
         #[cfg_attr(
             vgpu_core,
@@ -51,9 +50,8 @@ macro_rules! export {
         $($rest:tt)*
     ) => {
         $(#[$meta])*
-        ///
         /// # Safety
-        /// The pointers are what the manual of the library says of this function.
+        /// The pointers are what the library's manual says of this function.
         #[cfg_attr(not(vgpu_core), unsafe(no_mangle))]
         #[cfg_attr(
             vgpu_core,
@@ -72,7 +70,7 @@ macro_rules! export {
     };
 }
 
-/// Runs `call`; a panic in it becomes `None` and a line in the log.
+/// Runs `call`. If it panics, returns `None` and logs a line.
 #[inline]
 pub fn guard<T>(name: &'static str, call: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -94,9 +92,9 @@ fn report(name: &'static str, payload: &(dyn Any + Send)) {
     crate::log::error(format_args!("{name}: internal error: {text}"));
 }
 
-/// Keeps std's panic hook from printing into the host program's stderr: [`guard`] logs panics. Each
-/// shim has a std of its own, so this touches nobody else's hook. Called by each shim's first
-/// initialisation; before that a panic would print, but nothing that can panic runs before it.
+/// Prevents std's panic hook from printing into the host program's stderr, because [`guard`] logs panics.
+/// Each shim has a std of its own, so no other code's hook is affected. Each shim calls it at its first
+/// initialisation; a panic before that would print, but no code that can panic runs before it.
 pub fn quiet_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));

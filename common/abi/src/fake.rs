@@ -1,5 +1,5 @@
-//! A libcuda for tests of the shims that stand on it, which keeps what it is given. Each thread has its own:
-//! its status, its context, its messages.
+//! A libcuda for tests of the shims above it, which records the work that it receives. Each thread has its
+//! own status, context and messages.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::{Cell, RefCell};
@@ -26,41 +26,42 @@ thread_local! {
     static SOLVES: RefCell<Vec<(usize, TriangularSolve)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Says what this thread's libcuda answers to work and to initialisation.
+/// Sets the status that this thread's libcuda returns to work and to initialisation.
 pub fn answer(status: CUresult) {
     STATUS.set(status);
 }
 
-/// Says what this thread's device can do.
+/// Sets the abilities of this thread's device.
 pub fn can(abilities: u32) {
     ABILITIES.set(abilities);
 }
 
-/// This thread's context.
+/// Returns this thread's current context.
 #[must_use]
 pub fn context() -> CUcontext {
     CONTEXT.get()
 }
 
-/// The products that this thread has sent since the last look, with their streams.
+/// Returns the products that this thread has sent since the last call, with their streams.
 #[must_use]
 pub fn products() -> Vec<(usize, Gemm)> {
     PRODUCTS.take()
 }
 
-/// The same for products of cuBLASLt.
+/// Returns the products of cuBLASLt that this thread has sent since the last call, with their streams.
 #[must_use]
 pub fn matmuls() -> Vec<(usize, MatmulLt)> {
     MATMULS.take()
 }
 
-/// The same for operations on vectors. A sum for host memory leaves it as it is.
+/// Returns the vector operations that this thread has sent since the last call, with their streams. Sums for
+/// host memory are not stored.
 #[must_use]
 pub fn vectors() -> Vec<(usize, VectorOp)> {
     VECTORS.take()
 }
 
-/// The same for solves.
+/// Returns the triangular solves that this thread has sent since the last call, with their streams.
 #[must_use]
 pub fn solves() -> Vec<(usize, TriangularSolve)> {
     SOLVES.take()
@@ -120,7 +121,7 @@ unsafe extern "C" fn abilities(place: *mut u32) -> CUresult {
     CUresult::SUCCESS
 }
 
-/// Entries that are not asked for here. They have no answer to store.
+/// Defines entries of the table that the tests do not call, and that store no result.
 macro_rules! refusing {
     ($( $name:ident($($ty:ty),*); )*) => {
         $(
@@ -142,7 +143,8 @@ refusing! {
     echo(c_int);
 }
 
-/// Its table: products, solves and operations on vectors are kept, everything else is not supported.
+/// The private table of the stand-in driver. It records products, solves and vector operations, and supports
+/// no other entry.
 pub const TABLE: Table = Table {
     bytes: size_of::<Table>(),
     version: VERSION,
@@ -162,10 +164,10 @@ pub const TABLE: Table = Table {
     echo,
 };
 
-/// Answers as a `cuGetExportTable` that has this table and no other.
+/// Implements `cuGetExportTable` for a libcuda with this table and no other.
 ///
 /// # Safety
-/// As that function: `place` is valid for writing, `uuid` for reading.
+/// As for that function: `place` is valid for writing, `uuid` for reading.
 pub unsafe fn hand_out(table: &'static Table, place: *mut *const c_void, uuid: *const CUuuid) -> CUresult {
     // SAFETY: the caller hands in a UUID.
     if unsafe { *uuid } != UUID {
@@ -227,10 +229,10 @@ pub const CALLS: Calls = Calls {
 };
 
 impl Calls {
-    /// The same with another table.
+    /// Replaces the function that returns the private table.
     ///
     /// # Safety
-    /// `get` answers as `cuGetExportTable`, with tables that stay.
+    /// `get` behaves as `cuGetExportTable`, with tables that are never freed.
     #[must_use]
     pub const unsafe fn with_table(self, get: cuGetExportTable) -> Self {
         Self { get_export_table: get, ..self }

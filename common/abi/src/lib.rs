@@ -1,10 +1,10 @@
-//! What the shims have in common: C types and status codes ([`driver`], [`runtime`], [`blas`], [`nvml`]), the
+//! Code that the shims share: C types and status codes ([`driver`], [`runtime`], [`blas`], [`nvml`]), the
 //! signatures of the driver API ([`driver::functions`]), the macro that makes a Rust function an export
-//! ([`export!`]), the answer of names that are not implemented ([`stub`]), the log ([`log`]), the private
-//! table by which the other shims reach libcuda ([`table`]) and the way to it ([`link`]).
+//! ([`export!`]), the implementation of names without one ([`stub`]), the log ([`log`]), the private table by
+//! which the other shims use libcuda ([`table`]) and the access to it ([`link`]).
 //!
-//! `symbols/` holds the complete lists of names and version nodes. The linking step compares them with what a
-//! shim defines and generates a stub for each name that it does not.
+//! `symbols/` holds the complete lists of names and version nodes. The linking step compares them with the
+//! names that a shim defines and generates a stub for each of the others.
 
 #[macro_use]
 mod declare;

@@ -1,4 +1,4 @@
-//! The way to libcuda of the shims that stand on it: its private table, and a context for the calling thread.
+//! Access of the other shims to libcuda: its private table, and a context for the calling thread.
 
 use core::ffi::c_int;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use crate::driver::CUcontext;
 use crate::table::Table;
 use crate::{CUresult, log};
 
-/// A shim's way to libcuda.
+/// A shim's connection to libcuda.
 #[derive(Debug)]
 pub struct Link {
     name: &'static str,
@@ -17,19 +17,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// The way of the library called `name` in the log.
+    /// Creates the connection of the library that the log calls `name`.
     #[must_use]
     pub const fn new(name: &'static str, calls: Calls) -> Self {
         Self { name, calls, table: OnceLock::new() }
     }
 
-    /// What the library is called.
+    /// Returns the name of the library.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// libcuda's table. `None`: there is nothing to speak to, and the log says why, once.
+    /// Returns libcuda's table, or `None` if there is none; then the log says why, once.
     pub fn table(&self) -> Option<&'static Table> {
         *self.table.get_or_init(|| {
             // SAFETY: `Calls` promises that it is that function, of a libcuda that stays loaded.
@@ -42,10 +42,10 @@ impl Link {
         })
     }
 
-    /// The newest CUDA that the driver supports, as CUDA itself answers it.
+    /// Returns the newest CUDA version that the driver supports, in CUDA's own encoding.
     ///
     /// # Errors
-    /// What `cuDriverGetVersion` answers.
+    /// Returns the error of `cuDriverGetVersion`.
     pub fn cuda_version(&self) -> Result<c_int, CUresult> {
         let mut version = 0;
         // SAFETY: called with a place for the answer.
@@ -57,7 +57,7 @@ impl Link {
     /// device, as the runtime API does.
     ///
     /// # Errors
-    /// Not initialised without a table, else what the call that failed answered.
+    /// Returns not initialised without a table, otherwise the error of the call that failed.
     pub fn enter(&self) -> Result<(), CUresult> {
         self.table().ok_or(CUresult::NOT_INITIALIZED)?;
         // SAFETY: takes no pointers.

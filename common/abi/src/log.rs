@@ -1,6 +1,6 @@
-//! The shims' log. Silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
-//! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`].
-//! The file may lie where other users can write, so it is opened with care.
+//! The shims' log, which is silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
+//! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`]. The
+//! file may be in a directory where other users can write, so it is opened with care.
 
 use std::fmt::Arguments;
 use std::fs::File;
@@ -39,13 +39,13 @@ fn sink() -> Option<&'static Sink> {
     .as_ref()
 }
 
-/// Whether a value of `VGPU_LOG` asks for silence.
+/// Returns whether a value of `VGPU_LOG` requests silence.
 fn is_off(value: &str) -> bool {
     matches!(value, "" | "0" | "off")
 }
 
-/// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and
-/// gets the log.
+/// Opens the log file. If it cannot be opened, or another user may have created it, the log goes to stderr,
+/// which says so.
 fn file(path: &Path) -> Option<File> {
     vgpu_paths::append(path)
         .inspect_err(|error| {
@@ -55,7 +55,7 @@ fn file(path: &Path) -> Option<File> {
         .ok()
 }
 
-/// Tells stderr why it gets the log.
+/// Prints to stderr why the log goes there.
 fn refused(why: Arguments<'_>) {
     let line = format!("vgpu[{}] warn: the log goes to stderr: {why}\n", std::process::id());
     // A log that cannot be written must not disturb the program it runs in.
@@ -76,29 +76,29 @@ fn write(level: Level, name: &str, text: Arguments<'_>) {
     };
 }
 
-/// A failure that a caller will see.
+/// Logs a failure that the caller will see.
 pub fn error(text: Arguments<'_>) {
     write(Level::Error, "error", text);
 }
 
-/// Something that an operator should know.
+/// Logs an event that an operator should know of.
 pub fn warn(text: Arguments<'_>) {
     write(Level::Warn, "warn", text);
 }
 
-/// What happens, coarsely.
+/// Logs an important step of normal operation.
 pub fn info(text: Arguments<'_>) {
     write(Level::Info, "info", text);
 }
 
-/// What happens, finely.
+/// Logs a detail of normal operation.
 pub fn debug(text: Arguments<'_>) {
     write(Level::Debug, "debug", text);
 }
 
-/// What the program's user has to know although nobody asked for a log: all else that is seen of it is an
-/// error code of CUDA, in the words of a program that knows nothing of this device. It is logged as a
-/// warning; the first of the process is a line on stderr as well, unless `VGPU_LOG=off`.
+/// Logs a warning that the program's user must see although nobody asked for a log: otherwise only CUDA's
+/// error code would be visible, described by a program that knows nothing of this device. The first of the
+/// process is also printed to stderr, unless `VGPU_LOG=off`.
 pub fn alarm(text: Arguments<'_>) {
     static SAID: AtomicBool = AtomicBool::new(false);
     warn(text);
@@ -112,8 +112,8 @@ pub fn alarm(text: Arguments<'_>) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Whether a line can be written to stderr without waiting for a reader, and without SIGPIPE, which ends a
-/// program whose reader is gone. A pipe that is ready takes 4096 bytes (poll(2), pipe(7)).
+/// Returns whether a line can be written to stderr without waiting for a reader, and without SIGPIPE, which
+/// kills a program whose reader is gone. A pipe that is ready takes 4096 bytes (poll(2), pipe(7)).
 fn stderr_takes_a_line() -> bool {
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one live structure; with a timeout of 0 the call returns at once.

@@ -12,9 +12,9 @@ pub use status::NvmlReturn;
 
 use core::ffi::c_uint;
 
-/// What a figure says that is not known: `NVML_VALUE_NOT_AVAILABLE` as an unsigned number.
+/// Value of a number that is not known: `NVML_VALUE_NOT_AVAILABLE` as an unsigned number.
 pub const NOT_AVAILABLE: u64 = u64::MAX;
-/// Id of a GPU or compute instance, of a process on a device without such instances.
+/// Id of the GPU or compute instance of a process on a device without such instances.
 pub const NO_INSTANCE: u32 = u32::MAX;
 
 /// `NVML_INIT_FLAG_NO_GPUS`: initialisation does not need a device.
@@ -29,22 +29,22 @@ pub const CLOCK_MEM: c_uint = 2;
 /// `nvmlClockType_t`: the video engines' clock.
 pub const CLOCK_VIDEO: c_uint = 3;
 
-/// `NVML_FEATURE_DISABLED`
+/// `NVML_FEATURE_DISABLED`: the feature is off.
 pub const FEATURE_DISABLED: c_uint = 0;
 
-/// `NVML_BRAND_UNKNOWN`
+/// `NVML_BRAND_UNKNOWN`: the brand is not known.
 pub const BRAND_UNKNOWN: c_uint = 0;
 
 /// `nvmlUUIDType_t`: a UUID as text.
 pub const UUID_ASCII: c_uint = 1;
-/// `nvmlUUIDType_t`: 16 bytes.
+/// `nvmlUUIDType_t`: a UUID as 16 bytes.
 pub const UUID_BINARY: c_uint = 2;
 
-/// `NVML_DEVICE_ARCH_UNKNOWN`
+/// `NVML_DEVICE_ARCH_UNKNOWN`: the architecture is not known.
 pub const ARCH_UNKNOWN: c_uint = c_uint::MAX;
 
-/// `nvmlDeviceArchitecture_t` of a compute capability. The numbers of compute capabilities are CUDA's,
-/// those of architectures `nvml.h`'s.
+/// Returns the `nvmlDeviceArchitecture_t` of a compute capability. Compute capabilities are CUDA's numbers,
+/// architectures those of `nvml.h`.
 #[must_use]
 pub const fn architecture(major: u32, minor: u32) -> c_uint {
     match (major, minor) {
@@ -61,8 +61,8 @@ pub const fn architecture(major: u32, minor: u32) -> c_uint {
     }
 }
 
-/// Arithmetic units for single precision ("CUDA cores") of a multiprocessor, by compute capability: the CUDA
-/// programming guide's table of arithmetic throughput. `None` for one that it does not have.
+/// Returns the number of single-precision units ("CUDA cores") of a multiprocessor, from the CUDA programming
+/// guide's table of arithmetic throughput, or `None` for a compute capability that is not in it.
 #[must_use]
 pub const fn cores_per_multiprocessor(major: u32, minor: u32) -> Option<u32> {
     if minor > 9 {

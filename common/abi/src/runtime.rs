@@ -1,7 +1,7 @@
-//! Types and codes of the runtime API (`driver_types.h`), both CUDA majors.
+//! Types and codes of the runtime API (`driver_types.h`) of both CUDA majors.
 //!
-//! Where the majors differ the type says which one it belongs to. Handles are those of the driver
-//! API: a `cudaStream_t` is a `CUstream`, and so on.
+//! A type that differs between the majors says which one it belongs to. Handles are those of the driver API:
+//! a `cudaStream_t` is a `CUstream`, and so on.
 
 use core::ffi::{c_int, c_uint};
 
@@ -16,15 +16,15 @@ pub use structures::{
     MemsetParams, PitchedPtr, PointerAttributes12, PointerAttributes13, Position,
 };
 
-/// `cudaMemcpyKind`: host to host.
+/// `cudaMemcpyKind`: copies from host memory to host memory.
 pub const MEMCPY_HOST_TO_HOST: c_uint = 0;
-/// `cudaMemcpyKind`: host to device.
+/// `cudaMemcpyKind`: copies from host memory to the device.
 pub const MEMCPY_HOST_TO_DEVICE: c_uint = 1;
-/// `cudaMemcpyKind`: device to host.
+/// `cudaMemcpyKind`: copies from the device to host memory.
 pub const MEMCPY_DEVICE_TO_HOST: c_uint = 2;
-/// `cudaMemcpyKind`: device to device.
+/// `cudaMemcpyKind`: copies from device memory to device memory.
 pub const MEMCPY_DEVICE_TO_DEVICE: c_uint = 3;
-/// `cudaMemcpyKind`: the addresses tell.
+/// `cudaMemcpyKind`: the addresses determine the direction.
 pub const MEMCPY_DEFAULT: c_uint = 4;
 
 /// `cudaMemoryType`: memory that CUDA does not know.
@@ -39,8 +39,8 @@ pub const MEMORY_MANAGED: c_uint = 3;
 /// `cudaInvalidDeviceId`: the number that names no device.
 pub const INVALID_DEVICE_ID: c_int = -2;
 
-/// `cudaDeviceMapHost`, always set in what `cudaGetDeviceFlags` answers.
+/// `cudaDeviceMapHost`, a flag that `cudaGetDeviceFlags` always stores.
 pub const DEVICE_MAP_HOST: c_uint = 8;
-/// `cudaDeviceMask` of the flags that `cudaSetDeviceFlags` takes: the scheduling flags, MapHost,
+/// `cudaDeviceMask`, all flags that `cudaSetDeviceFlags` accepts: the scheduling flags, MapHost,
 /// LmemResizeToMax and SyncMemops.
 pub const DEVICE_FLAGS: c_uint = 0x9f;

@@ -1,8 +1,9 @@
-//! What a name that is not implemented answers.
+//! Implementation of names that no shim implements.
 //!
-//! The linking step generates, for each name of a symbol list that the shim does not define, a few
+//! For each name of a symbol list that the shim does not define, the linking step generates a few
 //! instructions that load the address of a [`Record`] into the first argument register and jump to
-//! [`vgpu_stub_status`] or [`vgpu_stub_zero`]. A stub so needs the kind of its return value and no signature.
+//! [`vgpu_stub_status`] or [`vgpu_stub_zero`]. A stub therefore depends on the kind of its return value and
+//! on no signature.
 
 use core::ffi::{CStr, c_int};
 use core::fmt;
@@ -11,20 +12,20 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::log;
 
-/// A stub's data, emitted by the linking step. It holds no address, so that the loader writes to none of the
-/// 2,800 records of a process.
+/// A stub's data, emitted by the linking step. It holds no address, so the loader writes to none of the 2,800
+/// records of a process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Record {
-    /// Whether the name has been logged.
+    /// Whether the name has been logged: 0 if not.
     logged: AtomicU32,
-    /// The status to be answered: the not-supported code of the library.
+    /// Status to return: the not-supported code of the library.
     status: c_int,
-    /// Distance of the stub from this record.
+    /// Distance in bytes from this record to the stub.
     stub: i32,
 }
 
-/// The exported name of a stub, which the loader knows.
+/// Displays the exported name of a stub, which the loader knows.
 struct Name<'a>(&'a Record);
 
 impl fmt::Display for Name<'_> {
@@ -50,7 +51,7 @@ fn log_once(record: &Record) {
     }
 }
 
-/// Answer of a stub whose function returns a status.
+/// Logs the call of a stub and returns its status.
 ///
 /// # Safety
 /// `record` is a record that the linking step emitted; only its stubs jump here.
@@ -62,11 +63,11 @@ pub unsafe extern "C" fn vgpu_stub_status(record: *const Record) -> c_int {
     record.status
 }
 
-/// Answer of a stub whose function returns a pointer, a size, nothing, or a floating point number (which
-/// the stub has set to zero itself).
+/// Logs the call of a stub and returns 0, for a function that returns a pointer, a size, nothing, or a
+/// floating-point number (which the stub has set to zero itself).
 ///
 /// # Safety
-/// As [`vgpu_stub_status`].
+/// As for [`vgpu_stub_status`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgpu_stub_zero(record: *const Record) -> usize {
     // SAFETY: as in `vgpu_stub_status`.

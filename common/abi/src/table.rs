@@ -1,7 +1,7 @@
-//! The private table by which libcudart, libcublas and libnvidia-ml reach libcuda, the only shim
-//! that owns the device: `cucuGetExportTable` with [`UUID`], as NVIDIA's own libraries do it with theirs.
+//! The private table by which libcudart, libcublas and libnvidia-ml use libcuda, the only shim that owns the
+//! device: it is returned by `cuGetExportTable` for [`UUID`], as NVIDIA's own libraries do it with theirs.
 //!
-//! Everything that the driver API itself offers is called by its name; the table holds the rest.
+//! Functions that the driver API offers are called by name; the table holds the others.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -15,75 +15,76 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::CUresult;
 use crate::driver::functions::cuGetExportTable;
 
-/// Names the table. Made at random for this project.
+/// Identifier of the table, drawn at random for this project.
 pub const UUID: [u8; 16] =
     [0x76, 0x67, 0x70, 0x75, 0x2d, 0x72, 0x75, 0x6e, 0x8f, 0x1c, 0x4e, 0x5b, 0xa2, 0x90, 0x37, 0xd1];
 
-/// Version of the table; all shims of one build have the same.
+/// Version of the table, the same for all shims of one build.
 pub const VERSION: u32 = 4;
 
-/// A device of this guest, as libcuda knows it. Lives as long as the process.
+/// A device of this guest, as libcuda knows it. It exists as long as the process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Device {
-    /// What the host says of it.
+    /// Facts that the host announces of the device.
     pub facts: DeviceFacts,
     /// PCI address in the guest: domain, bus, device, function.
     pub pci: [u32; 4],
-    /// Subsystem id as NVML reports it: device in the high half, vendor in the low.
+    /// Subsystem id as NVML reports it: device id in the high half, vendor id in the low.
     pub subsystem: u32,
-    /// Always 0.
+    /// Reserved, always 0.
     pub reserved: u32,
 }
 
-/// The table. Pointers are never null.
+/// The private table. Its pointers are never null.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Table {
     /// `size_of::<Table>()` in the library that made the table.
     pub bytes: usize,
-    /// Always [`VERSION`] of the library that made the table.
+    /// [`VERSION`] of the library that made the table.
     pub version: u32,
-    /// Always 0.
+    /// Reserved, always 0.
     pub reserved: u32,
-    /// Success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises
+    /// Returns success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises
     /// nothing.
     pub life: unsafe extern "C" fn() -> CUresult,
-    /// Initialises as `cuInit(0)`, then stores how many devices the guest has, whatever
-    /// CUDA_VISIBLE_DEVICES says, in the order of their addresses.
+    /// Initialises as `cuInit(0)` does, then stores the number of devices of the guest, independent of
+    /// CUDA_VISIBLE_DEVICES. They are in the order of their PCI addresses.
     pub device_count: unsafe extern "C" fn(*mut c_int) -> CUresult,
-    /// Stores the device of that index (not the CUDA ordinal).
+    /// Stores the device with this index (not the CUDA ordinal).
     pub device: unsafe extern "C" fn(c_int, *mut *const Device) -> CUresult,
-    /// Stores the index of the device that has the CUDA ordinal.
+    /// Stores the index of the device with this CUDA ordinal.
     pub visible: unsafe extern "C" fn(c_int, *mut c_int) -> CUresult,
-    /// Stores free and total memory of the device of that index. Needs no context.
+    /// Stores free and total memory in bytes of the device with this index. Needs no context.
     pub memory_info: unsafe extern "C" fn(c_int, *mut u64, *mut u64) -> CUresult,
-    /// Sends a matrix product to a stream (`CUstream`, in the current context); `stream` of the
-    /// structure is filled in. Captured when the stream captures.
+    /// Sends a matrix product to a stream (`CUstream`, in the current context) and fills in the structure's
+    /// `stream`. It is captured when the stream captures.
     pub gemm: unsafe extern "C" fn(*mut c_void, *const Gemm) -> CUresult,
-    /// The same for a triangular solve.
+    /// Sends a triangular solve to a stream, as [`Self::gemm`] does.
     pub solve: unsafe extern "C" fn(*mut c_void, *const TriangularSolve) -> CUresult,
-    /// The same for a product of cuBLASLt. Not supported where [`Self::abilities`] lacks the bit.
+    /// Sends a product of cuBLASLt to a stream, as [`Self::gemm`] does. Not supported if [`Self::abilities`]
+    /// lacks the bit.
     pub matmul: unsafe extern "C" fn(*mut c_void, *const MatmulLt) -> CUresult,
-    /// The same for an operation on vectors. With a place in host memory a sum is stored there, which is
-    /// waited for, and the structure's own address of the result is not used; null: the sum is stored in
-    /// device memory, and nobody waits.
+    /// Sends a vector operation to a stream, as [`Self::gemm`] does. With an address in host memory, waits
+    /// for the sum and stores it there, and ignores the structure's own address of the result; with null, the
+    /// sum is stored in device memory, and the call does not wait.
     pub vector: unsafe extern "C" fn(*mut c_void, *const VectorOp, *mut c_void) -> CUresult,
     /// Stores the [`DeviceFacts::abilities`] of the current context's device.
     pub abilities: unsafe extern "C" fn(*mut u32) -> CUresult,
-    /// Stores the process's counters, summed over all devices.
+    /// Stores the counters of the process, summed over all devices.
     pub counters: unsafe extern "C" fn(*mut Counters) -> CUresult,
-    /// Stores how many messages the host has carried out in the current context's session.
+    /// Stores the number of messages that the host has executed in the current context's session.
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
-    /// Makes a round trip to the host of the device of that index, and nothing else.
+    /// Makes a round trip to the host of the device with this index, and nothing else.
     pub echo: unsafe extern "C" fn(c_int) -> CUresult,
 }
 
 impl Table {
-    /// Asks a libcuda for the table. `None`: it is not this project's, or not of this build.
+    /// Requests the table from a libcuda. Returns `None` if it is not this project's, or of another build.
     ///
     /// # Safety
-    /// `get` is the `cucuGetExportTable` of a libcuda that stays loaded.
+    /// `get` is the `cuGetExportTable` of a libcuda that stays loaded.
     pub unsafe fn ask(get: cuGetExportTable) -> Option<&'static Self> {
         let mut found: *const c_void = ptr::null();
         // SAFETY: both pointers are to live values of the right type, the function is as the caller says.

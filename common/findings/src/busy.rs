@@ -1,5 +1,6 @@
-//! How much of the machine a process gets. A time limit for something that takes no time is meant for a
-//! machine that runs it: where thirty programs want two processors, what answers late is not mute.
+//! Share of the processors that a process gets. A time limit for an operation that needs little time assumes
+//! that the process runs: where thirty programs share two processors, a late answer does not mean that there
+//! is none.
 
 use std::num::NonZero;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ const MOST: u32 = 10;
 /// Longest extension of a limit on a busy machine.
 const EXTRA: Duration = Duration::from_secs(10);
 
-/// The part of a processor that each program which wants one gets now, of 1.
+/// Returns the fraction of a processor, at most 1, that each runnable program gets now.
 pub fn share() -> f64 {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let processors = u32::try_from(processors).unwrap_or(u32::MAX);
@@ -19,7 +20,7 @@ pub fn share() -> f64 {
     runnable(&load).map_or(1.0, |runnable| part(processors, runnable))
 }
 
-/// Number of runnable tasks in `/proc/loadavg`: 3 in `0.20 0.18 0.12 3/211 17230`.
+/// Returns the number of runnable tasks in `/proc/loadavg`: 3 in `0.20 0.18 0.12 3/211 17230`.
 fn runnable(load: &str) -> Option<u32> {
     load.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -28,7 +29,7 @@ fn part(processors: u32, runnable: u32) -> f64 {
     if runnable <= processors { 1.0 } else { f64::from(processors) / f64::from(runnable) }
 }
 
-/// A time limit that is spent by the part of the machine that there was for it.
+/// A time limit that is spent in proportion to the share of a processor that the process had.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Duration,
@@ -36,7 +37,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A limit of this length on a machine that is not busy.
+    /// Creates a limit that lasts this long on a machine that is not busy.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { left: limit, most: (limit * MOST).min(limit + EXTRA) }

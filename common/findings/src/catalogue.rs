@@ -1,5 +1,5 @@
-//! A chain of links as data: its links in the order in which they are examined, what each needs, the causes
-//! that are known to break it, and what mends each cause.
+//! A chain of links as data: its links in the order of examination, what each needs, the known causes that
+//! break it, and the remedy for each cause.
 //!
 //! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from the module
 //! `cause` that [`chain!`](crate::chain) makes, or be [`Cause::unknown`], so a finding with a cause that the
@@ -7,13 +7,13 @@
 
 /// The names of a chain's links. Made by [`chain!`](crate::chain).
 pub trait Chain: Copy + Ord + 'static {
-    /// All links, in the order of the names.
+    /// Returns all links, in the order of the chain.
     fn links() -> &'static [Link<Self>];
 
-    /// The permanent name of the link.
+    /// Returns the permanent name of the link.
     fn name(self) -> &'static str;
 
-    /// The link's place in [`Chain::links`].
+    /// Returns the link's index in [`Chain::links`].
     fn index(self) -> usize;
 }
 
@@ -39,8 +39,8 @@ pub struct Cause<L> {
     remedy: Option<Remedy>,
 }
 
-/// What mends a breakage, as the catalogue has it: a [`Fix`](crate::Fix) whose texts may have placeholders such as
-/// `{unit}`, which [`Finding::with`](crate::Finding::with) fills in.
+/// Remedy for a breakage, as the catalogue lists it: a [`Fix`](crate::Fix) whose texts may have placeholders
+/// such as `{unit}`, which [`Finding::with`](crate::Finding::with) fills in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedy {
     pub(crate) text: &'static str,
@@ -49,7 +49,7 @@ pub struct Remedy {
 }
 
 impl Remedy {
-    /// A remedy that no command carries out. `text` is one or more whole sentences.
+    /// Creates a remedy that no command carries out. `text` is one or more whole sentences.
     pub const fn new(text: &'static str) -> Self {
         Self { text, command: None, needs_root: false }
     }
@@ -60,7 +60,7 @@ impl Remedy {
         Self { command: Some(command), ..self }
     }
 
-    /// Marks it as something that only root can do.
+    /// Marks the remedy as one that only root can carry out.
     #[allow(
         clippy::wrong_self_convention,
         reason = "it reads as a sentence: a remedy, by a command, as root"
@@ -71,11 +71,11 @@ impl Remedy {
     }
 }
 
-/// The id of a cause that nobody foresaw. It is reported with its evidence and never guessed at.
+/// Id of a cause that the catalogue does not know. It is reported with its evidence and never guessed.
 pub const UNKNOWN: &str = "unknown";
 
 impl<L: Copy> Cause<L> {
-    /// A cause of the catalogue: for [`chain!`](crate::chain).
+    /// Creates a cause of the catalogue, for [`chain!`](crate::chain).
     #[doc(hidden)]
     pub const fn listed(link: L, id: &'static str, why: &'static str, remedy: &[Remedy]) -> Self {
         // An `Option` cannot be written by a macro whose text is optional; a slice can.
@@ -86,7 +86,7 @@ impl<L: Copy> Cause<L> {
         Self { link, id, why: Some(why), remedy }
     }
 
-    /// A breakage of `link` that nobody foresaw.
+    /// Creates the cause of a breakage of `link` that the catalogue does not know.
     pub const fn unknown(link: L) -> Self {
         Self { link, id: UNKNOWN, why: None, remedy: None }
     }
@@ -130,7 +130,7 @@ macro_rules! chain {
         pub enum LinkId { $(#[serde(rename = $id)] $name),* }
 
         impl LinkId {
-            /// The name as it is written.
+            /// Returns the name as it is written in reports.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $id),* }
             }

@@ -1,6 +1,6 @@
-//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and
-//! gone with everything that it started when it is over. A child that hung or died of a signal is a finding,
-//! not an error.
+//! Runs commands that may hang or crash in a process of their own: limited in time and output, and killed
+//! with everything that it started when it is over. A child that hung or died of a signal is a finding, not
+//! an error.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -13,33 +13,33 @@ use tokio::process::Command;
 
 use crate::busy::{self, Budget};
 
-/// Bytes that are kept of each stream's start, and as many of its end. What lies between is read and
-/// discarded, so that the child never blocks.
+/// Number of bytes that are kept from the start of each stream, and as many from its end. The bytes between
+/// are read and discarded, so that the child never blocks.
 const KEPT: usize = 512 << 10;
-/// Time for reading on after a child was killed.
+/// Time to read on after a child was killed.
 const GRACE: Duration = Duration::from_millis(200);
-/// Interval at which `done` is asked.
+/// Interval at which `done` is called.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a child process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
-    /// By itself, with this code.
+    /// The process exited with this code.
     Exit(i32),
-    /// By a signal that was not ours.
+    /// The process was killed by a signal that this module did not send.
     Signal(i32),
     /// The child exceeded this time limit and was killed.
     TimedOut(Duration),
 }
 
 impl ChildEnd {
-    /// The end of a process that was not killed by us.
+    /// Returns the end of a process that this module did not kill.
     fn from_status(status: ExitStatus) -> Self {
         status.code().map_or_else(|| Self::Signal(status.signal().unwrap_or_default()), Self::Exit)
     }
 }
 
-/// The outcome of a child.
+/// Outcome of a child process.
 #[derive(Clone, Debug)]
 pub struct ChildOutcome {
     /// How the process ended.
@@ -52,11 +52,11 @@ pub struct ChildOutcome {
     pub elapsed: Duration,
 }
 
-/// Runs `command`, no longer than `limit`, which lasts longer on a busy machine ([`Budget`]). It leads a
-/// process group of its own, which is killed when it has ended, with everything that it started.
+/// Runs `command` for at most `limit`, which is longer on a busy machine ([`Budget`]). It leads a process
+/// group of its own, which is killed when it has ended, with everything that it started.
 ///
 /// # Errors
-/// It cannot be started, or waited for.
+/// Fails if the command cannot be started or waited for.
 pub async fn run_bounded(command: Command, limit: Duration) -> io::Result<ChildOutcome> {
     run_until(command, limit, &mut |_, _| false).await
 }
@@ -65,7 +65,7 @@ pub async fn run_bounded(command: Command, limit: Duration) -> io::Result<ChildO
 /// ended this way counts as successful.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails as [`run`] does.
 pub async fn run_until(
     mut command: Command,
     limit: Duration,
@@ -101,12 +101,12 @@ pub async fn run_until(
     Ok(ChildOutcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
-/// Runs `command`, which ends, and clears up after itself, when its stdin does. At `limit` that is closed,
-/// and the process has `grace` to end. Unlike in [`run`] nothing is killed before that, not even when this is
-/// dropped: the child outlives its parent for as long as it takes to clear up.
+/// Runs `command`, which ends and cleans up when its stdin is closed. That happens at `limit`, and the
+/// process then has `grace` to end. Unlike [`run`], it kills nothing before that, not even when the future is
+/// dropped: the child outlives its parent for as long as it needs to clean up.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails as [`run`] does.
 pub async fn run_until_closed(
     mut command: Command,
     limit: Duration,
@@ -131,7 +131,7 @@ pub async fn run_until_closed(
     Ok(ChildOutcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
-/// A process group, killed when dropped.
+/// A process group, which is killed on drop.
 struct Group(Option<u32>);
 
 impl Drop for Group {
@@ -149,13 +149,13 @@ struct Stream {
     text: Arc<Mutex<HeadAndTail>>,
 }
 
-/// The start and the end of a stream, and how much lay between them.
+/// Start and end of a stream, and the number of bytes between them.
 #[derive(Default)]
 struct HeadAndTail {
     start: Vec<u8>,
-    /// At least the last [`KEPT`] bytes behind the start, and at most twice as many.
+    /// End of the stream: at least the last [`KEPT`] bytes after the start, and at most twice as many.
     end: Vec<u8>,
-    /// Bytes between the two.
+    /// Number of discarded bytes between start and end.
     lost: usize,
 }
 
@@ -201,8 +201,8 @@ impl Stream {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
-    /// Everything that was read. A process outside the group that still holds the other end is not waited
-    /// for.
+    /// Returns everything that was read. It does not wait for a process outside the group that still holds
+    /// the other end.
     async fn text(self) -> String {
         let _ = tokio::time::timeout(GRACE, self.task).await;
         self.text.lock().unwrap_or_else(PoisonError::into_inner).text()
@@ -210,8 +210,8 @@ impl Stream {
 }
 
 impl ChildOutcome {
-    /// Describes an unsuccessful end, such as `was killed by signal 11 (SIGSEGV)`. None if the process
-    /// succeeded.
+    /// Describes an unsuccessful end, such as `was killed by signal 11 (SIGSEGV)`. Returns `None` if the
+    /// process succeeded.
     pub fn trouble(&self) -> Option<String> {
         use nix::libc::{SIGSYS, SIGXFSZ};
         match self.end {

@@ -1,4 +1,4 @@
-//! What is found at a link: one line for a person, and the evidence.
+//! Findings: what the examination of a link found, as one line for a person, with the evidence.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -25,11 +25,11 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[must_use]
 pub struct Fix {
-    /// What to do, in whole sentences.
+    /// Instructions in whole sentences.
     pub text: String,
-    /// A command that does it, to be copied.
+    /// A command that carries out the fix, to be copied.
     pub command: Option<String>,
-    /// Whether only root can do it.
+    /// Whether only root can carry out the fix.
     pub needs_root: bool,
 }
 
@@ -41,14 +41,14 @@ impl From<Remedy> for Fix {
 }
 
 impl Fix {
-    /// Fills in the placeholder `{name}` of its texts.
+    /// Replaces the placeholder `{name}` in its texts.
     pub fn with(self, name: &str, value: impl Display) -> Self {
         let (placeholder, value) = (format!("{{{name}}}"), value.to_string());
         let fill = |text: String| text.replace(&placeholder, &value);
         Self { text: fill(self.text), command: self.command.map(fill), ..self }
     }
 
-    /// Text and command as one sentence.
+    /// Returns text and command as one sentence.
     pub fn sentence(&self) -> String {
         match &self.command {
             Some(command) => format!("{}: {command}", self.text.trim_end_matches('.')),
@@ -58,7 +58,7 @@ impl Fix {
 }
 
 impl From<String> for Fix {
-    /// A fix that no command carries out.
+    /// Creates a fix that no command carries out.
     fn from(text: String) -> Self {
         Self { text, command: None, needs_root: false }
     }
@@ -86,7 +86,7 @@ pub struct Finding<L> {
     pub cause: Option<Cause<L>>,
     /// What the operator can do about it.
     pub fix: Option<Fix>,
-    /// Evidence, a line each: paths, numbers, other programs' words.
+    /// Lines of evidence: paths, numbers, other programs' messages.
     pub details: Vec<String>,
     /// Time that the examination took.
     pub elapsed: Duration,
@@ -111,42 +111,42 @@ impl<L: Chain> Finding<L> {
         Self::new(link, Status::Pass, None, found)
     }
 
-    /// The link holds, but not as it should.
+    /// Reports that the link works with a problem.
     pub fn warn(cause: Cause<L>, found: impl Into<String>) -> Self {
         Self::new(cause.link(), Status::Warn, Some(cause), found)
     }
 
-    /// The link holds, and there is something to know about it that is no cause of trouble.
+    /// Reports that the link works, with information that is no problem.
     pub fn notice(link: L, found: impl Into<String>) -> Self {
         Self::new(link, Status::Warn, None, found)
     }
 
-    /// The link is broken.
+    /// Reports that the link is broken.
     pub fn fail(cause: Cause<L>, found: impl Into<String>) -> Self {
         Self::new(cause.link(), Status::Fail, Some(cause), found)
     }
 
-    /// The link is broken, and nobody foresaw how.
+    /// Reports that the link is broken by a cause that the catalogue does not know.
     pub fn unknown(link: L, found: impl Into<String>) -> Self {
         Self::fail(Cause::unknown(link), found)
     }
 
-    /// The link was not examined, and why.
+    /// Reports that the link was not examined, and why.
     pub fn skip(link: L, why: impl Into<String>) -> Self {
         Self::new(link, Status::Skip, None, why)
     }
 
-    /// Says what should be there.
+    /// Adds what should have been found.
     pub fn expected(self, expected: impl Into<String>) -> Self {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// Says what mends it, in place of the cause's own remedy: a text, or a remedy of the catalogue.
+    /// Adds a fix in place of the cause's own remedy: a text, or a remedy of the catalogue.
     pub fn fix(self, fix: impl Into<Fix>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }
 
-    /// Fills in the placeholder `{name}` of what mends it.
+    /// Replaces the placeholder `{name}` in the fix.
     pub fn with(self, name: &str, value: impl Display) -> Self {
         Self { fix: self.fix.map(|fix| fix.with(name, value)), ..self }
     }
@@ -163,18 +163,19 @@ impl<L: Chain> Finding<L> {
         self
     }
 
-    /// Sentence that tells why the cause matters. None for an unknown cause.
+    /// Returns a sentence that tells why the cause matters, or `None` for an unknown cause.
     pub fn why(&self) -> Option<&'static str> {
         self.cause.and_then(Cause::why)
     }
 
-    /// Link and cause, as scripts know them: `permission/device-permission`. None if the link works.
+    /// Returns link and cause as scripts know them: `permission/device-permission`. Returns `None` if the
+    /// link works.
     pub fn issue(&self) -> Option<String> {
         let broken = matches!(self.status, Status::Warn | Status::Fail);
         self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.name(), cause.id()))
     }
 
-    /// Whether links that need this one can be examined.
+    /// Returns whether links that need this one can be examined.
     pub fn holds(&self) -> bool {
         matches!(self.status, Status::Pass | Status::Warn)
     }

@@ -1,4 +1,4 @@
-//! The report for people: a line a link, what is to be known of a failure under it, and the sentence last.
+//! The report for people: a line for each link, the details of a failure below it, and the headline last.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const COLUMN: usize = 26;
 /// Column at which the labels below a finding start; their texts follow at `TEXT`.
 const LABEL: usize = 6;
 const TEXT: usize = 16;
-/// Narrower terminals get lines of this width: one word a line helps nobody.
+/// Minimum width to which lines are wrapped, even on narrower terminals.
 const NARROWEST: usize = 40;
 
 /// A report to be shown.
@@ -26,7 +26,8 @@ pub struct HumanReport<'a, L> {
     pub verdict: Verdict,
     /// Overall result as one sentence.
     pub headline: String,
-    /// The command that explains a link, which is named behind it: `vgpu-run check --explain`.
+    /// The command that explains a link, such as `vgpu-run check --explain`, to which the link's name is
+    /// added.
     pub explain: Option<&'a str>,
 }
 
@@ -56,7 +57,7 @@ pub fn warnings<L>(findings: &[Finding<L>]) -> String {
     }
 }
 
-/// The whole report. `details` of links that hold too where `verbose`.
+/// Returns the whole report. With `verbose` it includes the details of links that work.
 pub fn whole<L: Chain>(report: &HumanReport<'_, L>, style: Style, verbose: bool) -> String {
     let mut text = String::new();
     for finding in report.findings {
@@ -72,7 +73,7 @@ pub fn whole<L: Chain>(report: &HumanReport<'_, L>, style: Style, verbose: bool)
     text
 }
 
-/// The sentence, and the command that mends it.
+/// Returns the headline, and the command that fixes the first failure.
 pub fn end<L: Chain>(report: &HumanReport<'_, L>, style: Style) -> String {
     let mut text = String::new();
     let headline = style.plain(&report.headline);
@@ -104,7 +105,7 @@ pub fn end<L: Chain>(report: &HumanReport<'_, L>, style: Style) -> String {
     text
 }
 
-/// `[✓] Title   what was found`
+/// Writes the line of a finding: `[✓] Title   what was found`.
 fn line<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     let mark = style.mark(finding.status);
     let title = catalogue::entry(finding.link).title;
@@ -159,7 +160,7 @@ fn details<L>(text: &mut String, finding: &Finding<L>, style: Style) {
     }
 }
 
-/// Wraps at the terminal's width, the first line indented by `first`, the others by `rest`.
+/// Wraps a text at the terminal's width. The first line is indented by `first`, the others by `rest`.
 fn wrap(text: &str, style: Style, first: usize, rest: usize) -> String {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));
     match style.width {
@@ -175,7 +176,7 @@ fn wrap(text: &str, style: Style, first: usize, rest: usize) -> String {
     }
 }
 
-/// The links of the chain, for `--list`; their causes too where `verbose`.
+/// Returns the links of the chain, for `--list`, with their causes if `verbose`.
 pub fn list<L: Chain>(verbose: bool) -> String {
     let mut text = String::new();
     for link in L::links() {

@@ -1,4 +1,4 @@
-//! The parts of a report for programs that all checks have. Keys are only ever added to them.
+//! The parts of a report for programs that all checks share. Keys are only ever added to them.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct FirstFailure {
 }
 
 impl FirstFailure {
-    /// The first of these findings that is a failure.
+    /// Returns the first of these findings that is a failure.
     pub fn first<L: Chain>(findings: &[Finding<L>]) -> Option<Self> {
         first_failure(findings).map(|finding| Self {
             link: finding.link.name(),
@@ -41,7 +41,7 @@ pub struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// A finding as programs read it.
+    /// Converts a finding for the JSON report.
     pub fn from_finding<L: Chain>(finding: &'a Finding<L>) -> Self {
         let link = catalogue::entry(finding.link);
         Self {
@@ -69,7 +69,7 @@ pub const fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The sentence with the first failure's command.
+/// Returns the headline with the first failure's command.
 pub fn headline<L>(headline: String, findings: &[Finding<L>]) -> String {
     match first_failure(findings).and_then(|failure| failure.fix.as_ref()?.command.as_ref()) {
         Some(command) => format!("{} ({command})", headline.trim_end_matches('.')),

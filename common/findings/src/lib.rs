@@ -1,6 +1,6 @@
-//! What a check finds and how it is shown. Two programs check a chain of links: `vgpu-run check` in the
-//! guest, `vgpu-device check` on the host. Each has its own catalogue, made by [`chain!`]; findings, their
-//! look and the way to ask what may hang or crash are the same.
+//! Findings of a check, and how they are shown. Two programs check a chain of links: `vgpu-run check` in the
+//! guest, and `vgpu-device check` on the host. Each has its own catalogue, made by [`chain!`]; findings,
+//! their display, and the handling of children that may hang or crash are shared.
 //!
 //! ```text
 //!  human, json    a report for people, and the parts of one for programs

@@ -1,6 +1,6 @@
-//! Sizes as people write them.
+//! Formatting of sizes for people.
 
-/// A size as people write it: `8 KiB`, `256 MiB`, `1.5 GiB`.
+/// Formats a size for people: `8 KiB`, `256 MiB`, `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let bytes = u128::from(bytes);

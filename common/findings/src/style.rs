@@ -1,4 +1,4 @@
-//! Marks and colours: what the terminal can show, and what its user wants.
+//! Marks and colours, according to the terminal's capabilities and the user's preferences.
 
 use std::io::IsTerminal;
 
@@ -9,7 +9,7 @@ use crate::finding::Status;
 /// When to print in colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
-    /// On a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
+    /// Colour is used on a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
     #[default]
     Auto,
     /// Colour is always used.
@@ -21,11 +21,11 @@ pub enum When {
 /// Capabilities of the output and the user's preferences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Letters beyond ASCII can be shown.
+    /// Whether characters beyond ASCII can be shown.
     pub unicode: bool,
     /// Whether colours are used.
     pub colour: bool,
-    /// Column at which lines are wrapped. None: they are not wrapped.
+    /// Column at which lines are wrapped; `None` if they are not wrapped.
     pub width: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Style {
         }
     }
 
-    /// `text` in the colour of a status.
+    /// Returns `text` in the colour of a status.
     pub fn coloured(self, status: Status, text: &str) -> String {
         let style = match status {
             Status::Pass => AnsiColor::Green.on_default(),
@@ -66,7 +66,7 @@ impl Style {
         self.styled(anstyle::Style::new().bold(), text)
     }
 
-    /// `text` in the background.
+    /// Returns `text` in a faint colour if colours are used.
     pub fn dim(self, text: &str) -> String {
         self.styled(anstyle::Style::new().dimmed(), text)
     }
@@ -75,8 +75,8 @@ impl Style {
         if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
-    /// Text of others as it can be shown: nothing that moves a cursor or changes a colour, and no letters
-    /// that would come out as something else.
+    /// Returns a text of another program without characters that move a cursor or change a colour, or that
+    /// the terminal cannot show.
     pub fn plain(self, text: &str) -> String {
         text.chars()
             .map(|letter| match letter {
@@ -90,14 +90,14 @@ impl Style {
     }
 }
 
-/// Whether the locale is one of UTF-8: the first that is set counts, as in setlocale(3).
+/// Returns whether the locale uses UTF-8. The first variable that is set counts, as in setlocale(3).
 fn unicode(get: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &&str| get(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Whether colours are wanted: <https://no-color.org>, <https://bixense.com/clicolors>.
+/// Returns whether to use colours: <https://no-color.org>, <https://bixense.com/clicolors>.
 fn colour(when: When, terminal: bool, get: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| get(name).is_some_and(|value| !value.is_empty());
     let forced = get("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");

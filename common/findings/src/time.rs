@@ -1,7 +1,7 @@
-//! GPU times as people write them, in the guest and on the host.
+//! Formatting of GPU times for people, in the guest and on the host.
 
-/// A time in seconds: with a tenth below a minute, from there on `minutes:seconds`, from an hour on with
-/// hours.
+/// Formats a time in seconds: with a tenth below a minute, from there on `minutes:seconds`, from an hour on
+/// with hours.
 #[must_use]
 pub fn time(seconds: f64) -> String {
     let whole = seconds as u64;

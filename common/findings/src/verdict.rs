@@ -1,4 +1,4 @@
-//! How a whole diagnosis ends, and the exit codes for that.
+//! Overall results of a diagnosis, and their exit codes.
 
 /// Result of a whole check, as its exit code. Scripts depend on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -258,7 +258,7 @@ pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
 pub mod build {
     use super::{EM_CUDA, HEADER, PARAM, PARAM_V2, Param, SECTION, SHT_NOBITS, SHT_SYMTAB, SYMBOL};
 
-    /// A kernel: name, parameters, whether they are told in the newer form.
+    /// A kernel of a test: its name, its parameters, and whether they are encoded in the newer form.
     pub type Kernel = (String, Vec<Param>, bool);
 
     fn info(params: &[Param], newer: bool) -> Vec<u8> {
@@ -281,12 +281,12 @@ pub mod build {
         info
     }
 
-    /// A cubin with these kernels for an architecture.
+    /// Returns a cubin with these kernels for an architecture.
     pub fn cubin(kernels: &[Kernel], sm: u8) -> Vec<u8> {
         cubin_with(kernels, &[], sm)
     }
 
-    /// A cubin with these kernels and variables, each a name and `st_other`, for an architecture.
+    /// Returns a cubin with these kernels and variables, each a name and `st_other`, for an architecture.
     pub fn cubin_with(kernels: &[Kernel], variables: &[(&str, u8)], sm: u8) -> Vec<u8> {
         let (mut texts, mut symbols) = (vec![0], vec![0; SYMBOL]);
         for (name, other) in variables {
@@ -442,7 +442,8 @@ mod tests {
         }
     }
 
-    /// As ptxas 12.9 marks variables: a global one has 0, a managed one 4, a kernel 0x10.
+    /// Checks the values with which ptxas 12.9 marks variables: 0 for a global one, 4 for a managed one, 0x10
+    /// for a kernel.
     #[test]
     fn managed_variables_are_found() {
         let of = |variables: &[(&str, u8)]| managed(&build::cubin_with(&[], variables, 80));

@@ -238,10 +238,10 @@ fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
 pub mod build {
     use super::{ARCHITECTURE_SPECIFIC, ENTRY, FAMILY_SPECIFIC, Kind, MAGIC, Packing, Specific};
 
-    /// An image to be packed: kind, architecture, what else it demands, packing, contents.
+    /// An image to be packed: kind, architecture, further requirements, packing, and contents.
     pub type Image = (Kind, u32, Specific, Packing, Vec<u8>);
 
-    /// A container with these images.
+    /// Returns a container with these images.
     pub fn fatbin(images: &[Image]) -> Vec<u8> {
         let mut body = Vec::new();
         for (kind, sm, specific, packing, contents) in images {

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(head(""), Err(PtxError::Begin));
     }
 
-    /// Text that is not PTX is recognised before it is compiled.
+    /// Checks that a text which is not PTX is rejected before it is compiled.
     #[test]
     fn the_outline_of_a_text_is_looked_at() {
         let outline =

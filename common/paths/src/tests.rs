@@ -1,6 +1,6 @@
-//! A user becomes root, or writes where they should not: what somebody plants in a directory that others can
-//! write to, on a kernel with `openat2` and on one without. As root the directory and what is in it belong to
-//! `nobody`; otherwise it is open to all.
+//! Tests that no user becomes root, or writes where they should not, by creating files in a directory that
+//! others can write to, on a kernel with `openat2` and on one without. As root, the directory and its entries
+//! belong to `nobody`; otherwise it is writable for all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use crate::walk::covers;
 const NOBODY: u32 = 65534;
 const KERNELS: [Kernel; 2] = [Kernel::New, Kernel::Old];
 
-/// A directory of this user's with a secret in it, and beside it one where others write.
+/// A private directory of this user with a secret in it, and beside it one where other users can write.
 struct Bed(TempDir);
 
 impl Bed {
@@ -51,7 +51,7 @@ impl Bed {
     }
 }
 
-/// Gives it away, where this process may.
+/// Gives a file to `nobody`, if this process may.
 fn nobodys(path: &Path) {
     if geteuid().is_root() {
         lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -142,7 +142,7 @@ fn what_is_read_is_a_regular_file_of_a_size() {
     assert_eq!(read_to_string(&bed.path("private/bytes"), 9).unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
 
-/// As a process without /proc opens it.
+/// Checks a process without /proc.
 #[test]
 fn what_was_looked_at_is_what_is_opened() {
     let bed = Bed::new();
@@ -244,7 +244,7 @@ fn a_descriptor_of_the_process_is_no_link_of_a_user() {
     }
 }
 
-/// What is done in an open directory is done in it, whatever stands in its place by then.
+/// Operations in an open directory take place in it, even if its path names another directory by then.
 #[test]
 fn a_directory_that_is_swapped_meanwhile_changes_nothing() {
     for kernel in KERNELS {

@@ -1,5 +1,5 @@
-//! What VGPU-STUB looks like on the PCI bus. Source: facts of the version 1 device model
-//! (`vgpu-stub-enhanced.c`), kept by version 2 where not said otherwise.
+//! VGPU-STUB on the PCI bus. Source: facts of the version 1 device model (`vgpu-stub-enhanced.c`), kept by
+//! version 2 unless stated otherwise.
 
 mod address;
 

@@ -283,7 +283,7 @@ fn every_sample_decodes_to_itself() {
     }
 }
 
-/// The rest of the line of `golden.txt` that starts with `beginning`.
+/// Returns the rest of the line of `golden.txt` that starts with `beginning`.
 fn recorded(beginning: &str) -> Option<&'static str> {
     include_str!("golden.txt").lines().find_map(|line| line.strip_prefix(beginning))
 }
@@ -294,8 +294,8 @@ fn the_digest_is_recorded() {
     assert_eq!(recorded("# digest "), Some(digest.as_str()), "the table has changed");
 }
 
-/// What hosts and guests of other builds take a bit for: a change of an extension needs new kinds and a new
-/// bit.
+/// Checks that extensions are unchanged: a changed extension needs new kinds and a new bit, because hosts and
+/// guests of other builds rely on the meaning of the bit.
 #[test]
 fn extensions_are_recorded() {
     let mut seen = 0;

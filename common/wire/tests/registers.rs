@@ -49,7 +49,8 @@ fn hex(text: &str) -> Option<u32> {
     u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// Offsets by constants' names, of the tables' rows: `| `0x18`, `0x1c` | `GUEST_DIGEST_LO`, `_HI` | ...`.
+/// Reads the offsets of registers from the rows of the page's tables, by constant name: `| `0x18`, `0x1c` |
+/// `GUEST_DIGEST_LO`, `_HI` | ...`.
 fn offsets() -> BTreeMap<String, u32> {
     let mut offsets = BTreeMap::new();
     for row in section().lines().filter(|line| line.starts_with("| `0x")) {

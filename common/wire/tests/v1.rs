@@ -1,5 +1,5 @@
-//! Version 1: recorded bytes, written from the protocol's worked examples by hand, and the routing tables row
-//! by row.
+//! Tests of version 1 against recorded bytes, written by hand from the protocol's worked examples, and
+//! against the routing tables row by row.
 
 use proptest::prelude::*;
 use vgpu_wire::v1::call::{Op, Treatment};
@@ -69,7 +69,7 @@ fn a_real_h100_is_no_device() {
     assert!(!is_device(0x1000, 16 << 20, 0x0002_0000, 0x71), "another version");
 }
 
-/// The rows of the request side's table, in their order.
+/// Tests the rows of the table for requests, in their order.
 #[test]
 fn requests_take_the_place_of_their_row() {
     const HALF: u32 = 2 << 20;
@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// An argument that is split and joined is unchanged.
+    /// An argument is unchanged after it is split and joined.
     #[test]
     fn arguments_split_and_join(value: u64, at in 0_usize..15) {
         let mut args = [0; 16];

@@ -15,7 +15,7 @@ use crate::kinds::{Desc, NO_TYPE, desc};
 use crate::matrix::Matrix;
 use crate::record::Record;
 
-/// Bits of which the leading dimension and the stride of ReLU's mask are multiples.
+/// Number of bits that the leading dimension and the stride of ReLU's mask are multiples of.
 const MASK_BITS: u64 = 128;
 
 /// The epilogue of a product.

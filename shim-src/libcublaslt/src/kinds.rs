@@ -46,7 +46,8 @@ pub mod desc {
 
 impl DescriptorKind for Desc {
     const COOKIE: u32 = 0x7667_6d64;
-    /// Enough for the attributes up to the bias's batch stride, which the first versions of the header had.
+    /// Minimum length in bytes: enough for the attributes up to the bias's batch stride, which the first
+    /// versions of the header had.
     const LEAST_BYTES: usize = 56;
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { DESC13 } else { DESC12 };
 }

@@ -313,7 +313,7 @@ fn batches_and_transposition() {
     assert_eq!(scene.multiply(1.0, 0.0, 0, 0x3000), 7);
 }
 
-/// Changes a scene so that its product is not one of cuBLAS's.
+/// Changes a scene so that cuBLAS does not support its product.
 type Ask<'a> = &'a dyn Fn(&Scene) -> Status;
 
 #[test]

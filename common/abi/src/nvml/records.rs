@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_uint, c_ulonglong};
 
-/// What the first word of a versioned structure says: its size, and its version in the highest byte.
+/// Returns the first word of a versioned structure: its size, with its version in the highest byte.
 const fn versioned<T>(version: c_uint) -> c_uint {
     size_of::<T>() as c_uint | version << 24
 }
@@ -10,11 +10,11 @@ const fn versioned<T>(version: c_uint) -> c_uint {
 layout! {
     /// `nvmlMemory_t`; all sizes in bytes.
     pub struct Memory = 24 {
-        /// All of it.
+        /// Size of the device memory in bytes.
         pub total: c_ulonglong = 0,
         /// Bytes that are not allocated.
         pub free: c_ulonglong = 8,
-        /// Allocated or reserved.
+        /// Number of bytes that are allocated or reserved.
         pub used: c_ulonglong = 16,
     }
 
@@ -22,9 +22,9 @@ layout! {
     pub struct MemoryV2 = 40 {
         /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
-        /// All of it.
+        /// Size of the device memory in bytes.
         pub total: c_ulonglong = 8,
-        /// Reserved by the system.
+        /// Number of bytes that are reserved by the system.
         pub reserved: c_ulonglong = 16,
         /// Bytes that are not allocated.
         pub free: c_ulonglong = 24,
@@ -32,39 +32,38 @@ layout! {
         pub used: c_ulonglong = 32,
     }
 
-    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo` fills in: the structure was once no
-    /// longer.
+    /// Start of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo` fills in, from the time when the structure ended
+    /// there.
     pub struct PciInfoV1 = 32 {
-        /// `domain:bus:device.function` with four digits of the domain, ended by zero.
+        /// Text `domain:bus:device.function` with four digits of the domain and a zero at the end.
         pub bus_id_legacy: [c_char; 16] = 0,
         /// PCI domain number.
         pub domain: c_uint = 16,
         /// PCI bus number.
         pub bus: c_uint = 20,
-        /// Device on the bus.
+        /// PCI device number on the bus.
         pub device: c_uint = 24,
         /// Device id in the high half, vendor id in the low.
         pub id: c_uint = 28,
     }
 
-    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo_v2` fills in. Four reserved words
-    /// followed.
+    /// Start of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo_v2` fills in. Four reserved words followed.
     pub struct PciInfoV2 = 36 {
-        /// As the first version has it.
+        /// Fields of the first version.
         pub first: PciInfoV1 = 0,
-        /// Subsystem's device id in the high half, vendor id in the low.
+        /// Subsystem id: device id in the high half, vendor id in the low.
         pub subsystem: c_uint = 32,
     }
 
     /// `nvmlPciInfo_t`, as `nvmlDeviceGetPciInfo_v3` fills it in.
     pub struct PciInfo = 68 {
-        /// As the second version has it.
+        /// Fields of the second version.
         pub second: PciInfoV2 = 0,
-        /// `domain:bus:device.function` with eight digits of the domain, ended by zero.
+        /// Text `domain:bus:device.function` with eight digits of the domain and a zero at the end.
         pub bus_id: [c_char; 32] = 36,
     }
 
-    /// `nvmlPciInfoExt_v1_t`
+    /// `nvmlPciInfoExt_v1_t`, which adds the PCI class.
     pub struct PciInfoExt = 64 {
         /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
@@ -72,25 +71,25 @@ layout! {
         pub domain: c_uint = 4,
         /// PCI bus number.
         pub bus: c_uint = 8,
-        /// Device on the bus.
+        /// PCI device number on the bus.
         pub device: c_uint = 12,
         /// Device id in the high half, vendor id in the low.
         pub id: c_uint = 16,
-        /// Subsystem's device id in the high half, vendor id in the low.
+        /// Subsystem id: device id in the high half, vendor id in the low.
         pub subsystem: c_uint = 20,
         /// Base class of the PCI class code.
         pub base_class: c_uint = 24,
         /// Subclass of the PCI class code.
         pub sub_class: c_uint = 28,
-        /// As in [`PciInfo`].
+        /// Address as text, in the form of [`PciInfo::bus_id`].
         pub bus_id: [c_char; 32] = 32,
     }
 
-    /// `nvmlProcessInfo_v1_t`
+    /// `nvmlProcessInfo_v1_t`, a process that uses a device.
     pub struct ProcessInfoV1 = 16 {
         /// Process id.
         pub pid: c_uint = 0,
-        /// Its device memory, bytes, or [`super::NOT_AVAILABLE`].
+        /// Device memory of the process in bytes, or [`super::NOT_AVAILABLE`].
         pub used_memory: c_ulonglong = 8,
     }
 
@@ -98,37 +97,37 @@ layout! {
     pub struct ProcessInfoV2 = 24 {
         /// Process id.
         pub pid: c_uint = 0,
-        /// Its device memory, bytes, or [`super::NOT_AVAILABLE`].
+        /// Device memory of the process in bytes, or [`super::NOT_AVAILABLE`].
         pub used_memory: c_ulonglong = 8,
-        /// GPU instance, or [`super::NO_INSTANCE`].
+        /// Id of the GPU instance, or [`super::NO_INSTANCE`].
         pub gpu_instance: c_uint = 16,
-        /// Compute instance, or [`super::NO_INSTANCE`].
+        /// Id of the compute instance, or [`super::NO_INSTANCE`].
         pub compute_instance: c_uint = 20,
     }
 
-    /// `nvmlUUID_v1_t`
+    /// `nvmlUUID_v1_t`, the UUID of a device.
     pub struct Uuid = 52 {
         /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
-        /// What the value is: [`super::UUID_ASCII`], [`super::UUID_BINARY`].
+        /// Form of the value: [`super::UUID_ASCII`] or [`super::UUID_BINARY`].
         pub kind: c_uint = 4,
-        /// Text ended by zero, or 16 bytes.
+        /// UUID as text with a zero at its end, or as 16 bytes.
         pub value: [u8; 41] = 8,
     }
 }
 
 impl MemoryV2 {
-    /// `nvmlMemory_v2`
+    /// `nvmlMemory_v2`: size and version of the structure.
     pub const VERSION: c_uint = versioned::<Self>(2);
 }
 
 impl PciInfoExt {
-    /// `nvmlPciInfoExt_v1`
+    /// `nvmlPciInfoExt_v1`: size and version of the structure.
     pub const VERSION: c_uint = versioned::<Self>(1);
 }
 
 impl Uuid {
-    /// `nvmlUUID_v1`
+    /// `nvmlUUID_v1`: size and version of the structure.
     pub const VERSION: c_uint = versioned::<Self>(1);
 }
 

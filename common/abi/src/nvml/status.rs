@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_uint};
 
 use crate::CUresult;
 
-/// `nvmlReturn_t`
+/// `nvmlReturn_t`, the status of an NVML call; 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct NvmlReturn(pub c_uint);
@@ -17,10 +17,10 @@ macro_rules! statuses {
                 pub const $konst: Self = Self($code);
             )*
 
-            /// Every status there is, in the order of the codes.
+            /// All statuses that exist, in the order of their codes.
             pub const ALL: &'static [Self] = &[ $( Self($code), )* ];
 
-            /// The status's text, as `nvmlErrorString` answers it.
+            /// Returns the status's text, as `nvmlErrorString` does.
             #[must_use]
             pub const fn text(self) -> &'static CStr {
                 match self.0 {
@@ -68,17 +68,17 @@ statuses! {
 }
 
 impl NvmlReturn {
-    /// `Ok` for success.
+    /// Returns `Ok` for success.
     ///
     /// # Errors
-    /// Any other status.
+    /// Returns any other status.
     pub const fn ok(self) -> Result<(), Self> {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }
 }
 
-/// What NVML says to what libcuda answers. A driver without a device is to NVML one that is not there; a
-/// process that may not talk to it, forked or at its end, has not initialised it.
+/// Converts libcuda's status to NVML's. A driver without a device counts as no driver; a process that may not
+/// use it, because it was forked or is exiting, counts as not initialised.
 impl From<CUresult> for NvmlReturn {
     fn from(status: CUresult) -> Self {
         match status {

@@ -1,6 +1,6 @@
-//! The runtime API's status codes with their names and texts. Names and numbers are those of
-//! `driver_types.h` 12.9 and 13.5, texts those that `cudaGetErrorString` answers. Both majors agree in
-//! what both have; codes that came with 13 are marked.
+//! Status codes of the runtime API with their names and texts. Names and numbers are those of
+//! `driver_types.h` 12.9 and 13.5, texts those that `cudaGetErrorString` returns. The majors agree on the
+//! codes that both have; codes that are new in 13 are marked.
 
 use core::ffi::{CStr, c_uint};
 
@@ -11,12 +11,12 @@ use crate::declare::zero_ended;
 #[repr(transparent)]
 pub struct CudaError(pub c_uint);
 
-/// A row of the table.
+/// A row of the table of codes.
 struct Row {
     code: c_uint,
     name: &'static CStr,
     text: &'static CStr,
-    /// The major that brought it; 12 where 12.9 has it.
+    /// First major version with the code; 12 if 12.9 has it.
     since: u32,
 }
 
@@ -29,7 +29,7 @@ macro_rules! errors {
             )*
         }
 
-        /// Every code there is, in ascending order.
+        /// All codes that exist, in ascending order.
         static ROWS: &[Row] = &[ $( Row {
             code: $code,
             name: zero_ended(concat!($name, "\0")),
@@ -189,33 +189,34 @@ impl CudaError {
         Some(&ROWS[index]).filter(|row| row.since <= major)
     }
 
-    /// The code's name in the headers of CUDA `major`; `None` for a code that major has not.
+    /// Returns the code's name in the headers of CUDA `major`, or `None` for a code that it does not have.
     #[must_use]
     pub fn name(self, major: u32) -> Option<&'static CStr> {
         self.row(major).map(|row| row.name)
     }
 
-    /// The code's text, as `cudaGetErrorString` of CUDA `major` answers it.
+    /// Returns the code's text, as `cudaGetErrorString` of CUDA `major` does, or `None` for a code that it
+    /// does not have.
     #[must_use]
     pub fn text(self, major: u32) -> Option<&'static CStr> {
         self.row(major).map(|row| row.text)
     }
 
-    /// Every code of CUDA `major`, ascending.
+    /// Returns all codes of CUDA `major` in ascending order.
     pub fn all(major: u32) -> impl Iterator<Item = Self> {
         ROWS.iter().filter(move |row| row.since <= major).map(|row| Self(row.code))
     }
 
-    /// `Ok` for success.
+    /// Returns `Ok` for success.
     ///
     /// # Errors
-    /// Any other code.
+    /// Returns any other code.
     pub const fn ok(self) -> Result<(), Self> {
         if self.0 == 0 { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the code says that the context is lost: CUDA's manual says of these that the process must be
-    /// ended and started anew, and every later call answers them again.
+    /// Returns whether the code says that the context is lost. By CUDA's manual the process must then be
+    /// restarted, and every later call returns the same code.
     #[must_use]
     pub const fn is_sticky(self) -> bool {
         matches!(

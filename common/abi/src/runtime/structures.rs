@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_long, c_uint, c_void};
 use super::handles::Stream;
 use crate::driver::CUlaunchAttribute;
 
-/// Declares a structure of C whose size and offsets are asserted. Fields bear CUDA's names.
+/// Declares a C structure and asserts its size and offsets. Fields bear CUDA's names.
 macro_rules! c_struct {
     (
         $(#[$meta:meta])*
@@ -29,7 +29,7 @@ macro_rules! c_struct {
         };
 
         impl $name {
-            /// Size, then name and offset of each field.
+            /// Size of the structure, then name and offset of each field.
             pub const LAYOUT: (usize, &'static [(&'static str, usize)]) =
                 ($size, &[ $( (stringify!($field), $offset), )* ]);
         }

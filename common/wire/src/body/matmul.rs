@@ -61,26 +61,26 @@ wire_struct! {
 /// Function that an epilogue applies to each element of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// The element as it is.
+    /// The activation returns the element itself.
     None,
-    /// `max(x, 0)`, and 0 for NaN.
+    /// The activation is `max(x, 0)`, and 0 for NaN.
     Relu,
-    /// `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+    /// The activation is `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
     Gelu,
-    /// `x` where the mask that [`Self::Relu`] stored has a 1, otherwise 0.
+    /// The activation is `x` where the mask that [`Self::Relu`] stored has a 1, otherwise 0.
     ReluGradient,
-    /// `x` times the derivative of [`Self::Gelu`] at the element of the auxiliary matrix.
+    /// The activation is `x` times the derivative of [`Self::Gelu`] at the element of the auxiliary matrix.
     GeluGradient,
 }
 
 /// Sums that an epilogue stores at the address of the bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BiasGradient {
-    /// The sum of each row of D.
+    /// The epilogue stores the sum of each row of D.
     Result,
-    /// The sum of each row of `op(A)`, as many as D has rows. Alpha does not count.
+    /// The epilogue stores the sum of each row of `op(A)`, as many as D has rows. Alpha is not applied.
     A,
-    /// The sum of each column of `op(B)`, as many as D has columns. Alpha does not count.
+    /// The epilogue stores the sum of each column of `op(B)`, as many as D has columns. Alpha is not applied.
     B,
 }
 

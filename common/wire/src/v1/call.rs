@@ -32,7 +32,7 @@ macro_rules! ops {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// What a version 1 host does with the call.
+            /// Returns how a version 1 host treats the call.
             #[must_use]
             pub const fn treatment(self) -> Treatment {
                 match self { $( Self::$name => Treatment::$treatment, )* }
@@ -66,7 +66,7 @@ ops! {
     0x14 DeviceTotalMem Ignored;
     /// `cuDeviceGetUuid`. No result, as for [`Self::DeviceGetName`].
     0x15 DeviceGetUuid Ignored;
-    /// `cuDeviceComputeCapability`. No result, as for [`Self::DeviceGetName`].
+    /// Returns [`Op::is_bulk`] for a number that a guest wrote.
     0x16 DeviceComputeCapability Ignored;
     /// `cuDeviceGetProperties`, which the host refuses.
     0x17 DeviceGetProperties Refused;

@@ -46,7 +46,7 @@ wire_struct! {
         pub pool: u8 = 16,
         /// Priority of the virtual machine: 0 low, 1 medium, 2 high.
         pub priority: u8 = 17,
-        /// Zeros.
+        /// Reserved, zeros.
         pub reserved: [u8; 2] = 18,
         /// Length in bytes of the payload that follows.
         pub bytes: U32 = 20,

@@ -65,7 +65,7 @@ wire_struct! {
         pub driver_version: I32 = 400,
         /// What `cudaRuntimeGetVersion` returns on the host.
         pub runtime_version: I32 = 404,
-        /// Zeros.
+        /// Reserved, zeros.
         pub reserved: [I32; 16] = 408,
     }
 }

@@ -38,7 +38,7 @@ pub const PREFIX_BYTES: u32 = 512;
 pub struct Prefixes {
     /// Whether the window's first bytes are not all zero.
     pub window: bool,
-    /// The same for the guest's pages, read anew.
+    /// Whether the first bytes of the guest's pages, read anew, are not all zero.
     pub window_fresh: bool,
     /// Whether BAR1's first bytes are not all zero.
     pub bar1: bool,

@@ -34,7 +34,7 @@ pub struct Args {
     pub algorithm: I,
 }
 
-/// Valid arguments of a product.
+/// Arguments of a product that are valid.
 pub const GOOD: Args = Args {
     op: [0, 0],
     size: [8, 8, 8],

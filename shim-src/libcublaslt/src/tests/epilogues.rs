@@ -1,4 +1,4 @@
-//! Epilogues, a C that is not D, and matrices by rows.
+//! Tests of epilogues, of a C that is not D, and of matrices by rows.
 
 use std::collections::HashMap;
 
@@ -159,7 +159,7 @@ fn stored(rows: u64, columns: u64, leading: u64, by_rows: bool) -> HashMap<u64, 
 }
 
 proptest! {
-    /// Whatever the orders are, each element of D gets the products of the same elements.
+    /// Checks for every order that each element of D is computed from the same elements.
     #[test]
     fn orders_are_turned_into_columns(
         size in [1..5u64, 1..5u64, 1..5u64],
