@@ -31,7 +31,7 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// Reads the value before the call: the version of a structure, the size of an array.
+    /// Reads the value before the call, such as the version of a structure or the size of an array.
     pub fn get(self) -> Result<T> {
         let place = self.check()?.0;
         // SAFETY: the type's promise: not null, so valid for reading where the manual says that it is read.
@@ -43,7 +43,7 @@ impl<T: Copy> Out<T> {
         if self.0.is_null() { Err(NvmlReturn::INVALID_ARGUMENT) } else { Ok(self) }
     }
 
-    /// Returns the first field of a structure, which is its version.
+    /// Returns the pointer to the first field of a structure, which is its version.
     pub fn version(self) -> Out<c_uint> {
         Out(self.0.cast())
     }
@@ -94,7 +94,7 @@ impl Text {
     }
 }
 
-/// A zero-terminated text, or null.
+/// A text argument: null, or a text with a zero at its end.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct InText(*const c_char);

@@ -1,4 +1,4 @@
-//! Clocks. The device's facts have the highest clocks; only the host knows the current ones.
+//! Clocks. The device's facts contain the highest clocks; only the host knows the current ones.
 
 use std::ffi::c_uint;
 
@@ -10,8 +10,8 @@ use crate::driver::attribute;
 use crate::find::Handle;
 
 export! {
-    /// The highest clock in MHz, of the multiprocessors (which is the graphics clock too) or of the memory.
-    /// CUDA's attributes have it in kHz.
+    /// Stores the highest clock in MHz, of the multiprocessors (which is the graphics clock too) or of the
+    /// memory. CUDA's attributes have it in kHz.
     pub fn nvmlDeviceGetMaxClockInfo(device: Handle, kind: c_uint, clock: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let clock = clock.check()?;

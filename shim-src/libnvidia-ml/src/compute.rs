@@ -10,7 +10,7 @@ use crate::driver::attribute;
 use crate::find::Handle;
 
 export! {
-    /// The compute capability.
+    /// Stores the major and minor number of the compute capability.
     pub fn nvmlDeviceGetCudaComputeCapability(device: Handle, major: Out<c_int>, minor: Out<c_int>) -> NvmlReturn {
         let facts = &device.gpu()?.device.facts;
         let (major, minor) = (major.check()?, minor.check()?);
@@ -18,14 +18,15 @@ export! {
         minor.set(facts.cc_minor.cast_signed())
     }
 
-    /// The compute mode. CUDA and NVML use the same numbers.
+    /// Stores the compute mode. CUDA and NVML use the same numbers.
     pub fn nvmlDeviceGetComputeMode(device: Handle, mode: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         // Unlike for other attributes, 0 is a value here: the default mode.
         mode.set(gpu.attribute(attribute::COMPUTE_MODE).unwrap_or(0))
     }
 
-    /// Number of single-precision units: that of one multiprocessor times the number of multiprocessors.
+    /// Stores the number of single-precision units: that of one multiprocessor times the number of
+    /// multiprocessors.
     pub fn nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let cores = cores.check()?;

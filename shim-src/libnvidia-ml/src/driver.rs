@@ -33,7 +33,7 @@ pub mod attribute {
     pub const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
 }
 
-/// libcuda's table. Without it NVML reports that there is no driver.
+/// Returns libcuda's table. Without it NVML reports that there is no driver.
 fn table() -> Result<&'static Table> {
     LINK.table().ok_or(NvmlReturn::DRIVER_NOT_LOADED)
 }
@@ -101,7 +101,7 @@ impl Gpu {
     }
 }
 
-/// Returns the newest CUDA that the driver supports, as CUDA itself answers it.
+/// Returns the newest CUDA version that the driver supports, in CUDA's own encoding.
 pub fn cuda_version() -> Result<c_int> {
     table()?;
     LINK.cuda_version().map_err(NvmlReturn::from)

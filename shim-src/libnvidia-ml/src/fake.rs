@@ -1,4 +1,4 @@
-//! A stand-in libcuda for tests, with two devices. Tests can make its answers fail.
+//! A stand-in libcuda for tests, with two devices. Tests can make its functions fail.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// Returns the number of devices; 0 if the library was initialised without any.
+/// Returns the number of devices, or 0 if the library was initialised without any.
 fn count() -> Result<u32> {
     match driver::count() {
         Err(NvmlReturn::DRIVER_NOT_LOADED) => Ok(0),
@@ -76,35 +76,35 @@ fn by_address(text: InText, device: Out<Handle>) -> Result {
 }
 
 export! {
-    /// The number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
+    /// Stores the number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
     pub fn nvmlDeviceGetCount(devices: Out<c_uint>) -> NvmlReturn {
         session::required()?;
         devices.check()?.set(count()?)
     }
 
-    /// The number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
+    /// Stores the number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
     pub fn nvmlDeviceGetCount_v2(devices: Out<c_uint>) -> NvmlReturn {
         session::required()?;
         devices.check()?.set(count()?)
     }
 
-    /// The device with this index in the order of PCI addresses.
+    /// Stores the handle of the device with this index in the order of PCI addresses.
     pub fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<Handle>) -> NvmlReturn {
         by_index(index, device)
     }
 
-    /// The device with this index in the order of PCI addresses.
+    /// Stores the handle of the device with this index in the order of PCI addresses.
     pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<Handle>) -> NvmlReturn {
         by_index(index, device)
     }
 
-    /// The device with this UUID, as [`crate::identity::nvmlDeviceGetUUID`] writes it.
+    /// Stores the handle of the device with this UUID, as [`crate::identity::nvmlDeviceGetUUID`] writes it.
     pub fn nvmlDeviceGetHandleByUUID(uuid: InText, device: Out<Handle>) -> NvmlReturn {
         session::required()?;
         by_uuid(uuid::parse(uuid.get()?).ok_or(NvmlReturn::INVALID_ARGUMENT)?, device)
     }
 
-    /// The device with this UUID, given as text or bytes.
+    /// Stores the handle of the device with this UUID, given as text or bytes.
     pub fn nvmlDeviceGetHandleByUUIDV(uuid: Out<Uuid>, device: Out<Handle>) -> NvmlReturn {
         session::required()?;
         if uuid.version().get()? != Uuid::VERSION {
@@ -119,17 +119,19 @@ export! {
         by_uuid(wanted, device)
     }
 
-    /// The device at this PCI address, `domain:bus:device.function` with a domain of four or eight digits.
+    /// Stores the handle of the device at this PCI address, `domain:bus:device.function` with a domain of
+    /// four or eight digits.
     pub fn nvmlDeviceGetHandleByPciBusId(address: InText, device: Out<Handle>) -> NvmlReturn {
         by_address(address, device)
     }
 
-    /// The device at this PCI address, `domain:bus:device.function` with a domain of four or eight digits.
+    /// Stores the handle of the device at this PCI address, `domain:bus:device.function` with a domain of
+    /// four or eight digits.
     pub fn nvmlDeviceGetHandleByPciBusId_v2(address: InText, device: Out<Handle>) -> NvmlReturn {
         by_address(address, device)
     }
 
-    /// The index of the device.
+    /// Stores the index of the device.
     pub fn nvmlDeviceGetIndex(device: Handle, index: Out<c_uint>) -> NvmlReturn {
         index.set(device.gpu()?.index)
     }

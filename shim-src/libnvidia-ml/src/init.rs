@@ -8,12 +8,12 @@ use vgpu_abi::nvml::NvmlReturn;
 use crate::session;
 
 export! {
-    /// Initialises the library.
+    /// Initialises the library. Fails if no device answers.
     pub fn nvmlInit() -> NvmlReturn {
         session::begin(0)
     }
 
-    /// Initialises the library.
+    /// Initialises the library. Fails if no device answers.
     pub fn nvmlInit_v2() -> NvmlReturn {
         session::begin(0)
     }
@@ -23,13 +23,13 @@ export! {
         session::begin(flags)
     }
 
-    /// Undoes one initialisation.
+    /// Undoes one initialisation of the library.
     pub fn nvmlShutdown() -> NvmlReturn {
         session::end();
         Ok(())
     }
 
-    /// The text of a status.
+    /// Returns the text of a status.
     pub fn nvmlErrorString(status: NvmlReturn) -> raw *const c_char, c"Unknown Error".as_ptr() => {
         status.text().as_ptr()
     }

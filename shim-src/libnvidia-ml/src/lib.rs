@@ -1,4 +1,5 @@
-//! The shim that stands in for libnvidia-ml: what a query tool asks about the devices of this guest.
+//! The shim that stands in for libnvidia-ml, which answers the queries of monitoring tools about the devices
+//! of this guest.
 //!
 //! It asks libcuda for devices, their facts and free memory, only through the private table of
 //! [`vgpu_abi::table`] (the object needs `libcuda.so.1`). It opens no device, keeps no list and needs no

@@ -1,4 +1,4 @@
-//! Device memory.
+//! Size and use of device memory, and the width of its bus.
 
 use std::ffi::c_uint;
 
@@ -10,7 +10,7 @@ use crate::driver::attribute;
 use crate::find::Handle;
 
 export! {
-    /// Total, free and used memory in bytes, as the host reports it now.
+    /// Stores total, free and used memory in bytes, as the host reports it now.
     pub fn nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let memory = memory.check()?;
@@ -18,8 +18,8 @@ export! {
         memory.set(Memory { total, free, used: total.saturating_sub(free) })
     }
 
-    /// As [`nvmlDeviceGetMemoryInfo`]. Version 2 distinguishes reserved from allocated memory. The host does
-    /// not, so all memory that is not free counts as allocated.
+    /// Stores total, free and used memory as [`nvmlDeviceGetMemoryInfo`] does. Version 2 distinguishes
+    /// reserved from allocated memory. The host does not, so all memory that is not free counts as allocated.
     pub fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<MemoryV2>) -> NvmlReturn {
         let gpu = device.gpu()?;
         if memory.version().get()? != MemoryV2::VERSION {
@@ -30,7 +30,7 @@ export! {
         memory.set(MemoryV2 { version: MemoryV2::VERSION, total, reserved: 0, free, used })
     }
 
-    /// Width of the memory bus in bits.
+    /// Stores the width of the memory bus in bits.
     pub fn nvmlDeviceGetMemoryBusWidth(device: Handle, width: Out<c_uint>) -> NvmlReturn {
         width.set(device.gpu()?.attribute(attribute::GLOBAL_MEMORY_BUS_WIDTH)?)
     }

@@ -35,23 +35,23 @@ fn second(device: &Device) -> PciInfoV2 {
 }
 
 export! {
-    /// The address in version 1 of the structure, which ends with the device id.
+    /// Stores the address in version 1 of the structure, which ends with the device id.
     pub fn nvmlDeviceGetPciInfo(device: Handle, pci: Out<PciInfoV1>) -> NvmlReturn {
         pci.set(first(device.gpu()?.device))
     }
 
-    /// The address in version 2 of the structure, which has the subsystem id.
+    /// Stores the address in version 2 of the structure, which has the subsystem id.
     pub fn nvmlDeviceGetPciInfo_v2(device: Handle, pci: Out<PciInfoV2>) -> NvmlReturn {
         pci.set(second(device.gpu()?.device))
     }
 
-    /// The address in version 3 of the structure, which has the address as text with the whole domain.
+    /// Stores the address in version 3 of the structure, which has the address as text with the whole domain.
     pub fn nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<PciInfo>) -> NvmlReturn {
         let device = device.gpu()?.device;
         pci.set(PciInfo { second: second(device), bus_id: bus_id(device, 8) })
     }
 
-    /// The address and the PCI class.
+    /// Stores the address and the PCI class.
     pub fn nvmlDeviceGetPciInfoExt(device: Handle, pci: Out<PciInfoExt>) -> NvmlReturn {
         let device = device.gpu()?.device;
         if pci.version().get()? != PciInfoExt::VERSION {

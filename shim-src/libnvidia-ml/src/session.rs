@@ -8,7 +8,7 @@ use crate::{Result, driver};
 
 static INITIALISED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an initialisation. It needs no CUDA context, but a device that answers, unless `flags` allow that
+/// Counts an initialisation. It needs no CUDA context, but a device that answers, unless `flags` permit that
 /// there is none.
 pub fn begin(flags: u32) -> Result {
     vgpu_abi::export::quiet_panics();

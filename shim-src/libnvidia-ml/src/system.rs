@@ -1,4 +1,4 @@
-//! Calls about the system: versions, names of processes, units.
+//! Calls about the system: versions, names of processes, and units.
 
 use std::ffi::{c_int, c_uint};
 use std::fs;
@@ -39,46 +39,47 @@ fn process_name(pid: c_uint) -> Result<Vec<u8>> {
 }
 
 export! {
-    /// The driver's version, from the device's facts.
+    /// Stores the driver's version, from the device's facts.
     pub fn nvmlSystemGetDriverVersion(version: Text, length: c_uint) -> NvmlReturn {
         session::required()?;
         version.set(padded(&facts()?.driver_text), length)
     }
 
-    /// The version of NVML as NVIDIA writes it: the CUDA major and the driver's version. It works before
-    /// initialisation if there is a device, from which the driver's version is read.
+    /// Stores the version of NVML as NVIDIA writes it: the CUDA major and the driver's version. It works
+    /// before initialisation if there is a device, from which the driver's version is read.
     pub fn nvmlSystemGetNVMLVersion(version: Text, length: c_uint) -> NvmlReturn {
         let facts = facts()?;
         let text = [(facts.driver_version / 1000).to_string().as_bytes(), padded(&facts.driver_text)].join(&b'.');
         version.set(&text, length)
     }
 
-    /// The newest CUDA that the driver supports: 1000 * major + 10 * minor.
+    /// Stores the newest CUDA version that the driver supports: 1000 * major + 10 * minor.
     pub fn nvmlSystemGetCudaDriverVersion(version: Out<c_int>) -> NvmlReturn {
         session::required()?;
         version.check()?.set(driver::cuda_version()?)
     }
 
-    /// The newest CUDA that the driver supports: 1000 * major + 10 * minor.
+    /// Stores the newest CUDA version that the driver supports: 1000 * major + 10 * minor.
     pub fn nvmlSystemGetCudaDriverVersion_v2(version: Out<c_int>) -> NvmlReturn {
         session::required()?;
         version.check()?.set(driver::cuda_version()?)
     }
 
-    /// The name under which a process was started, truncated to the buffer.
+    /// Stores the name under which a process was started, truncated to the buffer.
     pub fn nvmlSystemGetProcessName(pid: c_uint, name: Text, length: c_uint) -> NvmlReturn {
         session::required()?;
         name.set_cropped(&[], length)?;
         name.set_cropped(&process_name(pid)?, length)
     }
 
-    /// The number of S-class units, which is 0.
+    /// Stores the number of S-class units, which is 0.
     pub fn nvmlUnitGetCount(count: Out<c_uint>) -> NvmlReturn {
         session::required()?;
         count.set(0)
     }
 
-    /// The number of devices that an administrator has excluded, which is 0, because libcuda shows all.
+    /// Stores the number of devices that an administrator has excluded, which is 0, because libcuda shows
+    /// all.
     pub fn nvmlGetExcludedDeviceCount(count: Out<c_uint>) -> NvmlReturn {
         count.set(0)
     }

@@ -1,5 +1,5 @@
-//! NVML over libcuda, the transport and two devices, whose facts are drawn at random and must come back; then
-//! one of them goes away.
+//! Tests NVML over libcuda, the transport and two devices, whose facts are random and must be reported
+//! unchanged; then one of them is removed.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

@@ -1,4 +1,4 @@
-//! A matrix product by cuBLAS, and the same product computed here.
+//! Multiplies matrices by cuBLAS, and computes the same product here for comparison.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -21,7 +21,7 @@ table! {
     }
 }
 
-/// Rows and columns of C, and the length of the sums. None is a multiple of a tile.
+/// Number of rows and of columns of C, and the length of the sums. None is a multiple of a tile.
 pub const SHAPE: (usize, usize, usize) = (65, 33, 70);
 const TRANSPOSE: c_int = 1;
 const PLAIN: c_int = 0;

@@ -17,13 +17,13 @@ const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernel.
 const NAME: &CStr = c"vgpu_probe";
 const BLOCK: u32 = 256;
 const FACTOR: u32 = 2_654_435_761;
-/// Number of words of the kernel's data.
+/// Length in bytes of the copied data, longer than any staging buffer and not a multiple of one.
 const WORDS: usize = 64 << 10;
 /// Longer than any staging area, and not a multiple of one.
 const COPY_BYTES: usize = (5 << 20) + 12_345;
 const FILL: u32 = 0xa5c3_3c5a;
-/// TF32 rounds each factor by up to 2^-11, so a sum of 70 products of factors between -1 and 1 is off by less
-/// than this.
+/// Maximum error of an element. TF32 rounds each factor by up to 2^-11, so a sum of 70 products of factors
+/// between -1 and 1 is off by less than this.
 const GEMM_TOLERANCE: f64 = 0.07;
 
 /// Runs all steps. A step that does not need a failed one is still run.
@@ -109,7 +109,7 @@ fn compare(call: &str, expected: &[u8], found: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// The memory that the kernel works on.
+/// Device memory of the kernel's data.
 struct Data {
     input: Memory,
     output: Memory,
@@ -184,7 +184,7 @@ fn gemm(driver: &Driver, soname: &str, random: &mut Random) -> Result<f64, Fault
     Ok(blas::difference(&found, &blas::expected(&a, &b)))
 }
 
-/// Random data that a faulty device cannot return by chance: xorshift64*, seeded with the time.
+/// Generator of random data that a faulty device cannot return by chance: xorshift64*, seeded with the time.
 pub struct Random(u64);
 
 impl Random {

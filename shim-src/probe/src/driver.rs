@@ -60,14 +60,14 @@ pub struct Driver {
     calls: Calls,
 }
 
-/// A device, by its ordinal.
+/// A device, named by its ordinal.
 #[derive(Clone, Copy, Debug)]
 pub struct Device(c_int);
 
 /// Device memory. It is not freed on drop, because the process ends soon.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Device address.
+    /// Device address of the memory.
     pub address: u64,
     bytes: usize,
 }
@@ -91,11 +91,12 @@ pub struct Stream(CUstream);
 pub struct Graph(CUgraphExec);
 
 impl Stream {
-    /// The default stream.
+    /// Handle of the default stream.
     pub const LEGACY: Self = Self(CUstream::NULL);
 }
 
-/// `CU_DEVICE_ATTRIBUTE_INTEGRATED`
+/// `CU_DEVICE_ATTRIBUTE_INTEGRATED`, the id of the attribute that tells whether the device shares the host's
+/// memory.
 const INTEGRATED: c_int = 18;
 
 /// Calls a function of the table, as in `call!(self, cuInit(0))`. A failure names the function.
@@ -114,7 +115,7 @@ impl Driver {
         Ok(Self { calls: Calls::from_library(library)? })
     }
 
-    /// Calls `cuInit`.
+    /// Calls `cuInit`, which finds the devices.
     pub fn init(&self) -> Result<(), Fault> {
         call!(self, cuInit(0))
     }
@@ -135,7 +136,7 @@ impl Driver {
         Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), error: words })
     }
 
-    /// Returns the newest CUDA that the driver supports: 13000 is 13.0.
+    /// Returns the newest CUDA version that the driver supports: 13000 is 13.0.
     pub fn version(&self) -> Result<c_int, Fault> {
         let mut version = 0;
         call!(self, cuDriverGetVersion(&raw mut version)).map(|()| version)
@@ -204,7 +205,7 @@ impl Driver {
         call!(self, cuCtxSetCurrent(context))
     }
 
-    /// Returns the free and total bytes of memory of the current context's device.
+    /// Returns free and total bytes of memory of the current context's device.
     pub fn memory(&self) -> Result<(usize, usize), Fault> {
         let (mut free, mut total) = (0, 0);
         call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| (free, total))
@@ -273,7 +274,7 @@ impl Driver {
         call!(self, cuMemsetD32_v2(memory.address, word, memory.bytes / 4))
     }
 
-    /// Loads PTX and finds a kernel in it. The module stays loaded.
+    /// Loads PTX and looks up a kernel in it. The module stays loaded.
     pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, Fault> {
         let mut module = CUmodule::NULL;
         call!(self, cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()))?;

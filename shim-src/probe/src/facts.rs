@@ -1,4 +1,4 @@
-//! `facts`: what the driver, the runtime and NVML say of each device, side by side.
+//! `facts`: reports what the driver, the runtime and NVML return for each device, side by side.
 
 use vgpu_probe_steps::{self as steps, Fault, Gpu};
 
@@ -15,7 +15,7 @@ pub fn show_facts(soname: Option<&str>, say: &mut Say) {
     say.step(|said| nvml::describe(uuids.as_deref().unwrap_or_default(), said));
 }
 
-/// Returns the UUIDs of the devices that the driver shows.
+/// Returns the UUIDs of the devices that the driver makes visible.
 fn driver(said: &mut steps::Driver) -> Result<Vec<String>, Fault> {
     let driver = Driver::open()?;
     driver.init()?;

@@ -30,7 +30,7 @@ table! {
     }
 }
 
-/// A backend that runs.
+/// A backend that has been initialised.
 pub struct Registered<'a> {
     base: &'a Base,
     registry: Registry,
@@ -60,7 +60,7 @@ impl<'a> Registered<'a> {
         unsafe { (self.base.ggml_backend_reg_dev_count)(self.registry) }
     }
 
-    /// Returns one of the backend's devices, by its index.
+    /// Describes the device with this index.
     pub fn device(&self, index: usize) -> BackendDevice {
         // SAFETY: as above; the index is below the count.
         let device = unsafe { (self.base.ggml_backend_reg_dev_get)(self.registry, index) };

@@ -38,7 +38,7 @@ const USAGE: u8 = 2;
 struct ProbeArguments {
     /// The arguments that are not options.
     names: Vec<OsString>,
-    /// The values of the command's only option.
+    /// Values of the command's only option.
     values: Vec<OsString>,
 }
 

@@ -15,9 +15,9 @@ pub struct Library {
 /// Which objects see the names of an opened one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Only lookups through its handle.
+    /// Only lookups through its handle see them.
     Local,
-    /// Every object that is opened later.
+    /// Every object that is opened later sees them.
     Global,
 }
 

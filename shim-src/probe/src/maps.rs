@@ -2,12 +2,12 @@
 
 use vgpu_probe_steps::Mapped;
 
-/// A file, and where it is mapped.
+/// A file that this process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Address of its first mapping.
     pub start: usize,
-    /// The file.
+    /// Identity of the file.
     pub file: Mapped,
 }
 
@@ -19,7 +19,7 @@ pub fn objects() -> Vec<Mapping> {
     files
 }
 
-/// Each file once, in the order of addresses.
+/// Parses the map. Returns each file once, in the order of addresses.
 pub fn parse(text: &str) -> Vec<Mapping> {
     let mut files: Vec<Mapping> = Vec::new();
     for mapping in text.lines().filter_map(line) {
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Vec<Mapping> {
     files
 }
 
-/// `start-end perms offset device inode path`, the path being what is left.
+/// Parses a line `start-end perms offset device inode path`, whose path may contain blanks.
 fn line(text: &str) -> Option<Mapping> {
     let mut rest = text;
     let mut word = || {

@@ -57,7 +57,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     }
 }
 
-/// Asks about the devices of these UUIDs.
+/// Reports the devices with these UUIDs, as NVML describes them.
 pub fn describe(uuids: &[String], said: &mut Nvml) -> Result<(), Fault> {
     let calls = Calls::from_library(Library::open("libnvidia-ml.so.1".as_ref(), Scope::Local)?)?;
     // SAFETY: no arguments.

@@ -18,7 +18,7 @@ pub fn show_addresses(names: &[OsString], say: &mut Say) {
     }
 }
 
-/// Returns the object's path, and the file that lies at its address.
+/// Returns the object's path, and the file that is mapped at its address.
 pub fn place(library: Library) -> Result<Resolved, Fault> {
     let (path, address) = library.place()?;
     let file = maps::objects().into_iter().find(|found| found.start == address).map(|found| found.file);

@@ -22,16 +22,16 @@ table! {
     }
 }
 
-/// More than `cudaDeviceProp` has in any CUDA (1,032 bytes in 12, 1,008 in 13).
+/// Size in bytes of a buffer for `cudaDeviceProp`, more than any CUDA needs (1,032 bytes in 12, 1,008 in 13).
 const PROPERTIES: usize = 4096;
-/// Size of `name`, the first field.
+/// Size in bytes of `name`, the first field.
 const NAME: usize = 256;
 /// Offset of `totalGlobalMem`, after name, UUID, LUID and its mask.
 const TOTAL: usize = 288;
 /// Offset of `major` and `minor`, the same in CUDA 12 and 13.
 const CAPABILITY: usize = 360;
 
-/// Room for the largest `cudaDeviceProp` of any CUDA release.
+/// A buffer for the `cudaDeviceProp` of any CUDA release.
 #[repr(C, align(16))]
 struct Properties([u8; PROPERTIES]);
 
@@ -49,7 +49,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     }
 }
 
-/// Asks the runtime of this SONAME about all devices.
+/// Reports all devices, as the runtime with this SONAME describes them.
 pub fn describe(soname: &str, said: &mut Runtime) -> Result<(), Fault> {
     soname.clone_into(&mut said.soname);
     let library = Library::open(soname.as_ref(), Scope::Local)?;

@@ -6,19 +6,19 @@ use std::time::Instant;
 use serde::Serialize;
 use vgpu_probe_steps::{Elapsed, Ended, Fault, Line, Message};
 
-/// Says what is done, and remembers whether anything failed.
+/// Prints the steps, and records whether any has failed.
 #[derive(Debug, Default)]
 pub struct Say {
     failed: bool,
 }
 
 impl Say {
-    /// No step has failed.
+    /// Returns whether no step has failed.
     pub fn all_well(&self) -> bool {
         !self.failed
     }
 
-    /// Does the step `M`: see [`Say::named`].
+    /// Runs the step of the message `M` as [`Say::named`] does.
     pub fn step<M: Message + Default, T>(
         &mut self,
         work: impl FnOnce(&mut M) -> Result<T, Fault>,
@@ -26,13 +26,13 @@ impl Say {
         self.named(M::STEP, work)
     }
 
-    /// Does a step that says nothing but how it ended.
+    /// Runs a step that reports nothing but its outcome.
     pub fn silent<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T, Fault>) -> Option<T> {
         self.named(name, |(): &mut ()| work())
     }
 
-    /// Does a step: says that it starts, then how it ended, with what `work` has written by then. What `work`
-    /// returns is given on if it went well.
+    /// Runs a step: announces it, then reports its outcome with what `work` has stored by then. Returns the
+    /// result of `work` if it succeeded.
     pub fn named<S: Serialize + Default, T>(
         &mut self,
         name: &str,
@@ -53,7 +53,7 @@ impl Say {
     }
 }
 
-/// One line, written at once: what was said before a crash has been said.
+/// Prints one line at once, so that it is not lost in a crash.
 fn print(line: &impl Serialize) {
     // None of the types can fail to be written: their keys are strings.
     let Ok(mut text) = serde_json::to_string(line) else { return };

@@ -9,7 +9,7 @@ use crate::driver::{Driver, Kernel, Stream};
 use crate::say::Say;
 
 const BYTES: u32 = 32 << 20;
-/// How often a copy is repeated, unless it takes too long.
+/// Number of times that a copy is repeated, unless it takes too long.
 const TIMES: usize = 4;
 const ENOUGH: Duration = Duration::from_millis(400);
 const ROUND_TRIPS: usize = 200;
@@ -34,7 +34,7 @@ fn bandwidth(driver: &Driver, said: &mut Bandwidth) -> Result<(), Fault> {
     driver.free(memory)
 }
 
-/// Bytes a second of the fastest of several copies.
+/// Returns the rate of the fastest of several copies, in bytes per second.
 fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<u64, Fault> {
     let start = Instant::now();
     let mut best = Duration::MAX;
@@ -49,7 +49,7 @@ fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<u64, Fault> {
     Ok((f64::from(BYTES) / best.as_secs_f64().max(1e-9)).round() as u64)
 }
 
-/// The median of reading four bytes; and of launching a kernel of one block and waiting for it.
+/// Stores the median time of reading four bytes, and of launching a kernel of one block and waiting for it.
 fn latency(driver: &Driver, kernel: Option<Kernel>, said: &mut Latency) -> Result<(), Fault> {
     let memory = driver.allocate(4096)?;
     driver.fill(memory, 0)?;

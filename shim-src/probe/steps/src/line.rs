@@ -1,45 +1,45 @@
-//! A line: a step that starts, or has ended.
+//! A line of output: a step that starts or has ended.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a step says.
+/// Results that a step reports.
 pub trait Message: Serialize + DeserializeOwned {
     /// The name of the step.
     const STEP: &'static str;
 }
 
-/// A line.
+/// A line of output about a step.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Line<T> {
-    /// The step.
+    /// Name of the step.
     pub step: String,
-    /// The step starts. Absent from a report.
+    /// Whether the step starts. Absent from a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<bool>,
     /// Whether the step succeeded. Absent from an announcement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
-    /// What it says.
+    /// Results of the step.
     #[serde(flatten)]
     pub body: T,
 }
 
 impl Line<()> {
-    /// Announces a step.
+    /// Returns the line that announces a step.
     pub fn begin(step: &str) -> Self {
         Self { step: step.to_owned(), begin: Some(true), ok: None, body: () }
     }
 }
 
 impl<T> Line<T> {
-    /// Reports a step that has ended.
+    /// Returns the line that reports a step that has ended.
     pub fn end(step: &str, ok: bool, body: T) -> Self {
         Self { step: step.to_owned(), begin: None, ok: Some(ok), body }
     }
 }
 
-/// Types of what a child says, each with the name of its step.
+/// Declares types of results, each with the name of its step.
 #[macro_export]
 macro_rules! messages {
     ($($(#[$about:meta])* $step:literal $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(

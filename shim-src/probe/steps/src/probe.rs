@@ -1,74 +1,74 @@
-//! What `vgpu-probe` says in its steps.
+//! Results that `vgpu-probe` reports in its steps.
 
 use serde::{Deserialize, Serialize};
 
 use crate::messages;
 
-/// How long a step took.
+/// Time that a step took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Elapsed {
-    /// In microseconds.
+    /// Time in microseconds.
     pub elapsed_us: u64,
 }
 
-/// Why a step failed: a call with its code, or anything else in words.
+/// Reason why a step failed: a call with its code, or a description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Fault {
-    /// The call that failed, as its library names it.
+    /// Name of the call that failed, in its library.
     pub call: String,
-    /// Its error code. None if the call succeeded and its result is wrong.
+    /// Error code of the call; `None` if the call succeeded and its result is wrong.
     pub code: Option<i32>,
-    /// The error in words: the library's own, or ours.
+    /// Description of the error, the library's own or the probe's.
     pub error: String,
 }
 
 impl Fault {
-    /// Returns a failure without a code: a wrong result, or a call that has none.
+    /// Creates a failure without a code: a wrong result, or a call that has none.
     pub fn wrong(call: &str, error: impl Into<String>) -> Self {
         Self { call: call.into(), code: None, error: error.into() }
     }
 
-    /// Returns the code as it follows a sentence: ` (218)`.
+    /// Returns the code in the form in which it follows a sentence: ` (218)`.
     pub fn code_text(&self) -> String {
         self.code.map(|code| format!(" ({code})")).unwrap_or_default()
     }
 }
 
-/// How a step ended. A reader takes [`Elapsed`], [`Fault`] or what the step said from the line, as it needs.
+/// Outcome of a step. A reader takes [`Elapsed`], [`Fault`] or the results from the line, as it needs.
 #[derive(Debug, Serialize)]
 pub struct Ended<T> {
-    /// How long it took.
+    /// Time that the step took.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// What it said; of a step that failed, as far as it came.
+    /// Results of the step; those of a step that failed may be incomplete.
     #[serde(flatten)]
     pub said: T,
-    /// Why it failed.
+    /// Reason of the failure, if the step failed.
     #[serde(flatten)]
     pub fault: Option<Fault>,
 }
 
-/// A file in a process's map.
+/// A file in the map of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Mapped {
-    /// Its path; of a memory file `/memfd:NAME (deleted)`.
+    /// Path of the file; `/memfd:NAME (deleted)` for a memory file.
     pub path: String,
-    /// Its device, as `/proc/PID/maps` writes it: `fd:01`.
+    /// Device of the file, as `/proc/PID/maps` writes it: `fd:01`.
     pub device: String,
-    /// Its inode.
+    /// Inode of the file.
     pub inode: u64,
 }
 
-/// What the loader answers for a name. The step is called like the name.
+/// The file that the loader uses for a name. The name of the step is that name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Resolved {
-    /// The name by which the loader knows the file.
+    /// Path by which the loader knows the file.
     pub path: String,
-    /// The file, where it is mapped.
+    /// The file as it is mapped, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Mapped>,
 }
@@ -77,28 +77,28 @@ pub struct Resolved {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Gpu {
-    /// The product's name.
+    /// Product name of the device.
     pub name: String,
-    /// PCI address. NVML writes the domain with eight digits, CUDA with four.
+    /// PCI address of the device. NVML writes the domain with eight digits, CUDA with four.
     pub pci: String,
-    /// UUID, as NVIDIA writes it.
+    /// UUID in the form in which NVIDIA writes it.
     pub uuid: String,
     /// Compute capability, such as `6.1`.
     pub capability: String,
-    /// Bytes of memory.
+    /// Size of the device memory in bytes.
     pub total: u64,
-    /// Of these, free.
+    /// Free device memory in bytes.
     pub free: u64,
-    /// Of these, in use. NVML alone says it.
+    /// Used device memory in bytes. Only NVML reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// Bytes of memory as `cuDeviceTotalMem` says. The driver alone says it.
+    /// Size of the device memory in bytes, as `cuDeviceTotalMem` returns it. Only the driver reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_total: Option<u64>,
-    /// Bytes of memory as `cudaDeviceProp` says. The runtime alone says it.
+    /// Size of the device memory in bytes, as in `cudaDeviceProp`. Only the runtime reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties_total: Option<u64>,
-    /// Whether it shares the host's memory. The driver alone says it.
+    /// Whether the device shares the host's memory. Only the driver reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub integrated: Option<bool>,
 }
@@ -107,98 +107,98 @@ pub struct Gpu {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BackendDevice {
-    /// Its name, such as `CUDA0`.
+    /// Name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product's name.
+    /// Product name of the device.
     pub description: String,
-    /// Bytes of memory. None: the line does not say.
+    /// Size of the device memory in bytes; `None` if the line does not state it.
     pub total: Option<u64>,
-    /// Of these, free.
+    /// Free device memory in bytes.
     pub free: u64,
 }
 
 messages! {
     /// The devices that CUDA's driver describes.
     "driver" Driver {
-        /// `cuDriverGetVersion`: 13000 is 13.0.
+        /// Version that `cuDriverGetVersion` returns: 13000 is 13.0.
         version: i32,
-        /// The devices.
+        /// Devices, in the order of their ordinals.
         devices: Vec<Gpu>,
     }
 
     /// The devices that CUDA's runtime describes.
     "runtime" Runtime {
-        /// The library that was asked.
+        /// SONAME of the library that was asked.
         soname: String,
-        /// `cudaRuntimeGetVersion`.
+        /// Version that `cudaRuntimeGetVersion` returns.
         runtime: i32,
-        /// `cudaDriverGetVersion`.
+        /// Version that `cudaDriverGetVersion` returns.
         driver: i32,
-        /// The devices.
+        /// Devices, in the order of their ordinals.
         devices: Vec<Gpu>,
     }
 
     /// The devices that NVML describes.
     "nvml" Nvml {
-        /// The driver's version.
+        /// Version of the driver, as text.
         driver: String,
-        /// The devices.
+        /// Devices, in the order of the driver's.
         devices: Vec<Gpu>,
     }
 
-    /// A GGML backend was opened.
+    /// The GGML backend that was opened.
     "open" Opened {
-        /// The name by which the loader knows its file.
+        /// Path by which the loader knows the backend's file.
         path: String,
-        /// Its file.
+        /// The backend's file as it is mapped, if it is.
         file: Option<Mapped>,
-        /// All shared objects of the process, now that it is open.
+        /// All shared objects of the process after the backend was opened.
         objects: Vec<Mapped>,
     }
 
-    /// A GGML backend was started.
+    /// The GGML backend that was started.
     "start" Started {
-        /// Its name, such as `CUDA`.
+        /// Name of the backend, such as `CUDA`.
         backend: String,
-        /// How many devices it has.
+        /// Number of the backend's devices.
         count: usize,
     }
 
     /// The devices that a backend describes.
     "devices" Devices {
-        /// The devices.
+        /// Devices, in the backend's order.
         devices: Vec<BackendDevice>,
     }
 
-    /// Device memory was allocated.
+    /// The device memory that was allocated.
     "allocate" Allocated {
-        /// How many bytes.
+        /// Number of bytes allocated.
         bytes: usize,
     }
 
-    /// A matrix product was compared with one by hand.
+    /// The comparison of a matrix product with one computed by the probe.
     "gemm" Product {
-        /// The largest difference of an element.
+        /// Largest difference of an element.
         largest_difference: f64,
     }
 
-    /// How fast copies are, in bytes per second.
+    /// Speed of copies, in bytes per second.
     "bandwidth" Bandwidth {
-        /// From ordinary memory to the device.
+        /// Speed of copies from ordinary memory to the device.
         pageable_to_device: u64,
-        /// From the device to ordinary memory.
+        /// Speed of copies from the device to ordinary memory.
         pageable_to_host: u64,
-        /// From pinned memory to the device.
+        /// Speed of copies from pinned memory to the device.
         pinned_to_device: u64,
-        /// From the device to pinned memory.
+        /// Speed of copies from the device to pinned memory.
         pinned_to_host: u64,
     }
 
-    /// How long small operations take, in nanoseconds.
+    /// Duration of small operations, in nanoseconds.
     "latency" Latency {
-        /// A read that waits for the host.
+        /// Duration of a read, which waits for the host.
         read_ns: u64,
-        /// A kernel that is waited for. 0: there was no kernel.
+        /// Duration of a kernel's launch and the wait for it; 0 if there was no kernel.
         launch_ns: u64,
     }
 }
