@@ -91,7 +91,7 @@ impl<L: Copy> Cause<L> {
         Self { link, id: UNKNOWN, why: None, remedy: None }
     }
 
-    /// The link that it breaks.
+    /// Returns the link that the cause breaks.
     pub const fn link(self) -> L {
         self.link
     }
@@ -101,12 +101,12 @@ impl<L: Copy> Cause<L> {
         self.id
     }
 
-    /// Sentence that tells an operator why the cause matters. None for an unknown cause.
+    /// Returns a sentence that tells an operator why the cause matters, or `None` for an unknown cause.
     pub const fn why(self) -> Option<&'static str> {
         self.why
     }
 
-    /// The remedy that findings with this cause get, its placeholders not filled in.
+    /// Returns the remedy that findings with this cause get, its placeholders not filled in.
     pub const fn remedy(self) -> Option<Remedy> {
         self.remedy
     }
@@ -181,18 +181,18 @@ macro_rules! chain {
     };
 }
 
-/// The link with this name, as [`Chain::name`] gives it. None: the chain has no such link.
+/// Returns the link with this name, as [`Chain::name`] gives it, or `None` if the chain has no such link.
 pub fn link<L: Chain>(id: &str) -> Option<&'static Link<L>> {
     L::links().iter().find(|link| link.id.name() == id)
 }
 
-/// The catalogue's entry for a link.
+/// Returns the catalogue's entry for a link.
 pub fn entry<L: Chain>(id: L) -> &'static Link<L> {
     // In the order of the enumeration: the macro makes both.
     &L::links()[id.index()]
 }
 
-/// The cause of `link` with that id; `unknown` if it has no such cause.
+/// Returns the cause of `link` with that id; `unknown` if it has no such cause.
 pub fn find_cause<L: Chain>(link: L, id: &str) -> Cause<L> {
     entry(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
 }

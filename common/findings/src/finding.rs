@@ -181,8 +181,8 @@ impl<L: Chain> Finding<L> {
     }
 }
 
-/// The first prerequisite of `link` that is broken according to `findings`. A link that was not examined does
-/// not count as broken.
+/// Returns the first prerequisite of `link` that is broken according to `findings`. A link that was not
+/// examined does not count as broken.
 pub fn unmet<L: Chain>(link: L, findings: &[Finding<L>]) -> Option<L> {
     let fails = |need: &L| findings.iter().any(|finding| finding.link == *need && !finding.holds());
     catalogue::entry(link).needs.iter().copied().find(fails)

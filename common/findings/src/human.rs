@@ -31,12 +31,12 @@ pub struct HumanReport<'a, L> {
     pub explain: Option<&'a str>,
 }
 
-/// The first link that is broken.
+/// Returns the first link that is broken.
 pub fn first_failure<L>(findings: &[Finding<L>]) -> Option<&Finding<L>> {
     findings.iter().find(|finding| finding.status == Status::Fail)
 }
 
-/// One line with what is wrong at a link, why it matters, and what to do. The command is left out.
+/// Returns one line with what is wrong at a link, why it matters, and what to do. The command is left out.
 pub fn broken<L: Chain>(failure: &Finding<L>) -> String {
     let title = catalogue::entry(failure.link).title;
     let mut line = format!("Broken: {title}: {}.", failure.found.trim_end_matches('.'));
@@ -48,7 +48,7 @@ pub fn broken<L: Chain>(failure: &Finding<L>) -> String {
     line
 }
 
-/// Sentence that counts the warnings, to follow another sentence. Empty if there are none.
+/// Returns a sentence that counts the warnings, to follow another sentence. It is empty if there are none.
 pub fn warnings<L>(findings: &[Finding<L>]) -> String {
     match findings.iter().filter(|finding| finding.status == Status::Warn).count() {
         0 => String::new(),
@@ -147,7 +147,7 @@ fn under<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     details(text, finding, style);
 }
 
-/// Text of the remedy, marked if it needs root.
+/// Returns the text of the remedy, marked if it needs root.
 fn as_root(fix: &Fix) -> String {
     if fix.needs_root { format!("{} (as root)", fix.text) } else { fix.text.clone() }
 }

@@ -60,7 +60,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Name of the verdict in the JSON report.
+/// Returns the name of the verdict in the JSON report.
 pub const fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Works => "works",

@@ -38,7 +38,7 @@ impl Style {
         Self { unicode: unicode(get), colour: colour(when, terminal, get), width: width.filter(|_| terminal) }
     }
 
-    /// The mark of a status.
+    /// Returns the mark of a status.
     pub fn mark(self, status: Status) -> &'static str {
         match (status, self.unicode) {
             (Status::Pass, true) => "[\u{2713}]",

@@ -77,7 +77,7 @@ struct Section {
     link: usize,
 }
 
-/// Offset and count of the section headers, from the ELF header.
+/// Returns the offset and count of the section headers, from the ELF header.
 fn table(header: &[u8]) -> Option<(usize, usize, usize)> {
     let size = usize::from(u16_at(header, 58)?);
     let count = usize::from(u16_at(header, 60)?);
@@ -104,7 +104,7 @@ fn is_cubin(header: &[u8]) -> bool {
     header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_CUDA)
 }
 
-/// The architecture of the image, as in `sm_NUMBER`. `header` contains at least the first 64 bytes.
+/// Returns the architecture of the image, as in `sm_NUMBER`. `header` contains at least the first 64 bytes.
 pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     if !is_cubin(header) {
         return Err(CubinError::Kind);
@@ -149,7 +149,7 @@ pub fn length(known: &[u8]) -> Result<Length, CubinError> {
     Ok(Length::Known(end))
 }
 
-/// The kernels of the image with their parameters.
+/// Returns the kernels of the image with their parameters.
 pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
     if !is_cubin(elf) {
         return Err(CubinError::Kind);
@@ -180,7 +180,8 @@ pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
         .collect()
 }
 
-/// Name of the first variable that is shared by host and kernels (`__managed__`), if there is one.
+/// Returns the name of the first variable that is shared by host and kernels (`__managed__`), if there is
+/// one.
 pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
     if !is_cubin(elf) {
         return Err(CubinError::Kind);
@@ -245,8 +246,8 @@ fn params(mut info: &[u8], kernel: &str) -> Result<Layout, CubinError> {
     Ok(layout)
 }
 
-/// Whether a cubin for `sm` runs on a device. It runs on its own architecture and on later ones with the same
-/// major number.
+/// Returns whether a cubin for `sm` runs on a device. It runs on its own architecture and on later ones with
+/// the same major number.
 pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
     match specific {
         Specific::Architecture => sm == device,

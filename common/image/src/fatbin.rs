@@ -114,7 +114,7 @@ impl Container {
     }
 }
 
-/// Length in bytes of the whole container, as its header states it.
+/// Returns the length in bytes of the whole container, as its header states it.
 pub fn length(header: [u8; HEADER]) -> Result<usize, FatbinError> {
     Container::read(header).map(|container| container.end)
 }
@@ -138,7 +138,7 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
-    /// Reads the header. `None`: it is too short.
+    /// Reads the header. Returns `None` if it is too short.
     pub fn read(bytes: &[u8; ENTRY]) -> Option<Self> {
         let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
         let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
@@ -161,7 +161,7 @@ impl EntryHeader {
         (header >= ENTRY as u64).then_some(entry)
     }
 
-    /// Compression of the image. `None`: the compression is unknown.
+    /// Returns the compression of the image, or `None` if it is unknown.
     fn packing(&self) -> Option<Packing> {
         match self.flags & (LZ4 | ZSTD) {
             0 => Some(Packing::Plain),

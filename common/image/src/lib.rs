@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether code for `sm` runs there.
+    /// Returns whether code for `sm` runs on the device.
     #[must_use]
     pub fn takes(&self, kind: Kind, sm: u32, specific: Specific) -> bool {
         match kind {
@@ -39,9 +39,9 @@ impl Target {
     }
 }
 
-/// Rank of code among the images that a device accepts; the highest is used. The newest architecture ranks
-/// first, because programs choose their kernels by it, and a cubin ranks before PTX for the same
-/// architecture.
+/// Returns the rank of code among the images that a device accepts; the highest is used. The newest
+/// architecture ranks first, because programs choose their kernels by it, and a cubin ranks before PTX for
+/// the same architecture.
 #[must_use]
 pub fn rank(kind: Kind, sm: u32, specific: Specific) -> impl Ord {
     (sm, kind == Kind::Cubin, specific)

@@ -57,8 +57,8 @@ const VERSIONS: &[(u32, (u32, u32))] = &[
     (13_010, (9, 1)),
 ];
 
-/// The newest PTX version that a driver with this CUDA version compiles. A driver compiles the versions of
-/// its own release and older ones, even if it serves newer runtimes.
+/// Returns the newest PTX version that a driver with this CUDA version compiles. A driver compiles the
+/// versions of its own release and older ones, even if it serves newer runtimes.
 pub fn newest(driver: u32) -> (u32, u32) {
     let known = VERSIONS.iter().rev().find(|(version, _)| *version <= driver);
     known.map_or(VERSIONS[0].1, |&(_, version)| version)
@@ -151,7 +151,7 @@ fn read_head(tokens: &mut Tokens<'_>) -> Result<Head, PtxError> {
     Ok(Head { version, sm: number(name).ok_or_else(target)?, specific })
 }
 
-/// The kernels of a text with their parameters.
+/// Returns the kernels of a text with their parameters.
 pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
     let mut kernels = Vec::new();
     let mut comments = Comments::new(ptx);
@@ -171,7 +171,8 @@ pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
     Ok(kernels)
 }
 
-/// Name of the first variable that is shared by host and kernels (`__managed__`), if there is one.
+/// Returns the name of the first variable that is shared by host and kernels (`__managed__`), if there is
+/// one.
 pub fn managed(ptx: &[u8]) -> Option<String> {
     const ATTRIBUTE: &[u8] = b".managed";
     // Most code has none: one look at it is enough then.
@@ -254,7 +255,7 @@ fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
     }
 }
 
-/// Size in bytes of a fundamental type, or of an opaque type as a parameter.
+/// Returns the size in bytes of a fundamental type, or of an opaque type as a parameter.
 fn type_bytes(word: &[u8]) -> Option<u32> {
     Some(match word {
         b".b8" | b".u8" | b".s8" | b".e4m3" | b".e5m2" => 1,

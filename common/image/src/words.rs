@@ -40,12 +40,12 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Whether a byte can be part of a word.
+/// Returns whether a byte can be part of a word.
 pub const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
 }
 
-/// Bytes as text.
+/// Converts bytes to text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -89,7 +89,7 @@ impl<'a> Comments<'a> {
         }
     }
 
-    /// Whether `at` is within a comment.
+    /// Returns whether `at` is within a comment.
     pub fn hide(&mut self, at: usize) -> bool {
         while let Some((_, end)) = self.next
             && end <= at
@@ -101,7 +101,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// Whether `//` precedes `at` on its line, at or after `floor`.
+/// Returns whether `//` precedes `at` on its line, at or after `floor`.
 fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
     let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
     memmem::find(&ptx[line..at], b"//").is_some()

@@ -30,7 +30,7 @@ impl Dir {
     /// created it.
     ///
     /// # Errors
-    /// The error of the kernel, or [`Refusal::Link`].
+    /// Returns the error of the kernel, or [`Refusal::Link`].
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_by(Kernel::New, path)
     }
@@ -55,7 +55,7 @@ impl Dir {
     /// less the umask. The second value tells whether the last directory was created.
     ///
     /// # Errors
-    /// As [`Dir::open`].
+    /// Fails as [`Dir::open`] does.
     pub fn make(path: &Path) -> io::Result<(Self, bool)> {
         match Self::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -79,17 +79,17 @@ impl Dir {
         Ok(mkdirat(&self.0, single(name.as_ref())?, Mode::from_raw_mode(0o755))?)
     }
 
-    /// Whether users other than root and this one can create entries in it.
+    /// Returns whether users other than root and this one can create entries in the directory.
     pub fn is_shared(&self) -> io::Result<bool> {
         is_shared(self.0.as_fd())
     }
 
-    /// Id of the owner.
+    /// Returns the id of the owner.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(status(self.0.as_fd())?.st_uid)
     }
 
-    /// Permission bits of the directory.
+    /// Returns the permission bits of the directory.
     pub fn mode(&self) -> io::Result<u32> {
         Ok(status(self.0.as_fd())?.st_mode & 0o7777)
     }
@@ -105,12 +105,12 @@ impl Dir {
         Ok(openat(&self.0, ".", flags, Mode::empty())?)
     }
 
-    /// The current absolute path without links, for messages and for other programs.
+    /// Returns the current absolute path without links, for messages and for other programs.
     pub fn path(&self) -> PathBuf {
         located(self.0.as_fd())
     }
 
-    /// Names of the entries, in no particular order.
+    /// Returns the names of the entries, in no particular order.
     pub fn entries(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::new(self.readable()?)? {
@@ -123,7 +123,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// Target of a symbolic link. `None`: the entry is not a link.
+    /// Returns the target of a symbolic link, or `None` if the entry is not a link.
     pub fn link(&self, name: impl AsRef<OsStr>) -> io::Result<Option<PathBuf>> {
         match readlinkat(&self.0, single(name.as_ref())?, Vec::new()) {
             Ok(target) => Ok(Some(OsStr::from_bytes(target.to_bytes()).into())),
@@ -132,7 +132,7 @@ impl Dir {
         }
     }
 
-    /// Whether an entry of that name exists. A dangling link counts.
+    /// Returns whether an entry of that name exists. A dangling link counts.
     pub fn contains(&self, name: impl AsRef<OsStr>) -> bool {
         single(name.as_ref()).is_ok_and(|name| statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
@@ -146,7 +146,7 @@ impl Dir {
     /// Opens a regular file of any owner. Anything else is rejected without being opened.
     ///
     /// # Errors
-    /// The kernel's, or [`Refusal::Kind`].
+    /// Returns the kernel's error, or [`Refusal::Kind`].
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let path = || self.path().join(name.as_ref());
         let (found, status) = self.found(name.as_ref())?;
@@ -157,7 +157,7 @@ impl Dir {
     /// Opens a regular file that belongs to this user, has one name, and that no other user may open.
     ///
     /// # Errors
-    /// The kernel's, or a [`Refusal`].
+    /// Returns the kernel's error, or a [`Refusal`].
     pub fn private(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
         let path = || self.path().join(name.as_ref());
         let (found, status) = self.found(name.as_ref())?;
@@ -239,9 +239,9 @@ impl AsFd for Dir {
     }
 }
 
-/// The first directory on the path to `path`, itself included, in which users other than root and this one
-/// can replace an entry of root or of this user. `None`: there is no such directory. Links are resolved
-/// first.
+/// Returns the first directory on the path to `path`, itself included, in which users other than root and
+/// this one can replace an entry of root or of this user, or `None` if there is no such directory. Links are
+/// resolved first.
 pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     const STICKY: u32 = 0o1000;
     let real = std::fs::canonicalize(path)?;
@@ -264,7 +264,7 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
 /// this succeeds, a file that this process creates there can safely be opened by its path.
 ///
 /// # Errors
-/// The kernel's, or [`Refusal::Replaceable`].
+/// Returns the kernel's error, or [`Refusal::Replaceable`].
 pub fn reject_replaceable(path: &Path) -> io::Result<()> {
     match replaceable(path)? {
         Some(place) => Err(Refusal::Replaceable(place).into()),
@@ -282,7 +282,7 @@ fn single(name: &OsStr) -> io::Result<&OsStr> {
     }
 }
 
-/// Whether an open failed because the entry is a link.
+/// Returns whether an open failed because the entry is a link.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }

@@ -23,7 +23,8 @@ const TRIES: usize = 16;
 /// accepted too.
 ///
 /// # Errors
-/// The error of the kernel, or a [`Refusal`]: in a shared directory the file must belong to this user.
+/// Returns the error of the kernel, or a [`Refusal`]: in a shared directory the file must belong to this
+/// user.
 pub fn append(path: &Path) -> io::Result<File> {
     named(Kernel::New, path, Access::Append, 0o644)
 }
@@ -31,7 +32,7 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// Opens a file and truncates it, and creates it with mode 0600. An existing file keeps its mode.
 ///
 /// # Errors
-/// As [`append`].
+/// Fails as [`append`] does.
 pub fn overwrite(path: &Path) -> io::Result<File> {
     let file = named(Kernel::New, path, Access::Write, 0o600)?;
     if file.metadata()?.is_file() {
@@ -44,7 +45,8 @@ pub fn overwrite(path: &Path) -> io::Result<File> {
 /// directory is writable for all of them, such as `/var/tmp`, and the user who creates it owns it.
 ///
 /// # Errors
-/// The error of the kernel, or a [`Refusal`]: the file must be regular, with one name, and not a link.
+/// Returns the error of the kernel, or a [`Refusal`]: the file must be regular, with one name, and not a
+/// link.
 pub fn shared(path: &Path, access: Access) -> io::Result<File> {
     let (dir, name) = open_parent(Kernel::New, path)?;
     for _ in 0..TRIES {

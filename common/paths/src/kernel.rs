@@ -19,8 +19,8 @@ pub(crate) enum Kernel {
     Old,
 }
 
-/// Opens the directory `path` below `start` by one call. `None`: the walk must resolve the path, because the
-/// kernel has no `openat2` or something was renamed meanwhile.
+/// Opens the directory `path` below `start` by one call. Returns `None` if the walk must resolve the path,
+/// because the kernel has no `openat2` or something was renamed meanwhile.
 pub(crate) fn directory(
     kernel: Kernel,
     start: BorrowedFd<'_>,

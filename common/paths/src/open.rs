@@ -41,7 +41,7 @@ impl Access {
 /// block the caller either.
 ///
 /// # Errors
-/// The error of the kernel, or [`Refusal::Kind`] in an error of the kind `InvalidInput`.
+/// Returns the error of the kernel, or [`Refusal::Kind`] in an error of the kind `InvalidInput`.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let status = status(found.as_fd())?;
@@ -52,7 +52,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open_regular`], or [`Refusal::Large`].
+/// Fails as [`open_regular`] does, or with [`Refusal::Large`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     // Files of /proc and /sys report no size, so the bytes read are counted.
@@ -66,7 +66,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a regular file of at most `most` bytes of UTF-8.
 ///
 /// # Errors
-/// As [`read`], or an error of the kind `InvalidData` if the content is not UTF-8.
+/// Fails as [`read`] does, or with an error of the kind `InvalidData` if the content is not UTF-8.
 pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

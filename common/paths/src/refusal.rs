@@ -48,7 +48,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// A sentence that tells the user what to do.
+    /// Returns a sentence that tells the user what to do.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Link(_) => "Name the path that the link leads to, or a directory where only you can write.",
@@ -66,7 +66,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// The hint of the [`Refusal`] inside an error. `None`: it contains none.
+/// Returns the hint of the [`Refusal`] inside an error, or `None` if it contains none.
 pub fn hint(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.downcast_ref::<Refusal>().map(Refusal::hint)
 }

@@ -67,12 +67,12 @@ impl Tree {
         Ok(made)
     }
 
-    /// Names of the entries of a directory, in no particular order.
+    /// Returns the names of the entries of a directory, in no particular order.
     pub fn entries(&self, path: &Path) -> io::Result<Vec<OsString>> {
         self.dir(path)?.entries()
     }
 
-    /// Whether `path` exists. A dangling link counts.
+    /// Returns whether `path` exists. A dangling link counts.
     pub fn contains(&self, path: &Path) -> bool {
         self.parent(path).is_ok_and(|(dir, name)| dir.contains(name))
     }

@@ -100,22 +100,24 @@ fn push(rest: &mut Vec<OsString>, path: &Path) {
     rest.extend(parts.rev().map(|part| part.as_os_str().to_owned()));
 }
 
-/// Status of an open file or directory. Works for `O_PATH` descriptors.
+/// Returns the status of an open file or directory. Works for `O_PATH` descriptors.
 pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Stat> {
     Ok(statat(file, "", AtFlags::EMPTY_PATH)?)
 }
 
-/// Whether `uid` is root or this user.
+/// Returns whether `uid` is root or this user.
 pub(crate) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// Whether `uid` stands for owners without a mapping in this process's user namespace, and for no real user.
+/// Returns whether `uid` stands for owners without a mapping in this process's user namespace, and for no
+/// real user.
 pub(crate) fn unmapped(uid: u32) -> bool {
     uid == OVERFLOW && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers(&map, uid))
 }
 
-/// Whether a map in the format of `/proc/self/uid_map` (first id, first id outside, count) contains an id.
+/// Returns whether a map in the format of `/proc/self/uid_map` (first id, first id outside, count) contains
+/// an id.
 pub(crate) fn covers(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -123,19 +125,19 @@ pub(crate) fn covers(map: &str, uid: u32) -> bool {
     })
 }
 
-/// Whether users other than root and this one can create entries in the directory.
+/// Returns whether users other than root and this one can create entries in the directory.
 pub(crate) fn is_shared(directory: BorrowedFd<'_>) -> io::Result<bool> {
     let status = status(directory)?;
     Ok(!trusted(status.st_uid) || status.st_mode & 0o022 != 0)
 }
 
-/// Whether the links in the directory are magic links of procfs, such as `/proc/self/fd`, whose targets are
-/// not paths.
+/// Returns whether the links in the directory are magic links of procfs, such as `/proc/self/fd`, whose
+/// targets are not paths.
 pub(crate) fn magic(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Current path of an open directory, for messages.
+/// Returns the current path of an open directory, for messages.
 pub(crate) fn located(directory: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap_or_default()
 }

@@ -28,25 +28,25 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// The first address after the range.
+    /// Returns the first address after the range.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.base.saturating_add(self.bytes)
     }
 
-    /// Whether all of the `bytes` addresses from `address` on are in the range.
+    /// Returns whether all of the `bytes` addresses from `address` on are in the range.
     #[must_use]
     pub const fn holds(&self, address: u64, bytes: u64) -> bool {
         address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
     }
 
-    /// Whether the two ranges have an address in common.
+    /// Returns whether the two ranges have an address in common.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.base < other.end() && other.base < self.end()
     }
 
-    /// Whether a process can reserve the range: whole pages, not the first page, and below 2^47.
+    /// Returns whether a process can reserve the range: whole pages, not the first page, and below 2^47.
     #[must_use]
     pub const fn is_possible(&self) -> bool {
         self.base != 0
@@ -66,8 +66,8 @@ impl fmt::Display for AddressRange {
 }
 
 impl DeviceFacts {
-    /// The range that the host announces. A guest checks it by [`AddressRange::is_possible`]. `None`: the
-    /// host announces none, because it is older than ranges.
+    /// Returns the range that the host announces. A guest checks it by [`AddressRange::is_possible`]. Returns
+    /// `None` if the host announces none, because it is older than ranges.
     #[must_use]
     pub fn addresses(&self) -> Option<AddressRange> {
         let wide = |at: usize| u64::from(self.reserved[at + 1]) << 32 | u64::from(self.reserved[at]);

@@ -99,8 +99,8 @@ pub const REPLY_DATA_MAX: u64 = REPLY_BYTES - REPLY_DATA;
 /// Maximum length in bytes of the UTF-8 text in which the reply of a failed call says why it failed.
 pub const REPLY_TEXT_MAX: usize = 1024;
 
-/// The longest prefix of a text that the reply of a failed call, or the explanation of a late error, can
-/// carry, cut between characters.
+/// Returns the longest prefix of a text that the reply of a failed call, or the explanation of a late error,
+/// can carry, cut between characters.
 #[must_use]
 pub fn reply_text(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(REPLY_TEXT_MAX)]

@@ -97,12 +97,12 @@ impl AbsentAttributes {
         Self { reason, in_any_guest, of_a_gpu }
     }
 
-    /// The attributes that a guest reads as 0 even if its host says otherwise.
+    /// Returns the attributes that a guest reads as 0 even if its host says otherwise.
     pub fn in_any_guest(&self) -> impl Iterator<Item = usize> {
         self.in_any_guest.iter().cloned().flatten().map(usize::from)
     }
 
-    /// All attributes that a host with a real GPU announces as 0.
+    /// Returns all attributes that a host with a real GPU announces as 0.
     pub fn all(&self) -> impl Iterator<Item = usize> {
         self.in_any_guest().chain(self.of_a_gpu.iter().cloned().flatten().map(usize::from))
     }

@@ -119,26 +119,26 @@ macro_rules! kinds {
             /// Every kind, in the order of the table.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// Name of the kind, for logs and counters.
+            /// Returns the name of the kind, for logs and counters.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// Length in bytes of the kind's body, without header and tail.
+            /// Returns the length in bytes of the kind's body, without header and tail.
             #[must_use]
             pub const fn body_bytes(self) -> usize {
                 match self { $( Self::$name => size_of::<$ty>(), )* }
             }
 
-            /// Whether the kind is answered in a reply slot.
+            /// Returns whether the kind is answered in a reply slot.
             #[must_use]
             pub const fn replies(self) -> bool {
                 match self { $( Self::$name => kinds!(@reply $($reply)?), )* }
             }
 
-            /// The bit of [`DeviceFacts::abilities`](crate::facts::DeviceFacts::abilities) by which a host
-            /// announces the kind. `None`: every host knows it.
+            /// Returns the bit of [`DeviceFacts::abilities`](crate::facts::DeviceFacts::abilities) by which a
+            /// host announces the kind, or `None` if every host knows it.
             #[must_use]
             pub const fn ability(self) -> Option<u32> {
                 match self { $( Self::$name => kinds!(@ability $($ability)?), )* }
@@ -151,20 +151,20 @@ macro_rules! kinds {
         pub enum Body { $( $(#[$meta])* $name($ty), )* }
 
         impl Body {
-            /// The kind whose body this is.
+            /// Returns the kind whose body this is.
             #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self { $( Self::$name(_) => Kind::$name, )* }
             }
 
-            /// The reply slot that the body names, for kinds that are answered.
+            /// Returns the reply slot that the body names, for kinds that are answered.
             #[must_use]
             pub const fn reply(&self) -> Option<u32> {
                 match self { $( Self::$name(_body) => kinds!(@slot _body $($reply)?), )* }
             }
 
-            /// Length in bytes of the tail that the body states, 0 unless its row says otherwise. `None`: the
-            /// tail is all that remains of the message, and means nothing.
+            /// Returns the length in bytes of the tail that the body states, 0 unless its row says otherwise,
+            /// or `None` if the tail is all that remains of the message, and means nothing.
             fn tail(&self) -> Option<u64> {
                 match self { $( Self::$name(_body) => kinds!(@tail _body $(|$body| $tail)?), )* }
             }
@@ -367,11 +367,11 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Decodes the message at the start of `bytes`, which must be memory that nobody else writes.
-    /// Checks everything that can be checked without the session's state.
+    /// Decodes the message at the start of `bytes`, which must be memory that nobody else writes. Checks
+    /// everything that can be checked without the session's state.
     ///
     /// # Errors
-    /// What is wrong with the bytes; nothing of them may be used then.
+    /// Returns what is wrong with the bytes; nothing of them may be used then.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
         let kind = Kind::try_from(header.kind)?;

@@ -93,7 +93,7 @@ pub mod usage {
     /// Bytes from one channel's usage registers to the next channel's.
     pub const USAGE_STRIDE: u32 = 0x10;
 
-    /// Offset in BAR0 of the usage registers of channel `index`.
+    /// Returns the offset in BAR0 of the usage registers of channel `index`.
     #[must_use]
     pub const fn base(index: u32) -> u32 {
         super::V2_USAGE + index * USAGE_STRIDE
@@ -118,7 +118,7 @@ pub mod channel {
     /// Bytes from one channel's registers to the next channel's.
     pub const STRIDE: u32 = 0x40;
 
-    /// Offset in BAR0 of the registers of channel `index`.
+    /// Returns the offset in BAR0 of the registers of channel `index`.
     #[must_use]
     pub const fn base(index: u32) -> u32 {
         FIRST + index * STRIDE

@@ -21,19 +21,19 @@ wire_struct! {
 }
 
 impl Span {
-    /// A span of `bytes` bytes in the message's own tail.
+    /// Creates a span of `bytes` bytes in the message's own tail.
     #[must_use]
     pub const fn inline(bytes: u64) -> Self {
         Self { segment: SEGMENT_INLINE, reserved: 0, offset: 0, bytes }
     }
 
-    /// A span of `bytes` bytes at `offset` in BAR2.
+    /// Creates a span of `bytes` bytes at `offset` in BAR2.
     #[must_use]
     pub const fn bar(offset: u64, bytes: u64) -> Self {
         Self { segment: SEGMENT_BAR, reserved: 0, offset, bytes }
     }
 
-    /// Length in bytes of the tail that this span adds to its message: 0 unless it is inline.
+    /// Returns the length in bytes of the tail that this span adds to its message: 0 unless it is inline.
     #[must_use]
     pub const fn tail_bytes(&self) -> u64 {
         if self.segment == SEGMENT_INLINE { self.bytes } else { 0 }
@@ -56,7 +56,7 @@ impl Mark {
     /// A mark without a word, for which the host stores nothing.
     pub const NONE: Self = Self { word: 0, reserved: 0, value: 0 };
 
-    /// A mark that stores `value` in `word`.
+    /// Creates a mark that stores `value` in `word`.
     #[must_use]
     pub const fn new(word: u32, value: u64) -> Self {
         Self { word, reserved: 0, value }

@@ -39,7 +39,7 @@ fn mark() -> Mark {
     Mark::new(0x3ff, 0x0102_0304_0506_0708)
 }
 
-/// One message of each kind. Each field has a value of its own, so that exchanged fields are noticed.
+/// Returns one message of each kind. Each field has a value of its own, so that exchanged fields are noticed.
 fn samples() -> BTreeMap<&'static str, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut number = 0;

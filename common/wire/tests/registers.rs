@@ -8,7 +8,7 @@ use vgpu_wire::registers::{Refusal, channel};
 const PAGE: &str = include_str!("../../../docs/wire.md");
 const SOURCE: &str = include_str!("../src/registers.rs");
 
-/// The values of all constants by name, read from the source.
+/// Returns the values of all constants by name, read from the source.
 fn constants() -> BTreeMap<&'static str, u32> {
     let declared = SOURCE.lines().filter_map(|line| {
         let (name, value) = line.trim_start().strip_prefix("pub const ")?.split_once(": u32 = ")?;
@@ -73,8 +73,8 @@ fn offsets() -> BTreeMap<String, u32> {
     offsets
 }
 
-/// Values of constants by name. The page writes a value before its constant or after it, one of the two in
-/// parentheses or both as code.
+/// Returns the values of constants by name. The page writes a value before its constant or after it, one of
+/// the two in parentheses or both as code.
 fn values(known: &BTreeMap<&'static str, u32>) -> BTreeMap<&'static str, u32> {
     let pieces: Vec<&str> = section().split('`').collect();
     let mut values = BTreeMap::new();

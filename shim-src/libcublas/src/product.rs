@@ -24,7 +24,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Returns a matrix without a stride: of a single product, or of a batch over arrays of addresses.
+    /// Creates a matrix without a stride: of a single product, or of a batch over arrays of addresses.
     pub const fn new(address: Address, kind: c_int, leading: i64) -> Self {
         Self { address, kind, leading, stride: 0 }
     }
@@ -69,7 +69,7 @@ pub fn is_operation(operation: c_int) -> bool {
 }
 
 impl Product {
-    /// Returns a single product, with the library's default algorithm.
+    /// Creates a single product, with the library's default algorithm.
     pub const fn new(
         operation: [c_int; 2],
         size: [i64; 3],

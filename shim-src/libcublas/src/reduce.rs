@@ -62,8 +62,8 @@ fn among(known: &[Types], types: Types) -> Result<Types> {
 struct Vector(Address, i64);
 
 impl Vector {
-    /// Device address of the vector's first element. As in BLAS the program gives the lowest address, and a
-    /// negative increment starts at the highest.
+    /// Returns the device address of the vector's first element. As in BLAS the program gives the lowest
+    /// address, and a negative increment starts at the highest.
     fn first(self, n: i64, kind: c_int) -> Result<u64> {
         let Self(Address(address), step) = self;
         if step >= 0 {

@@ -34,7 +34,7 @@ struct Solve {
 }
 
 impl Solve {
-    /// Returns a single solve. The first argument holds side, fill mode, operation and kind of diagonal.
+    /// Creates a single solve. The first argument holds side, fill mode, operation and kind of diagonal.
     const fn new(
         [side, fill, operation, diagonal]: [c_int; 4],
         element: c_int,

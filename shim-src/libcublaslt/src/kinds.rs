@@ -6,13 +6,13 @@ use vgpu_abi::blas::{MATMUL_DESC_BYTES, matmul_preference_bytes, matrix_layout_b
 use crate::CUDA13;
 use crate::record::{Attribute, DescriptorKind, needed};
 
-/// Returns an attribute that must keep its initial value, because every message implies that.
+/// Declares an attribute that must keep its initial value, because every message implies that.
 const fn is(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: false }
 }
 
-/// Returns an attribute that may have any value: a message carries it, it changes no result, or the code that
-/// reads it checks it.
+/// Declares an attribute that may have any value: a message carries it, it changes no result, or the code
+/// that reads it checks it.
 const fn free(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: true }
 }

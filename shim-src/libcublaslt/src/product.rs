@@ -146,7 +146,7 @@ impl Product {
         if self.pointer_mode == POINTER_MODE_DEVICE { GEMM_DEVICE_SCALARS } else { 0 }
     }
 
-    /// Device addresses of A, B, C and D in the order of the message.
+    /// Returns the device addresses of A, B, C and D in the order of the message.
     fn addresses(&self, operands: &Operands) -> [u64; 4] {
         let [a, b, c, d] = operands.matrix.map(|address| address.0 as u64);
         if self.swapped { [b, a, c, d] } else { [a, b, c, d] }

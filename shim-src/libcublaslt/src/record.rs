@@ -104,7 +104,7 @@ impl<K: DescriptorKind> Record<K> {
         Ok(())
     }
 
-    /// Length of the record in bytes, with [`OWN`] if the library allocated it.
+    /// Returns the length of the record in bytes, with [`OWN`] if the library allocated it.
     fn size(self) -> Result<u32> {
         if self.0.is_null() {
             return Err(BlasStatus::INVALID_VALUE);

@@ -84,8 +84,8 @@ macro_rules! get {
 // This module comes after the macros that it uses.
 mod epilogues;
 
-/// Length and value of attributes 0 and up that NVIDIA's libraries returned for new descriptors. Length 0:
-/// there is no such attribute.
+/// Returns length and value of attributes 0 and up that NVIDIA's libraries returned for new descriptors.
+/// Length 0 means that there is no such attribute.
 fn known_desc() -> Vec<(usize, u64)> {
     const NONE: (usize, u64) = (0, 0);
     const P: (usize, u64) = (8, 0);
@@ -219,7 +219,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Returns a product of a 4 by 6 and a 6 by 5 matrix.
+    /// Creates the descriptors for a product of a 4 by 6 and a 6 by 5 matrix.
     fn new() -> Self {
         let layouts = [layout(0, 4, 6, 4), layout(0, 6, 5, 7), layout(0, 4, 5, 8), layout(0, 4, 5, 8)];
         Self { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts }

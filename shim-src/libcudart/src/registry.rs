@@ -199,12 +199,12 @@ fn handle_of(fatbin: &Arc<Fatbin>) -> *mut *mut c_void {
     Arc::as_ptr(fatbin).cast_mut().cast()
 }
 
-/// Returns the kernel registered under a stand-in's address.
+/// Returns the kernel registered under the address of a host stub.
 pub fn function(host: *const c_void) -> Option<Found> {
     find(host, |gathered| &mut gathered.functions)
 }
 
-/// Returns the variable registered under a stand-in's address.
+/// Returns the variable registered under the address of a host variable.
 pub fn variable(host: *const c_void) -> Option<Found> {
     find(host, |gathered| &mut gathered.variables)
 }
@@ -219,7 +219,7 @@ fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<
     Some(Found { name: entry.name, fatbin: Arc::clone(fatbin), number: entry.fatbin })
 }
 
-/// Registers a kernel or a variable under the address of its stand-in.
+/// Registers a kernel or a variable under the address of its host stub or host variable.
 #[inline]
 pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
     if name.is_null() || !WRITER.append(handle, list, host, name) {

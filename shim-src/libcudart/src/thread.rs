@@ -52,7 +52,7 @@ fn remember(error: CudaError) {
     });
 }
 
-/// The last error.
+/// Returns the last error.
 #[inline]
 pub fn last() -> CudaError {
     with(|thread| thread.last.get())

@@ -82,7 +82,7 @@ fn try_step(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<
     Some(say.all_well())
 }
 
-/// Returns the entry point, which the C library calls.
+/// Runs the probe. The C library calls it.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main() -> std::ffi::c_int {

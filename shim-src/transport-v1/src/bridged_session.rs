@@ -94,8 +94,8 @@ pub(crate) const fn lost_if_context_died(error: CallError) -> CallError {
     }
 }
 
-/// Whether an error ends the context, as invalid-context and the errors of kernels do. The host has then
-/// reset its context, and the handles of this session are no longer valid (Q17).
+/// Returns whether an error ends the context, as invalid-context and the errors of kernels do. The host has
+/// then reset its context, and the handles of this session are no longer valid (Q17).
 const fn ends_context(code: u32) -> bool {
     matches!(code, INVALID_CONTEXT | 700 | 702 | 709 | 710 | 714..=719)
 }

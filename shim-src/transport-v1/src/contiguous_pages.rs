@@ -37,7 +37,7 @@ pub(crate) struct ContiguousPages {
 
 impl ContiguousPages {
     /// Allocates the largest available range, up to 16 MiB. `memory` is the guest's memory on a simulated
-    /// bus. `None`: there is no range, as for most users but root.
+    /// bus. Returns `None` if there is no range, as for most users but root.
     pub(crate) fn find(memory: Option<&Path>) -> Option<Self> {
         match memory {
             Some(file) => SIZES.iter().find_map(|&bytes| Self::from_simulated_memory(file, bytes)),
@@ -86,7 +86,7 @@ impl ContiguousPages {
         Some((Self::map_in_order(file, &run)?, path))
     }
 
-    /// Maps pages of a file in the given order. `None`: their addresses do not ascend in it.
+    /// Maps pages of a file in the given order. Returns `None` if their addresses do not ascend in it.
     fn map_in_order(file: File, order: &[usize]) -> Option<Self> {
         let mapping = Mapping::of_large(file.as_raw_fd(), order, LARGE_PAGE).ok()?;
         let addresses = page_addresses(&mapping)?;

@@ -16,7 +16,7 @@ pub(crate) trait DataBar: Send + Sync + std::fmt::Debug {
     fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError>;
 }
 
-/// Opens the function's BAR1. `None`: the function has none.
+/// Opens the function's BAR1. Returns `None` if the function has none.
 pub(crate) fn open(function: &PciFunction, simulated: bool) -> Result<Option<Box<dyn DataBar>>, OpenError> {
     let path = function.dir.join("resource1");
     Ok(match (function.bars[1].bytes, simulated) {
@@ -71,7 +71,7 @@ impl DataBar for SimRegisters {
     }
 }
 
-/// The head of a packet for a block of a BAR.
+/// Returns the head of a packet for a block of a BAR.
 fn request(operation: u32, offset: u32, bytes: usize) -> Vec<u8> {
     [operation, offset, bytes as u32].map(u32::to_le_bytes).concat()
 }

@@ -47,7 +47,7 @@ impl DeviceLock {
     /// Opens the files.
     ///
     /// # Errors
-    /// The path of the file that cannot be opened, and why.
+    /// Returns the path of the file that cannot be opened, and why.
     pub(crate) fn open(files: LockFiles) -> Result<Self, (PathBuf, io::Error)> {
         let file = shared(&files.lock, FilePurpose::Locks).map_err(at(&files.lock))?;
         let file = Descriptor::adopt(file.into()).map_err(at(&files.lock))?;
@@ -90,7 +90,7 @@ impl DeviceLockGuard<'_> {
         Ok(())
     }
 
-    /// Records whose pages are the window from now on. `None`: no pages of a new guest.
+    /// Records whose pages are the window from now on; `None` means no pages of a new guest.
     pub(crate) fn set_registered(&mut self, registrant: Option<Registrant>) -> io::Result<()> {
         if self.registered != registrant {
             self.lock.owners.set_registered(registrant)?;
@@ -99,8 +99,8 @@ impl DeviceLockGuard<'_> {
         Ok(())
     }
 
-    /// The registrant of the window if its process is dead or has released its token. `me` is the token of
-    /// this process.
+    /// Returns the registrant of the window if its process is dead or has released its token. `me` is the
+    /// token of this process.
     pub(crate) fn abandoned_window(&self, me: Option<u32>) -> io::Result<Option<Registrant>> {
         let Some(registrant) = self.registered.filter(|registrant| registrant.token != me) else {
             return Ok(None);

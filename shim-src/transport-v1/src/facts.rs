@@ -5,9 +5,9 @@ use vgpu_wire::v1::payload::GpuInfo;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::I32;
 
-/// Maximum number of resident blocks of a multiprocessor, by compute capability ("Compute Capabilities" of
-/// the CUDA programming guide). Version 1 does not state it. An unknown capability gets the smallest number
-/// in use.
+/// Returns the maximum number of resident blocks of a multiprocessor, by compute capability ("Compute
+/// Capabilities" of the CUDA programming guide). Version 1 does not state it. An unknown capability gets the
+/// smallest number in use.
 fn blocks_per_multiprocessor(major: i32, minor: i32) -> i32 {
     match (major, minor) {
         (7, 5) | (8, 6 | 7) => 16,
@@ -17,13 +17,14 @@ fn blocks_per_multiprocessor(major: i32, minor: i32) -> i32 {
     }
 }
 
-/// Bytes of shared memory that the CUDA system reserves for each block.
+/// Returns the number of bytes of shared memory that the CUDA system reserves for each block.
 const fn reserved_shared(major: i32) -> i32 {
     if major >= 8 { 1024 } else { 0 }
 }
 
-/// The oldest driver that supports a CUDA version, from the release notes of the toolkits. Version 1 does not
-/// state the host's driver, and NVML must return a version that programs can compare with the one they need.
+/// Returns the oldest driver that supports a CUDA version, from the release notes of the toolkits. Version 1
+/// does not state the host's driver, and NVML must return a version that programs can compare with the one
+/// they need.
 fn driver_text(version: i32) -> &'static str {
     match version {
         ..11_000 => "450.36.06",
@@ -120,9 +121,9 @@ pub(crate) struct KernelUsage {
     pub(crate) shared_bytes: u64,
 }
 
-/// Number of blocks that are resident on one multiprocessor, by the rules of CUDA's occupancy calculator.
-/// Registers are allocated in units of 256 for each warp, shared memory in units of 128 bytes (256 below
-/// compute capability 8.0).
+/// Returns the number of blocks that are resident on one multiprocessor, by the rules of CUDA's occupancy
+/// calculator. Registers are allocated in units of 256 for each warp, shared memory in units of 128 bytes
+/// (256 below compute capability 8.0).
 pub(crate) fn occupancy(facts: &DeviceFacts, kernel: KernelUsage) -> u32 {
     let attribute = |id: usize| u64::try_from(facts.attributes[id]).unwrap_or(0);
     let warp = attribute(10).max(1);

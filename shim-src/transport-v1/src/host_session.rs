@@ -11,7 +11,7 @@ pub(crate) struct HostSession<'a> {
 }
 
 impl<'a> HostSession<'a> {
-    /// The host behind `mailbox`, called by the session with `token`.
+    /// Creates the handle of the host behind `mailbox`, for the session with `token`.
     pub(crate) const fn new(mailbox: &'a Mailbox, token: u32) -> Self {
         Self { mailbox, token }
     }
@@ -35,12 +35,12 @@ impl<'a> HostSession<'a> {
         self.mailbox.release_window_while_idle(self.token)
     }
 
-    /// Maximum payload of a call in bytes, in each direction.
+    /// Returns the maximum payload of a call in bytes, in each direction.
     pub(crate) fn payload_limit(self) -> usize {
         self.mailbox.payload_limit()
     }
 
-    /// Whether payload travels through guest pages. If not, BAR1 carries it.
+    /// Returns whether payload travels through guest pages. If not, BAR1 carries it.
     pub(crate) fn has_window(self) -> bool {
         self.mailbox.window_bytes().is_some()
     }

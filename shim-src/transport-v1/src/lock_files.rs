@@ -24,7 +24,7 @@ pub(crate) struct LockFiles {
 }
 
 impl LockFiles {
-    /// The files of the function whose directory is `dir`.
+    /// Returns the files of the function whose directory is `dir`.
     pub(crate) fn new(dir: &Path, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
         let bus = dir.ancestors().nth(4).filter(|_| simulated);
@@ -38,7 +38,7 @@ impl LockFiles {
         }
     }
 
-    /// The files of a function. `None`: the function does not have version 1.
+    /// Returns the files of a function, or `None` if the function does not have version 1.
     fn find(function: &PciFunction) -> Option<Self> {
         if function.bars[0].bytes >= V2_BAR0_BYTES {
             return None;
@@ -49,8 +49,8 @@ impl LockFiles {
     }
 }
 
-/// Paths of the files by which processes share a function, whether they exist or not. The first one is the
-/// lock file. Empty unless the function has version 1.
+/// Returns the paths of the files by which processes share a function, whether they exist or not. The first
+/// one is the lock file. Empty unless the function has version 1.
 pub fn lock_files(function: &PciFunction) -> Vec<PathBuf> {
     LockFiles::find(function).map_or_else(Vec::new, |files| vec![files.lock, files.owners])
 }
@@ -59,8 +59,8 @@ pub fn lock_files(function: &PciFunction) -> Vec<PathBuf> {
 /// alone. Returns whether the mode was changed.
 ///
 /// # Errors
-/// The path of the lock file, and why its mode cannot be read or set: it may not be a regular file with one
-/// name.
+/// Returns the path of the lock file, and why its mode cannot be read or set: it may not be a regular file
+/// with one name.
 pub fn share_lock_file(function: &PciFunction) -> Result<bool, (PathBuf, io::Error)> {
     let Some(LockFiles { lock, .. }) = LockFiles::find(function) else { return Ok(false) };
     share_with_all(&lock).map_err(|error| (lock, error))

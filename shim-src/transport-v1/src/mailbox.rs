@@ -72,14 +72,14 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maximum payload of a call in bytes, in each direction.
+    /// Returns the maximum payload of a call in bytes, in each direction.
     pub(crate) fn payload_limit(&self) -> usize {
         let half = self.port.pages(&self.lock()).map_or(0, |pages| pages.bytes / 2);
         limit(half) as usize
     }
 
-    /// Size in bytes of the guest pages that carry payload. `None`: BAR1 carries it, with an access for each
-    /// 8 bytes.
+    /// Returns the size in bytes of the guest pages that carry payload, or `None` if BAR1 carries it, with an
+    /// access for each 8 bytes.
     pub(crate) fn window_bytes(&self) -> Option<u32> {
         self.port.pages(&self.lock()).map(|pages| pages.bytes)
     }

@@ -64,7 +64,7 @@ impl OwnersFile {
     /// Opens the file, and creates it where it does not exist.
     ///
     /// # Errors
-    /// The file cannot be opened, or is not a regular file with one name.
+    /// Fails if the file cannot be opened, or is not a regular file with one name.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         // Opened only to create it: closing a second descriptor of the file drops the record locks.
         if !path.exists() {
@@ -75,7 +75,7 @@ impl OwnersFile {
         Ok(owners)
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -93,7 +93,7 @@ impl OwnersFile {
         Ok(LockRecord { mine, old_guests, registered: registrant(&bytes) })
     }
 
-    /// Tokens of which the host may hold objects, one bit each.
+    /// Returns the tokens of which the host may hold objects, one bit each.
     pub(crate) fn tokens_in_use(&self) -> io::Result<u64> {
         let bytes = self.bytes()?;
         let marks = bytes[MARKS as usize..LAST as usize].iter().enumerate();
@@ -105,7 +105,7 @@ impl OwnersFile {
         self.write(MARKS + u64::from(token), u8::from(used))
     }
 
-    /// Whether no process holds a token.
+    /// Returns whether no process holds a token.
     pub(crate) fn is_free(&self, token: u32) -> io::Result<bool> {
         let free = self.file.try_lock(token)?;
         if free {
@@ -119,7 +119,7 @@ impl OwnersFile {
         self.with(|file| file.write_all_at(&self.boot, OLD_GUESTS))
     }
 
-    /// Records whose pages are the window. `None`: no pages of a new guest.
+    /// Records whose pages are the window; `None` means no pages of a new guest.
     pub(super) fn set_registered(&self, registrant: Option<Registrant>) -> io::Result<()> {
         let (token, address) = registrant.map_or((0, 0), |registrant| {
             (registrant.token.map_or(NOBODY, |token| token as u8 + 1), registrant.address)

@@ -112,7 +112,7 @@ impl Drop for NewPageFile {
     }
 }
 
-/// Name of the file in its directory.
+/// Returns the name of the file in its directory.
 fn name(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
 }

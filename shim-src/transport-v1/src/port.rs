@@ -71,7 +71,7 @@ pub(super) struct MailboxState {
 }
 
 impl MailboxState {
-    /// The state of a device of which nothing is known.
+    /// Creates the state for a device of which nothing is known.
     pub(super) fn new() -> Self {
         Self {
             staged: StagedRegisters::new(),
@@ -94,7 +94,7 @@ impl Port {
         Self { registers, data, pages: OnceLock::new(), memory }
     }
 
-    /// The pages of this process. `None`: there are none, or the device has rejected them.
+    /// Returns the pages of this process, or `None` if there are none, or the device has rejected them.
     pub(super) fn pages(&self, state: &MailboxState) -> Option<&ContiguousPages> {
         let pages = self.pages.get_or_init(|| ContiguousPages::find(self.memory.as_deref()));
         pages.as_ref().filter(|_| !state.refused)
@@ -140,7 +140,8 @@ impl Port {
     }
 }
 
-/// The value of `SCRATCH` that names a token. Old guests write their process id there, which is below 2^22.
+/// Returns the value of `SCRATCH` that names a token. Old guests write their process id there, which is below
+/// 2^22.
 pub(super) const fn scratch(token: u32) -> u32 {
     TOKEN_MARK | token
 }
@@ -148,12 +149,12 @@ pub(super) const fn scratch(token: u32) -> u32 {
 /// Bit of `SCRATCH` that marks a token.
 const TOKEN_MARK: u32 = 0x80_0000;
 
-/// Whether `SCRATCH` holds the process id of an old guest. All ones mean that no device answers.
+/// Returns whether `SCRATCH` holds the process id of an old guest. All ones mean that no device answers.
 pub(super) const fn is_old(scratch: u32) -> bool {
     scratch != 0 && scratch & TOKEN_MARK == 0
 }
 
-/// The token that `SCRATCH` names. `None`: it names the process of an old guest, or no process.
+/// Returns the token that `SCRATCH` names, or `None` if it names the process of an old guest, or no process.
 pub(super) fn token_of(scratch: u32) -> Option<u32> {
     scratch.checked_sub(TOKEN_MARK).filter(|&token| token < MAX_CHANNELS)
 }

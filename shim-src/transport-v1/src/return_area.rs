@@ -62,7 +62,7 @@ impl ReturnArea {
         Ok(true)
     }
 
-    /// Number of the message that was read last.
+    /// Returns the number of the message that was read last.
     pub(crate) fn number(&self) -> u64 {
         self.done + 1
     }
@@ -115,7 +115,7 @@ impl ReturnArea {
         self.store64(area::RETURN_ERROR_MESSAGE, number);
     }
 
-    /// The window to which the offsets of spans refer.
+    /// Returns the window to which the offsets of spans refer.
     pub(crate) fn window(&self) -> &Arc<Mapping> {
         &self.window
     }

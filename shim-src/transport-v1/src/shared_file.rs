@@ -19,8 +19,8 @@ pub(super) enum FilePurpose {
 /// Opens a file that all users of the machine share, and creates it if it does not exist.
 ///
 /// # Errors
-/// The file cannot be opened. A link, a file that is not regular, and a file with a second name are rejected:
-/// another user may have put it there.
+/// Fails if the file cannot be opened. A link, a file that is not regular, and a file with a second name are
+/// rejected: another user may have put it there.
 pub(super) fn shared(path: &Path, purpose: FilePurpose) -> io::Result<File> {
     let access = match purpose {
         FilePurpose::Locks => Access::Read,
@@ -56,7 +56,7 @@ fn share_if_left(file: &File) -> io::Result<bool> {
 /// mode was changed; false if there is no file.
 ///
 /// # Errors
-/// The file cannot be opened, or is not a regular file with one name.
+/// Fails if the file cannot be opened, or is not a regular file with one name.
 pub(super) fn share_with_all(path: &Path) -> io::Result<bool> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -30,14 +30,14 @@ impl StagedRegisters {
         *self = Self::new();
     }
 
-    /// The store that names the owner of the next call, if it is needed.
+    /// Returns the store that names the owner of the next call, if it is needed.
     pub(crate) fn store_owner(&mut self, token: u32) -> Option<Access> {
         let [scratch, ..] = &mut self.head;
         (scratch.replace(token) != Some(token)).then_some(Access::Write(reg::SCRATCH, token))
     }
 
-    /// The stores that a call needs. `bytes` is the length of its payload, and `inline` the payload itself if
-    /// BAR0 carries it.
+    /// Returns the stores that a call needs. `bytes` is the length of its payload, and `inline` the payload
+    /// itself if BAR0 carries it.
     pub(crate) fn stores(
         &mut self,
         token: u32,

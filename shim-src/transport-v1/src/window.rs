@@ -61,7 +61,7 @@ pub(super) fn place_payload(
     Ok(length.max(PADDED))
 }
 
-/// Registers this process's pages as the window. If it has none, makes sure that there is no window.
+/// Registers this process's pages as the window. If it has none, ensures that there is no window.
 fn prepare(
     port: &Port,
     state: &mut MailboxState,

@@ -139,7 +139,7 @@ impl Device {
         Ok(self.mappings.get_or_init(|| mappings))
     }
 
-    /// The function that was opened.
+    /// Returns the function that was opened.
     pub fn function(&self) -> &PciFunction {
         &self.function
     }

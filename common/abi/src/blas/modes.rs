@@ -25,15 +25,15 @@ pub const MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: c_int = 16;
 /// `CUBLAS_GEMM_DEFAULT`, a `cublasGemmAlgo_t`.
 pub const GEMM_DEFAULT: c_int = -1;
 
-/// Whether `algorithm` is a `cublasGemmAlgo_t`. `CUBLAS_GEMM_AUTOTUNE` came with CUDA 13.
+/// Returns whether `algorithm` is a `cublasGemmAlgo_t`. `CUBLAS_GEMM_AUTOTUNE` came with CUDA 13.
 #[must_use]
 pub const fn is_algorithm(algorithm: c_int, cuda13: bool) -> bool {
     matches!(algorithm, -1..=23 | 99..=115) || (cuda13 && algorithm == 999)
 }
 
-/// Whether `mode` is a `cublasMath_t`. Measured: CUDA 12's library takes the modes that its header names,
-/// with and without [`MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`]; CUDA 13's every combination of the low
-/// five bits.
+/// Returns whether `mode` is a `cublasMath_t`. Measured: CUDA 12's library takes the modes that its header
+/// names, with and without [`MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`]; CUDA 13's every combination of the
+/// low five bits.
 #[must_use]
 pub const fn is_math_mode(mode: c_int, cuda13: bool) -> bool {
     if cuda13 {

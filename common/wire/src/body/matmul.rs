@@ -100,7 +100,7 @@ pub struct Epilogue {
 }
 
 impl Epilogue {
-    /// The parts of a `cublasLtEpilogue_t`; `None` for a number that cuBLASLt does not define.
+    /// Returns the parts of a `cublasLtEpilogue_t`; `None` for a number that cuBLASLt does not define.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         const fn forward(activation: Activation, bias: bool, auxiliary: bool) -> Epilogue {
@@ -131,19 +131,20 @@ impl Epilogue {
         })
     }
 
-    /// Whether the auxiliary matrix is ReLU's mask of bits.
+    /// Returns whether the auxiliary matrix is ReLU's mask of bits.
     #[must_use]
     pub const fn masks(&self) -> bool {
         self.auxiliary && matches!(self.activation, Activation::Relu | Activation::ReluGradient)
     }
 
-    /// Whether the epilogue reads or writes at the address of the bias.
+    /// Returns whether the epilogue reads or writes at the address of the bias.
     #[must_use]
     pub const fn uses_bias(&self) -> bool {
         self.bias || self.gradient.is_some()
     }
 
-    /// Whether the auxiliary matrix is an input. If there is one and it is not, the epilogue writes it.
+    /// Returns whether the auxiliary matrix is an input. If there is one and it is not, the epilogue writes
+    /// it.
     #[must_use]
     pub const fn reads_auxiliary(&self) -> bool {
         matches!(self.activation, Activation::ReluGradient | Activation::GeluGradient)

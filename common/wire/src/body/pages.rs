@@ -57,7 +57,7 @@ pub enum RunError {
 }
 
 impl PageRun {
-    /// Whether the run consists of whole pages, at least one, and ends below the last address.
+    /// Returns whether the run consists of whole pages, at least one, and ends below the last address.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         self.bytes > 0
@@ -68,11 +68,11 @@ impl PageRun {
 }
 
 impl PagesRegister {
-    /// The runs in a message's tail, each of them valid, with lengths whose sum does not overflow. Whether
-    /// they are the guest's memory, and nobody else's, is not checked here.
+    /// Returns the runs in a message's tail, each of them valid, with lengths whose sum does not overflow.
+    /// The caller has to check that they are the guest's memory, and nobody else's.
     ///
     /// # Errors
-    /// The number of runs, or the first run that is not valid.
+    /// Returns the number of runs, or the first run that is not valid.
     pub fn runs(self, tail: &[u8]) -> Result<impl Iterator<Item = PageRun> + '_, RunError> {
         let records = tail.chunks_exact(size_of::<PageRun>());
         let count = records.len();

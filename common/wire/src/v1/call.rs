@@ -26,7 +26,7 @@ macro_rules! ops {
             /// Every call, in the order of the numbers.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// Name of the call, for logs and counters.
+            /// Returns the name of the call, for logs and counters.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
@@ -235,8 +235,8 @@ ops! {
 }
 
 impl Op {
-    /// Whether the device looks for a payload above [`super::INLINE_BYTES`] by the rules for bulk calls
-    /// ([`super::route`]).
+    /// Returns whether the device looks for a payload above [`super::INLINE_BYTES`] by the rules for bulk
+    /// calls ([`super::route`]).
     #[must_use]
     pub const fn is_bulk(self) -> bool {
         is_bulk(self as u32)

@@ -140,7 +140,7 @@ impl core::fmt::Display for FrameError {
 impl core::error::Error for FrameError {}
 
 impl Header {
-    /// The header of a frame with `bytes` bytes of payload, in pool `A` with medium priority.
+    /// Creates the header of a frame with `bytes` bytes of payload, in pool `A` with medium priority.
     #[must_use]
     pub const fn new(kind: u32, vm_id: u32, request_id: u32, bytes: u32) -> Self {
         Self {
@@ -155,11 +155,11 @@ impl Header {
         }
     }
 
-    /// Checks the header that a peer sent. The bound on its payload is this crate's: hosts of version 1 take
-    /// any (Q13).
+    /// Checks the header that a peer sent. The limit on its payload is this crate's: hosts of version 1
+    /// accept any length (Q13).
     ///
     /// # Errors
-    /// The bytes are not a frame.
+    /// Fails if the bytes are not a frame.
     pub fn check(&self) -> Result<(), FrameError> {
         if self.magic != MAGIC {
             return Err(FrameError::Magic(self.magic.get()));
@@ -175,7 +175,7 @@ impl Call {
     /// Splits a frame's payload into the call and its own payload, with the checks of the mediator.
     ///
     /// # Errors
-    /// The bytes are not a call.
+    /// Fails if the bytes are not a call.
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (call, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         if call.magic != MAGIC {
@@ -190,7 +190,7 @@ impl Call {
         Ok((call, data))
     }
 
-    /// The arguments in the machine's byte order.
+    /// Returns the arguments in the machine's byte order.
     #[must_use]
     pub fn args(&self) -> [u32; ARGS] {
         self.args.map(U32::get)
@@ -202,7 +202,7 @@ impl Outcome {
     /// than stated is returned as it is.
     ///
     /// # Errors
-    /// The bytes are fewer than an outcome's.
+    /// Fails if the bytes are fewer than an outcome's.
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (outcome, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         let length = data.len().min(outcome.data_len.get() as usize);

@@ -36,13 +36,13 @@ pub const PAYLOAD_MAX: u32 = 8 << 20;
 /// Minimum length in bytes of a shared window, both halves together, that a device registers.
 pub const WINDOW_MIN_BYTES: u32 = 32 << 10;
 
-/// The two registers, low half first, that carry a 64-bit argument.
+/// Returns the two registers, low half first, that carry a 64-bit argument.
 #[must_use]
 pub const fn split(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }
 
-/// The 64-bit argument that starts at register `at`; 0 if it would end beyond the last.
+/// Returns the 64-bit argument that starts at register `at`; 0 if it would end beyond the last.
 #[must_use]
 pub const fn join(args: &[u32; ARGS], at: usize) -> u64 {
     if at + 1 >= ARGS {
@@ -51,8 +51,8 @@ pub const fn join(args: &[u32; ARGS], at: usize) -> u64 {
     args[at] as u64 | (args[at + 1] as u64) << 32
 }
 
-/// The owner of what a call makes, as the device writes it into the call's header: the number of the virtual
-/// machine, and below it the guest's token (`SCRATCH`). Token 0 is the virtual machine itself.
+/// Returns the owner of what a call makes, as the device writes it into the call's header: the number of the
+/// virtual machine, and below it the guest's token (`SCRATCH`). Token 0 is the virtual machine itself.
 #[must_use]
 pub const fn owner(vm_id: u32, token: u32) -> u32 {
     if token == 0 { vm_id } else { (vm_id & 0xff) << 24 | token & TOKEN_MASK }
@@ -61,8 +61,8 @@ pub const fn owner(vm_id: u32, token: u32) -> u32 {
 /// Bits of `SCRATCH` that tell owners apart.
 pub const TOKEN_MASK: u32 = 0x00ff_ffff;
 
-/// Whether a function with these BAR sizes and registers speaks version 1. A real H100 has the same ids, but
-/// neither these sizes nor these values.
+/// Returns whether a function with these BAR sizes and registers speaks version 1. A real H100 has the same
+/// ids, but neither these sizes nor these values.
 #[must_use]
 pub const fn is_device(bar0_bytes: u64, bar1_bytes: u64, protocol: u32, capabilities: u32) -> bool {
     bar0_bytes == crate::pci::V1_BAR0_BYTES

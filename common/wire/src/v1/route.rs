@@ -44,9 +44,9 @@ pub struct Prefixes {
     pub bar1: bool,
 }
 
-/// Where the device reads a call's payload of `bytes` bytes, and how many it reads. A payload that does not
-/// fit is truncated silently, and the mediator then closes the connection (Q7). `half` is the length in bytes
-/// of the registered window's first half, 0 without a window.
+/// Returns where the device reads a call's payload of `bytes` bytes, and how many it reads. A payload that
+/// does not fit is truncated silently, and the mediator then closes the connection (Q7). `half` is the length
+/// in bytes of the registered window's first half, 0 without a window.
 #[must_use]
 pub fn to_host(op: u32, bytes: u32, half: u32, seen: Prefixes, prefer: Preferences) -> (Place, u32) {
     if bytes == 0 {
@@ -62,8 +62,8 @@ pub fn to_host(op: u32, bytes: u32, half: u32, seen: Prefixes, prefer: Preferenc
     if half != 0 { (Place::Window, bytes.min(half)) } else { (Place::Bar1, bytes.min(PAYLOAD_MAX)) }
 }
 
-/// The rule of the prefixes: a bulk payload that fits the window is read there, unless it looks as if it were
-/// in BAR1 (Q6).
+/// Returns where a bulk payload that fits the window is read: in the window, unless it looks as if it were in
+/// BAR1 (Q6).
 fn bulk(op: u32, seen: Prefixes, prefer: Preferences) -> Place {
     let copy = op == Op::MemcpyHtoD as u32 || op == Op::MemcpyHtoDAsync as u32;
     let library = op == Op::LibraryLoadData as u32;
@@ -79,8 +79,8 @@ fn bulk(op: u32, seen: Prefixes, prefer: Preferences) -> Place {
     if seen.bar1 && (copy || library) { Place::Bar1 } else { Place::Window }
 }
 
-/// Where the device writes a payload of `bytes` bytes that came back, and how many it writes. `half` is as
-/// for [`to_host`].
+/// Returns where the device writes a payload of `bytes` bytes that came back, and how many it writes. `half`
+/// is as for [`to_host`].
 #[must_use]
 pub fn to_guest(bytes: u32, half: u32) -> (Place, u32) {
     match bytes {
@@ -91,7 +91,8 @@ pub fn to_guest(bytes: u32, half: u32) -> (Place, u32) {
     }
 }
 
-/// Maximum length in bytes of a payload that arrives whole, each way. `half` is as for [`to_host`].
+/// Returns the maximum length in bytes of a payload that arrives whole, each way. `half` is as for
+/// [`to_host`].
 #[must_use]
 pub const fn limit(half: u32) -> u32 {
     match half {

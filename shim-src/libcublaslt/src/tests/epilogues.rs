@@ -12,7 +12,8 @@ const BIAS: I = 8;
 const AUX: I = 11;
 const AUX_LD: I = 12;
 
-/// Returns a product of an 8 by 6 and a 6 by 5 matrix with this epilogue and its operands.
+/// Creates the descriptors for a product of an 8 by 6 and a 6 by 5 matrix with this epilogue and its
+/// operands.
 fn scene(epilogue: u32, bias: u64, aux: u64, aux_leading: i64) -> Scene {
     let layouts = [layout(0, 8, 6, 8), layout(0, 6, 5, 7), layout(0, 8, 5, 8), layout(0, 8, 5, 9)];
     let scene = Scene { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts };
@@ -49,7 +50,8 @@ fn an_epilogue_travels_with_what_it_needs() {
     assert!(fake::products().is_empty());
 }
 
-/// The expected statuses are those of cuBLASLt 13.0 on an RTX 3060 where they are known.
+/// Tests refused products. The expected statuses are those of cuBLASLt 13.0 on an RTX 3060 where they are
+/// known.
 #[test]
 fn what_is_refused() {
     let (ok, bad, no) = (0, 7, 15);
@@ -152,7 +154,7 @@ fn an_older_host_does_plain_products() {
     assert_eq!(drop_preference(preference), 0);
 }
 
-/// Row and column of each element, by the element's offset in memory.
+/// Returns a row and column of each element, by the element's offset in memory.
 fn stored(rows: u64, columns: u64, leading: u64, by_rows: bool) -> HashMap<u64, (u64, u64)> {
     let place = |row, column| if by_rows { row * leading + column } else { column * leading + row };
     (0..rows).flat_map(|row| (0..columns).map(move |column| (place(row, column), (row, column)))).collect()

@@ -50,7 +50,7 @@ impl Exec {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Returns the flags with which it was instantiated.
+    /// Returns the flags with which the graph was instantiated.
     pub fn flags(&self) -> u64 {
         u64::from(self.flags.load(Ordering::Relaxed))
     }

@@ -158,7 +158,7 @@ impl Module {
         Ok(code.kernels()?.names().map(Into::into).collect())
     }
 
-    /// Returns the address and size of a variable.
+    /// Returns address and size of a variable.
     pub fn variable(&self, name: &str) -> Result<(u64, u64)> {
         if let Some(known) = self.inner.lock().variables.get(name) {
             return Ok((known.address, known.bytes));

@@ -99,7 +99,7 @@ impl Stream {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it is a legacy default stream.
+    /// Returns whether this is a legacy default stream.
     #[inline]
     pub fn is_legacy(&self) -> bool {
         self.role.load(Ordering::Relaxed) == Role::Legacy as u32

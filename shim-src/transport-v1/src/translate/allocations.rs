@@ -56,7 +56,7 @@ impl Allocations {
     }
 }
 
-/// Free and total memory of the device.
+/// Returns free and total memory of the device.
 pub(super) fn memory_info(host: HostSession<'_>) -> Result<MemInfoReply, CallError> {
     let [free, total, ..] = host.call_plain(&Call::new(Op::MemGetInfo, &[]).with_results(2))?;
     Ok(MemInfoReply { free, total })

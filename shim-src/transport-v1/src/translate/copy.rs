@@ -88,8 +88,8 @@ unsafe fn download_once(
 }
 
 /// Widens a download that is too short for the window, within its allocation. Returns the start of the wider
-/// download, and the offset of the wanted bytes in it. `None`: the download is long enough, or its allocation
-/// is too short.
+/// download, and the offset of the wanted bytes in it. Returns `None` if the download is long enough, or its
+/// allocation is too short.
 fn widened(allocations: &Allocations, source: u64, bytes: u64) -> Option<(u64, usize)> {
     if bytes >= THROUGH_WINDOW {
         return None;

@@ -56,7 +56,7 @@ impl GraphTable {
         Ok(())
     }
 
-    /// The messages that a launch of the graph executes. None of them concerns graphs.
+    /// Returns the messages that a launch of the graph executes. None of them concerns graphs.
     pub(super) fn nodes(&self, graph: u32) -> Result<Arc<Nodes>, CallError> {
         self.nodes.get(graph).cloned().ok_or(CallError::Status(INVALID_HANDLE))
     }

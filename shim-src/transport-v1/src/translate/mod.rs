@@ -49,7 +49,7 @@ pub(super) struct Translator {
 }
 
 impl Translator {
-    /// The translator of a new session. `arena` is the range of the window for allocations.
+    /// Creates the translator of a new session. `arena` is the range of the window for allocations.
     pub(super) fn new(greeting: Box<HelloReply>, arena: std::ops::Range<u64>) -> Self {
         Self {
             greeting,
@@ -62,7 +62,7 @@ impl Translator {
         }
     }
 
-    /// Device memory of the session.
+    /// Returns the device memory of the session.
     pub(super) const fn allocations(&self) -> &Allocations {
         &self.allocations
     }

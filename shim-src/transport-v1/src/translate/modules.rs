@@ -81,7 +81,7 @@ impl ModuleTable {
         host.call_plain(&Call::new(Op::ModuleUnload, &split(module.handle))).map(|_| ())
     }
 
-    /// The host's handle of a loaded module, as the arguments of a call.
+    /// Returns the host's handle of a loaded module, as the arguments of a call.
     pub(super) fn handle(&self, number: u32) -> Result<[u32; 2], CallError> {
         let module = self.modules.get(number).filter(|module| module.handle != 0);
         module.map(|module| split(module.handle)).ok_or(CallError::Status(INVALID_HANDLE))

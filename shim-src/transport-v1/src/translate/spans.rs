@@ -9,7 +9,7 @@ use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span};
 use crate::call::{CallError, Payload};
 use crate::return_area::ReturnArea;
 
-/// The bytes of a span as the payload of a call. `tail` follows the body of the message.
+/// Returns the bytes of a span as the payload of a call. `tail` follows the body of the message.
 pub(super) fn payload<'a>(
     returns: &ReturnArea,
     span: &Span,
@@ -34,7 +34,7 @@ pub(super) fn to_private(returns: &ReturnArea, span: &Span, tail: &[u8]) -> Resu
     }
 }
 
-/// Address and length of a span that must be in the window.
+/// Returns address and length of a span that must be in the window.
 pub(super) fn in_window(returns: &ReturnArea, span: &Span) -> Result<(NonNull<u8>, usize), CallError> {
     let wrong = CallError::Lost(SessionError::Misuse { what: "a span that is not in the window" });
     if span.segment != SEGMENT_BAR {

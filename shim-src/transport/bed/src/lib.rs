@@ -228,7 +228,7 @@ impl Role {
         self.child.wait().unwrap().code()
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -71,7 +71,7 @@ impl HugePagePool {
         (capabilities & CAP_PAGES != 0).then(|| Self::for_function(function, function.is_simulated()))
     }
 
-    /// The pool of a function.
+    /// Returns the pool of a function.
     fn for_function(function: &PciFunction, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
         let bus = function.dir.ancestors().nth(4).filter(|_| simulated);
@@ -168,7 +168,7 @@ impl HugePages {
     }
 }
 
-/// The key of a channel's segment.
+/// Returns the key of a channel's segment.
 const fn key(function: u64, channel: u32) -> libc::key_t {
     let hash = fnv1a(fnv1a(function, b"vgpu-run pages"), &channel.to_le_bytes());
     // Not 0, which is no key.
