@@ -52,7 +52,7 @@ impl Budget {
     }
 }
 
-/// Awaits `future`. Returns `None` if it takes longer than `limit`, which is spent as a [`Budget`].
+/// Awaits `future`. Returns `None` if it takes longer than `limit`, which is a [`Budget`] of processor time.
 pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let (mut budget, mut last) = (Budget::new(limit), Instant::now());

@@ -197,9 +197,9 @@ pub fn find_cause<L: Chain>(link: L, id: &str) -> Cause<L> {
     entry(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
 }
 
-/// Lists what is wrong with a catalogue, for the test of each: ids that are not kebab-case, several causes with
-/// one id, links that need later ones, reasons and remedies that are no sentences. The compiler already rejects
-/// two links with one id.
+/// Lists the flaws of a catalogue, for the test of each: ids that are not kebab-case, several causes with one
+/// id, links that need later ones, and reasons and remedies that are no sentences. The compiler already
+/// rejects two links with one id.
 pub fn flaws<L: Chain + std::fmt::Debug>() -> Vec<String> {
     let mut flaws = Vec::new();
     for link in L::links() {

@@ -7,15 +7,16 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// Flags to open a directory in order to reach its entries. The permission to list it is not needed.
+/// Flags to open a directory in order to reach its entries. They do not require permission to list it.
 pub(crate) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// How paths are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// By `openat2`, or by the walk if that is not possible.
+    /// Paths are resolved by `openat2`, or by the walk if that is not possible.
     New,
-    /// By the walk alone, as on Linux before 5.6 and in sandboxes that reject unknown system calls.
+    /// Paths are resolved by the walk alone, as on Linux before 5.6 and in sandboxes that reject unknown
+    /// system calls.
     Old,
 }
 

@@ -1,4 +1,4 @@
-//! Opens files whose path another user may have chosen. What is not a regular file is rejected before it is
+//! Opens files whose path another user may have chosen. Anything but a regular file is rejected before it is
 //! opened.
 
 use std::fs::File;

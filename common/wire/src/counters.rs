@@ -1,5 +1,6 @@
-//! Counters of what a guest sends to its host. No message carries them. They are declared here because the
-//! transport counts, the shims pass the counters to one another, and only this crate is below both.
+//! Counters of the messages and data that a guest sends to its host. No message carries them. They are
+//! declared here because the transport counts, the shims pass the counters to one another, and only this
+//! crate is below both.
 
 use core::iter::Sum;
 use core::ops::Add;

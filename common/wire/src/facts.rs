@@ -84,7 +84,7 @@ pub struct AbsentAttributes {
     pub reason: &'static str,
     /// Attributes that a guest reads as 0 even if its host says otherwise.
     in_any_guest: &'static [RangeInclusive<u8>],
-    /// Attributes that a host with a real GPU does not take over from that GPU.
+    /// Attributes that a host with a real GPU does not copy from that GPU.
     of_a_gpu: &'static [RangeInclusive<u8>],
 }
 

@@ -200,7 +200,7 @@ macro_rules! kinds {
         };
 
         /// Digest of the kinds that a host announces by `ability`, computed as [`TABLE_DIGEST`]. It is not
-        /// compared at attach: what a bit means never changes.
+        /// compared at attach, because the meaning of a bit never changes.
         #[must_use]
         pub const fn extension_digest(ability: u32) -> u64 {
             let hash = crate::layout::FNV_START;

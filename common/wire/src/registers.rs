@@ -28,7 +28,7 @@ pub const CAP_V2: u32 = 1 << 8;
 /// Capability, bit 9: the host takes guest pages beside the window
 /// ([`PagesRegister`](crate::body::pages::PagesRegister), [`channel::RETURN_GPA_LO`]).
 pub const CAP_PAGES: u32 = 1 << 9;
-/// Capability, bit 10: the registers from [`V2_USAGE`] on show what each session uses.
+/// Capability, bit 10: the registers from [`V2_USAGE`] on report the resource usage of each session.
 pub const CAP_USAGE: u32 = 1 << 10;
 
 /// Read: the host's [`crate::WIRE_VERSION`], which must equal the guest's.
@@ -62,8 +62,8 @@ pub const V2_WINDOW_MIB: u32 = 0x980;
 /// Read: device memory that is free now, in MiB, rounded down.
 pub const V2_FREE_MIB: u32 = 0x984;
 
-/// Read: what the session of channel 0 uses; [`usage::base`] gives the offset for other channels. Zeros where
-/// a channel is free. Only with [`CAP_USAGE`].
+/// Read: resource usage of the session on channel 0; [`usage::base`] gives the offset for other channels.
+/// Zeros where a channel is free. Only with [`CAP_USAGE`].
 pub const V2_USAGE: u32 = 0x400;
 
 /// Read: [`crate::facts::DeviceFacts`] in 32-bit words, where a bus shows the registers as a page of memory,
@@ -88,7 +88,7 @@ pub const V2_PAGE_BYTES: u32 = channel::FIRST;
 /// What every register reads when the function is gone.
 pub const ALL_ONES: u32 = u32::MAX;
 
-/// Registers that show what a channel's session uses, as offsets from [`usage::base`].
+/// Registers for the resource usage of a channel's session, as offsets from [`usage::base`].
 pub mod usage {
     /// Bytes from one channel's usage registers to the next channel's.
     pub const USAGE_STRIDE: u32 = 0x10;

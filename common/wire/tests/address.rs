@@ -1,4 +1,5 @@
-//! The text of a PCI address: each address is read as it is displayed, and no other text is read.
+//! Tests the text form of PCI addresses: each address is parsed as it is displayed, and no other text is
+//! accepted.
 
 use proptest::prelude::*;
 use vgpu_wire::pci::{AddressError, PciAddress};

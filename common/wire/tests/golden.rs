@@ -1,5 +1,5 @@
-//! Golden bytes: each message of the table, encoded from its fields, against the bytes recorded in
-//! `golden.txt`. A change there is a change of the contract: `WIRE_VERSION` goes up with it.
+//! Compares each message of the table, encoded from its fields, with the golden bytes recorded in
+//! `golden.txt`. A change there is a change of the contract and requires a new `WIRE_VERSION`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

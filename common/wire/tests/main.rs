@@ -1,4 +1,4 @@
-//! All tests of the contract, as one program.
+//! Includes all tests of the contract, as one program.
 
 mod address;
 mod golden;

@@ -1,5 +1,5 @@
-//! Properties of the decoder: no bytes make it panic, what it accepts is what was written, and
-//! every single damage to the header is noticed or harmless.
+//! Tests properties of the decoder: no bytes make it panic, it decodes exactly what was encoded, and every
+//! single damage to the header is detected or harmless.
 
 use proptest::prelude::*;
 use vgpu_wire::body::launch::Launch;

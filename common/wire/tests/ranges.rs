@@ -1,4 +1,4 @@
-//! Ranges of device addresses, and the words of the facts that hold them.
+//! Tests ranges of device addresses, and the words of the facts that hold them.
 
 use vgpu_wire::AddressRange;
 use vgpu_wire::facts::DeviceFacts;

@@ -1,5 +1,5 @@
-//! The registers against docs/wire.md: every offset and value that the page states is the constant's of that
-//! name, and every constant is stated. What is written there is what other hosts are built from.
+//! Compares the registers with docs/wire.md: every offset and value that the page states must be that of the
+//! constant with this name, and every constant must be stated. Other hosts are built from that page.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda. Statuses are those of NVIDIA's
-//! libraries of CUDA 12.9 and 13.5 for the same arguments, where those could be had without a device.
+//! Tests of the exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda. Statuses are those of
+//! NVIDIA's libraries of CUDA 12.9 and 13.5 for the same arguments, where those could be measured without a
+//! device.
 
 mod args;
 mod reduces;

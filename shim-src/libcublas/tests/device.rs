@@ -1,4 +1,5 @@
-//! cuBLAS over libcuda, the transport and a device: what a program asks for is what an executor is given.
+//! Tests cuBLAS over libcuda, the transport and a device: the executor must receive what the program
+//! requested.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -1,8 +1,8 @@
-//! Epilogues: what the descriptor of a product asks to be done to the result before it is stored, and the
-//! vectors and matrices that this needs.
+//! Epilogues: the operations on the result that the descriptor of a product requests before it is stored, and
+//! their vectors and matrices.
 //!
-//! What is refused, and with which status, is what cuBLASLt 13.0 answered on an RTX 3060, or where that is
-//! not known what the manual says.
+//! Refusals and their statuses are those that cuBLASLt 13.0 returned on an RTX 3060, or where these are not
+//! known those of the manual.
 
 use std::ffi::c_int;
 

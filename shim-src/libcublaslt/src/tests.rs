@@ -1,4 +1,4 @@
-//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda.
+//! Tests of the exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

@@ -17,7 +17,8 @@ use crate::fake::CALLS as LIBCUDA;
 /// The link to libcuda's private table.
 static LINK: Link = Link::new("NVML", LIBCUDA);
 
-/// `CUdevice_attribute` ids that NVML answers from; 0 in the facts means that the host does not know.
+/// Ids of `CUdevice_attribute` that NVML's results are computed from. A value of 0 in the facts means that
+/// the host does not know it.
 pub mod attribute {
     use std::ffi::c_int;
 

@@ -74,11 +74,11 @@ unsafe extern "C" fn get_export_table(place: *mut *const c_void, uuid: *const CU
     unsafe { fake::hand_out(&TABLE, place, uuid) }
 }
 
-/// The functions of the stand-in driver.
+/// Functions of the stand-in driver, as its private table names them.
 // SAFETY: the table is a constant of this program.
 pub const CALLS: Calls = unsafe { fake::CALLS.with_table(get_export_table) };
 
-/// Lets one test use the stand-in at a time, and resets it at the end.
+/// Exclusive use of the stand-in by one test, which is reset on drop.
 pub struct Scene {
     devices: &'static AtomicU32,
     life: &'static AtomicU32,

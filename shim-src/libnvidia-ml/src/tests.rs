@@ -1,4 +1,4 @@
-//! The exports as a C program calls them, on a [`crate::fake`] libcuda.
+//! Tests of the exports as a C program calls them, on a [`crate::fake`] libcuda.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;

@@ -32,7 +32,7 @@ use crate::{data_bar, facts};
 
 /// Size of the window that sessions see, in MiB. It is memory of this process, allocated as it is used.
 const WINDOW_MIB: u32 = 256;
-/// The generation that sessions see. A device of version 1 has none; `PROTOCOL_VER` tells whether it still
+/// Generation that sessions see. A device of version 1 has none; `PROTOCOL_VER` tells whether it still
 /// answers.
 const GENERATION: u32 = 1;
 /// The number of every session. A bridge has one session at a time, and a thread that examines the device

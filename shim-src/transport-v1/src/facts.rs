@@ -1,4 +1,4 @@
-//! A device's facts, from what version 1 says of the GPU, and the occupancy that follows from them.
+//! Derives a device's facts from the GPU facts of version 1, and computes the occupancy from them.
 
 use vgpu_wire::facts::{DeviceFacts, exec};
 use vgpu_wire::v1::payload::GpuInfo;

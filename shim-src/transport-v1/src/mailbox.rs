@@ -184,8 +184,8 @@ impl Mailbox {
         }
     }
 
-    /// Checks whether the registers are as this process left them. If not, discards what it knew, and ends a
-    /// call that a dead process has left behind.
+    /// Checks whether the registers are as this process left them. If not, discards the recorded values, and
+    /// ends a call that a dead process has left behind.
     fn resync(
         &self,
         state: &mut MailboxState,
@@ -244,7 +244,7 @@ impl Mailbox {
         self.wait_until_idle(status)
     }
 
-    /// Releases the window if it consists of this process's pages. To be called when the program waits for
+    /// Releases the window if it consists of this process's pages. It is called when the program waits for
     /// results, after which the next call may take long to come: an old guest that starts meanwhile without
     /// pages assumes that there is no window (Q30).
     pub(crate) fn release_window_while_idle(&self, token: u32) -> Result<(), CallError> {

@@ -104,7 +104,7 @@ fn prepare(
     }
 }
 
-/// Reads what is registered, once for each time that the lock is held.
+/// Reads which window is registered, once for each time that the lock is held.
 fn read_registered(
     port: &Port,
     state: &mut MailboxState,

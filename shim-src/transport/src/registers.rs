@@ -46,8 +46,9 @@ pub enum Access {
 
 /// Access to BAR0: aligned 32-bit reads and writes. Used from any thread.
 pub trait Registers: Send + Sync + std::fmt::Debug {
-    /// Makes several accesses, at most [`BATCH`], in their order. All have completed when it returns.
-    /// `values`, as long as `accesses`, receives what was read; for writes it receives some value.
+    /// Makes several accesses, at most [`BATCH`], in their order, and returns when all have completed.
+    /// `values`, as long as `accesses`, receives the values that were read, and unspecified values for
+    /// writes.
     fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError>;
 
     /// Writes a register without waiting for the effect, unless `still` returns false when the access can be

@@ -1,6 +1,6 @@
-//! Arguments of exports that are pointers. An export's contract is that of the cuBLAS function whose name it
-//! bears: its pointers are null or what the manual says. These types carry that promise from the
-//! signature to the place of use; C makes them, no Rust does.
+//! Pointer arguments of exports. An export's contract is that of the cuBLAS function whose name it bears: its
+//! pointers are null or what the manual says. These types carry that promise from the signature to the place
+//! of use. Only C creates them.
 
 use core::ffi::{c_int, c_void};
 

@@ -1,13 +1,14 @@
-//! Handles and structures that cuBLAS and cuBLASLt hand out.
+//! Handles and structures that cuBLAS and cuBLASLt return to programs.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
 
 use super::status::BlasStatus;
 
-/// First word of what a live `cublasHandle_t` points to.
+/// First word of the memory that a live `cublasHandle_t` points to.
 pub const CUBLAS_COOKIE: u64 = 0x7667_7075_626c_6173;
-/// First word of what a live `cublasLtHandle_t` points to. A `cublasHandle_t` may be given in its place.
+/// First word of the memory that a live `cublasLtHandle_t` points to. Programs may pass a `cublasHandle_t`
+/// instead.
 pub const CUBLASLT_COOKIE: u64 = 0x7667_7075_626c_7468;
 
 /// `cublasLtMatmulAlgo_t`, whose contents are opaque to programs.
@@ -22,7 +23,7 @@ pub struct MatmulAlgo {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MatmulHeuristicResult {
-    /// The algorithm's opaque contents, which the caller hands to `cublasLtMatmul`.
+    /// The algorithm's opaque contents, which the caller passes to `cublasLtMatmul`.
     pub algo: MatmulAlgo,
     /// Size in bytes of the workspace that the algorithm needs.
     pub workspace_bytes: usize,

@@ -1,4 +1,4 @@
-//! Element, compute and scale types, and which of them a matrix product takes together.
+//! Element, compute and scale types, and their combinations that a matrix product accepts.
 
 use core::ffi::c_int;
 

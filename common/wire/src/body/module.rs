@@ -17,8 +17,8 @@ wire_struct! {
         pub reserved: u32 = 12,
         /// Length of the image in bytes, uncompressed.
         pub bytes: u64 = 16,
-        /// SHA-256 of the image. The host computes it again before it keeps the image under it. One that
-        /// keeps none says so ([`UNNAMED`](crate::facts::exec::UNNAMED)), and takes zeros.
+        /// SHA-256 of the image. The host verifies it before it stores the image under it. A host that stores
+        /// no images announces that ([`UNNAMED`](crate::facts::exec::UNNAMED)) and accepts zeros.
         pub digest: [u8; 32] = 24,
     }
 }
@@ -75,8 +75,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Looks up a kernel and gives it a number that the guest minted. The tail is its name, `name_bytes` long
-    /// and without a zero. Reply: [`FunctionReply`], or not found.
+    /// Looks up a kernel and assigns it a number that the guest minted. The tail is its name, `name_bytes`
+    /// long and without a zero. Reply: [`FunctionReply`], or not found.
     pub struct FunctionGet = 16 {
         /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
@@ -110,7 +110,8 @@ wire_struct! {
         /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`: the most dynamic shared memory of a launch, in
         /// bytes.
         pub max_dynamic_shared: u32 = 28,
-        /// Length of the parameters in bytes, against which the guest checks what it read in the image.
+        /// Length of the parameters in bytes. The guest compares it with the length that it read in the
+        /// image.
         pub param_bytes: u32 = 32,
         /// Reserved: the host stores zeros.
         pub reserved: [u32; 7] = 36,

@@ -5,9 +5,9 @@
 pub enum Treatment {
     /// The host carries the call out.
     Done,
-    /// The host answers success and does nothing.
+    /// The host returns success and does nothing.
     Ignored,
-    /// The host answers `CUDA_ERROR_NOT_SUPPORTED` (801).
+    /// The host returns `CUDA_ERROR_NOT_SUPPORTED` (801).
     Refused,
 }
 
@@ -230,7 +230,7 @@ ops! {
     0xbc FuncGetParamInfo Done;
     /// Asks for facts of the GPU. [`super::payload::GpuInfo`] comes back as payload.
     0xf0 GetGpuInfo Done;
-    /// Frees what an owner has: token. The mediator answers it.
+    /// Frees all objects of an owner: token. The mediator executes it.
     0xfe ProcessCleanup Done;
 }
 

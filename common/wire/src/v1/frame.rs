@@ -62,7 +62,7 @@ wire_struct! {
         pub op: U32 = 4,
         /// Number that the guest gave the call; the answer repeats it.
         pub seq: U32 = 8,
-        /// Owner of what the call makes, see [`super::owner`].
+        /// Owner of the objects that the call creates, see [`super::owner`].
         pub owner: U32 = 12,
         /// Number of arguments, at most [`ARGS`].
         pub num_args: U32 = 16,
@@ -108,7 +108,7 @@ pub enum FrameError {
     Data {
         /// Length in bytes that the call states.
         stated: u32,
-        /// Length in bytes of what follows the call's header.
+        /// Length in bytes of the payload after the call's header.
         there: usize,
     },
     /// A frame names another virtual machine than earlier frames of its connection.

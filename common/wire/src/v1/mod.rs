@@ -29,7 +29,8 @@ pub mod route;
 pub const ARGS: usize = 16;
 /// Maximum number of results of a call, 64 bits each.
 pub const RESULTS: usize = 8;
-/// Maximum length in bytes of a payload in BAR0, each way. Longer ones take another way ([`route`]).
+/// Maximum length in bytes of a payload in BAR0, in each direction. Longer ones use another route
+/// ([`route`]).
 pub const INLINE_BYTES: u32 = 1024;
 /// Maximum length in bytes of one call's payload, each way.
 pub const PAYLOAD_MAX: u32 = 8 << 20;

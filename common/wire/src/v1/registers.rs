@@ -1,6 +1,6 @@
-//! Version 1's BAR0 and BAR1. Aligned 32-bit accesses only (Q1); what is not named reads 0 and ignores
-//! writes. All staging registers keep their values from call to call. Names: `vgpu_protocol.h`,
-//! `cuda_protocol.h`.
+//! Registers of version 1 in BAR0, and offsets in BAR1. Accesses must be aligned and 32 bits wide (Q1); other
+//! offsets read 0 and ignore writes. All staging registers keep their values from call to call. Names:
+//! `vgpu_protocol.h`, `cuda_protocol.h`.
 
 /// Write 1: submits a request of the legacy path, which the CUDA registers overlap and nobody uses (Q2).
 pub const DOORBELL: u32 = 0x000;
@@ -104,11 +104,11 @@ register_enum! {
     pub enum ErrorCode {
         /// The window's address cannot be mapped or read, or the mediator's frame was too short.
         InvalidRequest = 1,
-        /// There is no place for a payload of this length.
+        /// A payload of this length fits none of the places.
         RequestTooLarge = 2,
         /// The mediator cannot be reached, or closed the connection.
         MediatorUnavailable = 3,
-        /// No device sets it: a guest reports its own timeouts by it.
+        /// Guests report their own timeouts by it; no device sets it.
         Timeout = 4,
         /// The call's `CUresult` is not 0; [`RESULT_STATUS`] has it. Ordinary for queries.
         Cuda = 5,

@@ -1,10 +1,10 @@
-//! Which of three places a payload takes. The device decides by what it sees, and the guest must come to the
-//! same answer.
+//! Chooses which of three places holds a payload. The device decides by the contents of these places, and the
+//! guest must predict its decision.
 
 use super::call::{Op, is_bulk};
 use super::{INLINE_BYTES, PAYLOAD_MAX};
 
-/// Where the payload of a call, or of its answer, lies.
+/// Place of the payload of a call, or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The call or the answer has no payload.

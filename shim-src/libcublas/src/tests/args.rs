@@ -1,4 +1,4 @@
-//! Arguments of products and solves, and the exports that take them.
+//! Arguments of products and solves, and exports that accept them.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;

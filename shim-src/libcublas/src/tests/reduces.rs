@@ -1,4 +1,4 @@
-//! Reductions of vectors: the message expresses the arguments of the call.
+//! Tests that the message of a reduction expresses the arguments of the call.
 
 use std::ffi::c_int;
 use std::ptr;

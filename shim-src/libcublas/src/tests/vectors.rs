@@ -1,4 +1,4 @@
-//! Products with vectors: the message expresses the arguments of the call.
+//! Tests that the message of a product with a vector expresses the arguments of the call.
 
 #![allow(clippy::many_single_char_names, reason = "the names of BLAS")]
 

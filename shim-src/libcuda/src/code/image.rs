@@ -224,7 +224,7 @@ impl Code {
         self.part.sm
     }
 
-    /// PTX of the same image, for a device that turns out to take no cubins.
+    /// Returns PTX of the same image, for a device that turns out to accept no cubins.
     pub const fn instead(&self) -> Option<&Arc<Self>> {
         self.instead.as_ref()
     }

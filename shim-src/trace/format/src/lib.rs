@@ -201,8 +201,8 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`RecordKind::Message`], [`RecordKind::Wait`], [`RecordKind::Launch`] or
-/// [`RecordKind::Stall`]: kind, index, begin, end (0: now), result, first argument.
+/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind,
+/// index, start and end time (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Maximum length in bytes of a reason that a file holds: the host's text, and the name of what it refused.
