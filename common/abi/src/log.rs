@@ -108,7 +108,7 @@ pub fn alarm(text: Arguments<'_>) {
         return;
     }
     let line = format!("vgpu-run: {text}\n");
-    // Where nobody reads it, nothing is lost.
+    // If nobody reads stderr, the line need not be written.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

@@ -188,7 +188,7 @@ pub fn link<L: Chain>(id: &str) -> Option<&'static Link<L>> {
 
 /// Returns the catalogue's entry for a link.
 pub fn entry<L: Chain>(id: L) -> &'static Link<L> {
-    // In the order of the enumeration: the macro makes both.
+    // The macro lists both in the same order.
     &L::links()[id.index()]
 }
 

@@ -137,7 +137,7 @@ struct Group(Option<u32>);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.0.and_then(|leader| i32::try_from(leader).ok()) {
-            // It is not there any more where all its processes have ended.
+            // The group no longer exists if all its processes have ended.
             let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader), nix::sys::signal::SIGKILL);
         }
     }

@@ -140,7 +140,7 @@ fn under<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     if let Some(fix) = &finding.fix {
         put("fix", &as_root(fix));
         if let Some(command) = &fix.command {
-            // As it is: what is copied must be whole.
+            // The command is not wrapped, because users copy it.
             _ = writeln!(text, "{}{}", " ".repeat(TEXT), style.plain(command));
         }
     }

@@ -122,7 +122,7 @@ pub fn length(header: [u8; HEADER]) -> Result<usize, FatbinError> {
 /// Header of an entry, without the fields that concern compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// Kind of the image. `None`: the kind is unknown.
+    /// Kind of the image; `None` if the kind is unknown.
     pub kind: Option<Kind>,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,

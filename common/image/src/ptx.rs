@@ -101,7 +101,7 @@ pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     let mut tokens = Tokens { rest: ptx };
     let head = read_head(&mut tokens)?;
     let mut token = tokens.next();
-    // More of the target: `.target sm_61, texmode_independent`.
+    // The target may have options: `.target sm_61, texmode_independent`.
     while token == Some(b",") {
         tokens.next();
         token = tokens.next();
@@ -175,7 +175,7 @@ pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
 /// one.
 pub fn managed(ptx: &[u8]) -> Option<String> {
     const ATTRIBUTE: &[u8] = b".managed";
-    // Most code has none: one look at it is enough then.
+    // Most code has none, which one search shows.
     memmem::find(ptx, ATTRIBUTE)?;
     let mut comments = Comments::new(ptx);
     let mut places = memmem::find_iter(ptx, ATTRIBUTE);
@@ -220,7 +220,7 @@ fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
                         align = Some(value);
                     }
                 }
-                // Where a pointer points.
+                // The alignment after `.ptr` is that of the memory that the pointer points to.
                 b".global" | b".const" | b".shared" | b".local" | b".param" if pointer => {}
                 _ if word[0] == b'.' => {
                     let bytes = type_bytes(word).ok_or_else(|| wrong("a type that is known"))?;

@@ -102,7 +102,7 @@ fn what_is_no_file_is_refused_and_blocks_nobody() {
             bed.link("fifo", place.replace("fifo", "link").as_str());
             refused(dir.read("link"), "is a symbolic link");
             refused(dir.private("link", Access::Read), "is a symbolic link");
-            // With somebody at its other end opening it succeeds, and only what was opened tells.
+            // With a reader at its other end opening it succeeds, and only the open file shows its kind.
             let _reader = File::options().read(true).write(true).open(bed.path(place)).unwrap();
             refused(append(kernel, &bed.path(place)), "is a FIFO");
         }
@@ -161,7 +161,7 @@ fn another_name_of_a_file_is_refused() {
         fs::hard_link(bed.path("secret"), bed.path("hostile/log")).unwrap();
         refused(append(kernel, &bed.path("hostile/log")), "one of several names");
         refused(shared(&bed.path("hostile/log"), Access::ReadWrite), "one of several names");
-        // Where nobody else writes, this user did it.
+        // In a directory where nobody else writes, this user created it.
         fs::hard_link(bed.path("secret"), bed.path("private/log")).unwrap();
         append(kernel, &bed.path("private/log")).unwrap();
     }

@@ -275,7 +275,7 @@ fn nothing_to_do_sends_nothing() {
         assert_eq!(args.sgemm(handle), 0);
         assert_eq!(fake::products().len(), 1);
     }
-    // Factors in device memory are not known here.
+    // The values of factors in device memory are not known here.
     assert_eq!(set!(settings::cublasSetPointerMode_v2, handle, 1), 0);
     assert_eq!(Args { size: [8, 8, 0], beta: Some(1.0), ..GOOD }.sgemm(handle), 0);
     assert_eq!(fake::products().len(), 1);

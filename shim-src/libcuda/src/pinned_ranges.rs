@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn a_range_is_found_by_each_of_its_addresses_and_no_other() {
-        // Below what the kernel gives to anybody.
+        // These addresses are below those that the kernel maps.
         add(0x100, 16);
         for (address, found) in
             [(0xff, None), (0x100, Some((0x100, 16))), (0x10f, Some((0x100, 16))), (0x110, None)]

@@ -283,13 +283,13 @@ mod tests {
         function(ptr::without_provenance(IMAGE.as_ptr().addr() + host)).is_some()
     }
 
-    // One test: the registry is the process's.
+    // Everything is one test, because the registry belongs to the process.
     #[test]
     fn kernels_are_there_from_their_registration_to_its_end() {
         let first = begin();
         kernel(first, 0x1000);
         std::thread::scope(|scope| {
-            // Another thread's registration goes on meanwhile, and so does its question.
+            // Another thread registers and looks up entries at the same time.
             let first = first.addr();
             scope.spawn(move || {
                 let second = begin();
@@ -304,14 +304,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(there(0x1000) && there(0x1100) && there(0x2000)));
         });
-        // Gone before anybody has asked for it.
+        // It is unregistered before any lookup; the next one gets its index.
         let gone = begin();
         kernel(gone, 0x3000);
         finish(gone);
         undo(gone);
         let next = begin();
         kernel(next, 0x4000);
-        // Asked for by the thread that has not said that it is complete.
+        // The thread that has not ended the contents looks one up.
         assert!(there(0x4000) && !there(0x3000));
         kernel(next, 0x4100);
         assert!(there(0x4100));

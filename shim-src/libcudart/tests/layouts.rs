@@ -37,7 +37,7 @@ fn header(text: &'static str) -> BTreeMap<(&'static str, &'static str), usize> {
 fn compare(header: &BTreeMap<(&str, &str), usize>, name: &str, (size, fields): Layout) {
     assert_eq!(header.get(&(name, "-")), Some(&size), "size of {name}");
     for &(field, offset) in fields {
-        // What is reserved begins later where a newer version has given some of it a name.
+        // The reserved part starts later where a newer version names some of its fields.
         if field != "reserved" {
             let field = field.trim_start_matches("r#");
             assert_eq!(header.get(&(name, field)), Some(&offset), "{name}.{field}");

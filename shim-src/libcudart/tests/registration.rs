@@ -70,7 +70,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     std::thread::spawn(|| assert_eq!(launch(stand_in(5)), 0)).join().unwrap();
     assert_eq!((DRIVER.loads.load(SeqCst), DRIVER.kernels.load(SeqCst)), (1, 2));
 
-    // CUDA 13's way, and the per-thread default stream.
+    // CUDA 13's interface, and the per-thread default stream.
     let mut kernel = 0;
     // SAFETY: the place is a local.
     assert_eq!(unsafe { calls::__cudaGetKernel(&raw mut kernel, stand_in(5)) }, 0);

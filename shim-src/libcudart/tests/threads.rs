@@ -91,7 +91,7 @@ fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
     // SAFETY: as above.
     assert_eq!(unsafe { calls::cudaLaunchKernel(stand_in(1), one, one, null, usize::MAX, 0) }, 1);
 
-    // What lost the context stays the last error.
+    // An error that lost the context stays the last error.
     DRIVER.launch.store(700, SeqCst);
     assert_eq!(launch(stand_in(1)), 700);
     assert_eq!((calls::cudaGetLastError(), calls::cudaGetLastError()), (700, 700));

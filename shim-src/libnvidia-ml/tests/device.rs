@@ -162,7 +162,7 @@ fn what_the_devices_say_is_what_a_program_gets() {
         assert_eq!((info.total, info.free, info.used), (gpu.memory_bytes, gpu.memory_bytes, 0));
     }
 
-    // A device that goes away is a lost one, within a second or so.
+    // A device that disappears is reported as lost within about a second.
     let device = handle(0);
     drop(bus);
     let gone = Instant::now();
@@ -174,7 +174,7 @@ fn what_the_devices_say_is_what_a_program_gets() {
     };
     assert_eq!(status, NvmlReturn::GPU_IS_LOST);
     assert!(gone.elapsed() < Duration::from_secs(2), "it took {:?}", gone.elapsed());
-    // What was known of it still is.
+    // Facts that were known of it are still reported.
     assert_eq!(text(nvmlDeviceGetName, device), gpus[0].name);
     // SAFETY: no arguments.
     assert_eq!(unsafe { nvmlShutdown() }, SUCCESS);

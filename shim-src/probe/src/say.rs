@@ -58,7 +58,7 @@ fn print(line: &impl Serialize) {
     // None of the types can fail to be written: their keys are strings.
     let Ok(mut text) = serde_json::to_string(line) else { return };
     text.push('\n');
-    // Nobody listens: then nobody is to be told.
+    // If nobody reads the output, errors of writing it do not matter.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 

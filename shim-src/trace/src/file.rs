@@ -164,7 +164,7 @@ impl File {
                 Ok(_) => {
                     let grown = self.path.grow(room);
                     self.room.store(grown, Ordering::Release);
-                    // 2: there is no more, and nobody need try.
+                    // 2 means that there is no more room, so no thread need try.
                     self.growing.store(if grown == room { 2 } else { 0 }, Ordering::Release);
                 }
                 Err(2) => return false,

@@ -52,7 +52,7 @@ fn open(state: Option<&'static TraceState>) -> Option<&'static File> {
             let opened = file::open(&state.file, generation);
             state.stage.store(if opened { OPEN } else { OFF }, Ordering::Release);
         }
-        // Another thread is at it, which takes some system calls.
+        // Another thread opens the file, which takes some system calls.
         Err(_) => {
             while state.stage.load(Ordering::Acquire) == OPENING {
                 // SAFETY: takes nothing.

@@ -98,7 +98,7 @@ mod tests {
             assert!(thread.push(700, 3, Entry::NONE));
             assert_eq!(thread.pop(900).map(|found| found.0), Some(1));
             assert!(thread.depth() == 0 && thread.pop(700).is_none());
-            // So is this one, and its place is used again.
+            // This one is left by a jump too, and its entry is reused.
             assert!(thread.push(600, 4, Entry::NONE) && thread.push(600, 5, Entry::NONE));
             assert!(thread.depth() == 1 && thread.pop(600).map(|found| found.0) == Some(5));
         });

@@ -204,7 +204,7 @@ mod tests {
         set(0o644);
         drop(DeviceLock::open(files(dir.path())).unwrap());
         assert_eq!(mode(), 0o666, "whoever opens it and may does so");
-        // An administrator's own.
+        // A mode that an administrator chose is kept.
         for chosen in [0o600, 0o640, 0o660, 0o444] {
             set(chosen);
             assert!(!share_with_all(&path).unwrap());

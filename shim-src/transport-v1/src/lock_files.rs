@@ -19,7 +19,7 @@ pub(crate) struct LockFiles {
     pub(crate) owners: PathBuf,
     /// Process ids of old guests, one in each line.
     pub(crate) old_guest_pids: PathBuf,
-    /// The file that is the guest's memory. `None`: the bus is real.
+    /// The file that is the guest's memory; `None` if the bus is real.
     pub(crate) memory: Option<PathBuf>,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct LockRecord {
 /// The process whose pages are registered as the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registrant {
-    /// Token of the process. `None`: it has none.
+    /// Token of the process; `None` if it has none.
     pub(crate) token: Option<u32>,
     /// Guest-physical address of the pages.
     pub(crate) address: u64,

@@ -21,11 +21,11 @@ pub(super) const BOUNCE: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) registers: Arc<dyn Registers>,
-    /// BAR1. `None`: the function has none.
+    /// BAR1; `None` if the function has none.
     pub(super) data: Option<Box<dyn DataBar>>,
     /// Guest pages, allocated when a payload first needs them. Most processes need none.
     pages: OnceLock<Option<ContiguousPages>>,
-    /// The file that is the guest's memory. `None`: the bus is real.
+    /// The file that is the guest's memory; `None` if the bus is real.
     memory: Option<PathBuf>,
 }
 

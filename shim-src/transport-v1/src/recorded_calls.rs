@@ -145,7 +145,7 @@ fn an_allocation() {
     let [address, ..] = mailbox.call_plain(Some(2), &call).unwrap();
     assert_eq!(address, 0x7f_0000_1000);
     let mut expected = vec![Access::Read(reg::STATUS); 4];
-    // Whose it is: nobody's who could be asked after.
+    // The owner of the call is no process that could be checked.
     expected[0] = MINE[0];
     expected.extend(writes(&[
         (0x03c, scratch(2)),
@@ -162,7 +162,7 @@ fn an_allocation() {
     expected.extend([Access::Read(0x900), Access::Read(0x904)]);
     assert_eq!(device.log(), expected);
 
-    // The same once more: nothing but the doorbell, and a second look.
+    // The same call again: only the doorbell, and a second read of the status.
     device.0.lock().unwrap().busy = 1;
     mailbox.call_plain(Some(2), &call).unwrap();
     let rest = [reg::STATUS, 0x900, 0x904].map(Access::Read);
@@ -214,7 +214,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     let mut ram = std::fs::read(dir.path().join("ram")).unwrap();
     assert!(ram[..1 << 20] == data, "what lies in the first half");
 
-    // A second one: the window is this process's still.
+    // A second call: the window still belongs to this process.
     mailbox.call_plain(Some(0), &upload).unwrap();
     assert_eq!(device.log(), [&MINE[..], &RING].concat());
 
@@ -233,7 +233,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     assert_eq!(device.log(), [&MINE[..], &expected].concat());
     assert!(back.iter().all(|&byte| byte == 7));
 
-    // Q14: success, and nothing came.
+    // Q14: The host returns success without data.
     device.answer(&[(0x004, 2), (0x0f8, 0)]);
     // SAFETY: as above.
     assert_eq!(unsafe { mailbox.call(Some(0), &call) }, Err(CallError::Status(999)));
@@ -277,17 +277,17 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     device.log();
     let looks = [reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL].map(Access::Read);
     let (given, taken) = (Access::Write(reg::SHMEM_CTRL, 0), Access::Write(reg::SHMEM_CTRL, 1));
-    // It was this process's before they came.
+    // The window belonged to this process before they came.
     mailbox.call_plain(Some(0), &call).unwrap();
     assert_eq!(device.log(), [&MINE[..], &looks, &RING, &[given]].concat());
-    // From then on for each turn that needs it.
+    // From then on it is registered for each call that needs it.
     mailbox.call_plain(Some(0), &call).unwrap();
     let taking = [taken, Access::Read(reg::STATUS)];
     assert_eq!(device.log(), [&MINE[..], &looks, &taking, &RING, &[given]].concat());
     mailbox.call_plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
     assert!(!device.log().iter().any(|access| [given, taken].contains(access)), "others leave it alone");
 
-    // An old guest's is theirs again.
+    // The window of an old guest is registered again.
     let theirs = [(reg::SHMEM_GPA_LO, 0x10_0000), (reg::SHMEM_GPA_HI, 1), (reg::SHMEM_SIZE, 0x8000)];
     device.0.lock().unwrap().values.extend(theirs);
     device.0.lock().unwrap().values.insert(reg::SHMEM_CTRL, 1);
@@ -298,7 +298,7 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     assert_eq!([low, high, bytes, control], [a, b, c, taken]);
     assert!(log.contains(&Access::Write(reg::SHMEM_GPA_LO, 0)), "meanwhile it was this process's: {log:?}");
 
-    // An old guest made a call: all that was known is not.
+    // An old guest made a call, so the values of the registers are no longer known.
     device.0.lock().unwrap().values.insert(reg::SCRATCH, 77);
     mailbox.call_plain(Some(0), &call).unwrap();
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
@@ -322,7 +322,7 @@ fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
         assert!(log.contains(&Access::Write(register, value)), "{register:#x}: {log:?}");
     }
     assert_eq!(log.last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)), "{log:?}");
-    // The next old guest may come at any time, and this process's siblings know it, too.
+    // The next old guest may come at any time, and other new processes know that too.
     mailbox.call_plain(Some(0), &upload).unwrap();
     assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
     let (_, sibling) = self::mailbox(dir.path(), 0);
@@ -336,7 +336,7 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     let data = [5; 2000];
     dead.call_plain(Some(7), &Call::new(Op::LaunchKernel, &[]).with_padded_payload(Payload::Bytes(&data)))
         .unwrap();
-    // Nobody has its token: it is dead.
+    // No process holds its token, so it is dead.
     let (_, mut next) = mailbox(dir.path(), 4 << 20);
     next.port.registers = Arc::clone(&device) as Arc<dyn Registers>;
     device.log();
@@ -364,7 +364,7 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
     let come = |whose: u32, token: Option<u32>| {
         let mut script = device.0.lock().unwrap();
         script.values.extend([(reg::SCRATCH, whose), (reg::STATUS, reg::DONE)]);
-        // Beyond the look that finds it: an answer to a doorbell would come sooner.
+        // The call takes longer than the read that finds it: an answer to a doorbell would come sooner.
         script.busy = 1;
         drop(script);
         device.log();
@@ -476,7 +476,7 @@ fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
         mailbox.call_plain(Some(0), &call).unwrap();
         device.0.lock().unwrap().answers.clear();
     }
-    // Not twice, nor after a call that was answered.
+    // It is not tried twice, nor after a call that was answered.
     for answer in &[limited, missing, missing] {
         device.answer(answer);
     }
@@ -484,7 +484,7 @@ fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     device.answer(&missing);
     assert_eq!(mailbox.call_plain(Some(0), &call), gone);
 
-    // The one that was turned away was another process's.
+    // The rejected call was another process's.
     device.answer(&limited);
     device.answer(&[(0x004, 3), (0x014, 5), (0x0f0, 1)]);
     assert_eq!(mailbox.call_plain(Some(0), &call), Err(CallError::Status(1)));

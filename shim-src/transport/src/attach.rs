@@ -105,7 +105,7 @@ fn begin_free(
         };
         mappings.lock.unlock(channel);
         match error {
-            // A process that died meanwhile had the channel.
+            // The channel belonged to a process that died meanwhile.
             AttachError::Refused(Refusal::Busy) => {}
             AttachError::Refused(Refusal::NoRoom) => {
                 *refused = Some(error);

@@ -132,7 +132,7 @@ impl Ending {
                 }
                 let mut numbers = [0; BATCH];
                 registers.access(&accesses[..part.len()], &mut numbers[..part.len()])?;
-                // The channel may be another's by now.
+                // The channel may belong to another process by now.
                 let gone = part.iter().zip(numbers).filter(|(one, number)| one.number != *number);
                 ended.extend(gone.map(|(one, _)| *one));
             }

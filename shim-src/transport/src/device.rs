@@ -63,7 +63,7 @@ impl Device {
         if forked() {
             return Err(OpenError::Forked { function: name() });
         }
-        // From here on a child of this process knows that it is one.
+        // From here on a forked child of this process is recognised.
         let _ = Home::get();
 
         // A device whose registers nobody could reach later is not there, whatever its page says.

@@ -106,7 +106,7 @@ impl Home {
             return home;
         }
         let word = &page().home;
-        // Before its address is known: who finds it finds it set.
+        // It is set before its address is published, so every thread that finds it finds it set.
         word.store(1, Ordering::Relaxed);
         HOME.store(ptr::from_ref(word).cast_mut(), Ordering::Release);
         Self(word)

@@ -291,7 +291,7 @@ mod tests {
             usual.spun(Duration::from_micros(1));
             assert_ne!(usual.plan(), WaitPlan::SLEEP);
         }
-        // One in vain is nothing yet.
+        // One unsuccessful spin has no effect yet.
         usual.spun_in_vain();
         assert_ne!(usual.plan(), WaitPlan::SLEEP);
     }

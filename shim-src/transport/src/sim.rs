@@ -138,7 +138,7 @@ impl Registers for SimRegisters {
     fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError> {
         check_home()?;
         let mut connection = self.lock();
-        // Whoever had the lock before may have done what is to be done.
+        // The thread that held the lock before may have done this already.
         if !still() {
             return Ok(false);
         }

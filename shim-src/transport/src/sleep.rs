@@ -76,7 +76,7 @@ mod tests {
     fn a_sleeper_is_woken_and_not_put_to_sleep_by_news() {
         static WORD: AtomicU32 = AtomicU32::new(1);
         let start = Instant::now();
-        // The value is another one already.
+        // The word has another value already.
         sleep_on(&WORD, 0, Duration::from_secs(20));
         let sleeper = std::thread::spawn(|| sleep_on(&WORD, 1, Duration::from_secs(20)));
         while !sleeper.is_finished() {

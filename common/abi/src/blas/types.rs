@@ -178,7 +178,7 @@ impl Scalar {
             data::R_64F => [f64::from_le_bytes(*a), 0.0],
             data::C_64F => [f64::from_le_bytes(*a), f64::from_le_bytes(*b)],
             data::R_32I => [i32::from_le_bytes(low(a)).into(), 0.0],
-            // Only nought and one are asked for.
+            // Only zero and one are tested for.
             data::R_16F => match u16::from_le_bytes([a[0], a[1]]) {
                 0 | 0x8000 => [0.0, 0.0],
                 0x3c00 => [1.0, 0.0],

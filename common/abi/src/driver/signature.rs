@@ -16,7 +16,7 @@ impl<T> StandsFor<T> for T {}
 impl<T> StandsFor<*mut T> for Out<T> {}
 impl<T: Copy> StandsFor<*mut T> for InOut<T> {}
 impl<T> StandsFor<*const T> for In<T> {}
-// CUDA's header forgets `const` here and there.
+// CUDA's header omits `const` for some parameters.
 impl<T> StandsFor<*mut T> for In<T> {}
 impl StandsFor<*const c_char> for Text {}
 

@@ -169,7 +169,7 @@ impl Image {
             Arc::new(Code { part: part.clone(), instead, read: Mutex::default() })
         };
         if let Some(part) = best(&|_| true) {
-            // A part of a fat binary is looked into when it is unpacked.
+            // A part of a fat binary is read when it is unpacked.
             if part.alone {
                 refuse_managed(part.kind, &part.unpack().map_err(refuse)?)?;
             }
@@ -383,7 +383,7 @@ mod tests {
             assert_eq!(kernels.names().collect::<Vec<_>>(), ["k"]);
             let unpacked = if kind == IMAGE_CUBIN { &elf[..] } else { &text[..text.len() - 1] };
             assert_eq!(&*code.bytes().unwrap(), unpacked);
-            // Whoever asks again for the kernels of code that the device has unpacks nothing.
+            // The kernels of code that the device has are returned without unpacking.
             code.close();
             assert!(Arc::ptr_eq(&kernels, &code.kernels().unwrap()));
             assert!(code.read.lock().bytes.is_none());

@@ -61,7 +61,7 @@ pub fn end_context(gpu: &Gpu, context: usize) {
     let ended = |range: &Range| range.context == context && range.is_allocation();
     for range in gpu.memory.take_all(ended) {
         pool::freed(&range);
-        // The context ends whatever the host says to it.
+        // The context ends even if the host returns an error.
         let _ = gpu.queue.send(&MemFree { address: range.start }, &[]);
     }
 }

@@ -48,7 +48,7 @@ pub fn replace(handle: usize) {
 /// Pushes a context onto the stack.
 pub fn push(handle: usize) {
     let below = CURRENT.replace(handle);
-    // The list is gone only while the thread ends: nobody will pop then.
+    // The list is destroyed only while the thread ends, and no call pops after that.
     let _ = BELOW.try_with(|list| list.borrow_mut().push(below));
 }
 

@@ -316,7 +316,7 @@ fn end(event: &Event) -> Result {
 pub fn end_context(context: usize) {
     for (handle, event) in EVENTS.iter() {
         if event.context.load(Ordering::Relaxed) == context {
-            // The context ends whatever the host says to it.
+            // The context ends even if the host returns an error.
             let _ = EVENTS.remove(handle, end);
         }
     }

@@ -192,7 +192,7 @@ impl Gpu {
     /// Waits until all work of all streams has completed, and returns its error if it failed.
     pub fn drain(&self) -> Result {
         if self.queue.session.number() == 0 {
-            // Nothing was ever sent to the host: there is nothing to wait for, and no reason to attach.
+            // Nothing was sent to the host, so there is nothing to wait for and no reason to attach.
             return self.queue.async_error();
         }
         let (word, value) = self.everything.signal_always(&self.queue)?;

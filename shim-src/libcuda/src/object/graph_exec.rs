@@ -258,7 +258,7 @@ fn end_exec(handle: usize) -> Result {
 pub fn end_context(context: usize) {
     for (handle, exec) in EXECS.iter() {
         if exec.context.load(Ordering::Relaxed) == context {
-            // The context ends whatever the host says to it.
+            // The context ends even if the host returns an error.
             let _ = end_exec(handle);
         }
     }

@@ -40,7 +40,7 @@ impl Introduction {
             return Err(error);
         }
         let number = introduce(&mut refused)?;
-        // Whoever sees the number sees what `introduce` has written before.
+        // A thread that sees the number also sees what `introduce` has written before.
         self.number.store(number, Ordering::Release);
         Ok(number)
     }

@@ -43,7 +43,7 @@ pub fn unload(module: usize) -> Option<Result> {
 /// Ends the modules of a context.
 pub fn end_context(context: usize) {
     for module in module::in_context(context) {
-        // The context ends whatever the host says to it.
+        // The context ends even if the host returns an error.
         let _ = unload(module);
     }
 }

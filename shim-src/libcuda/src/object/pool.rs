@@ -174,7 +174,7 @@ pub fn destroy(handle: CUmemoryPool) -> Result {
         return Err(CUresult::INVALID_VALUE);
     }
     POOLS.remove(handle.0, |_| ()).ok_or(CUresult::INVALID_VALUE)?;
-    // A device whose current pool it was returns to the default one.
+    // A device whose current pool this was uses its default pool again.
     let _ = gpu.current_pool.compare_exchange(handle.0, default, Ordering::Relaxed, Ordering::Relaxed);
     Ok(())
 }

@@ -183,7 +183,7 @@ fn end(stream: &Stream) -> Result {
 pub fn end_context(context: usize) {
     for (handle, stream) in STREAMS.iter() {
         if stream.context() == context {
-            // The context ends whatever the host says to it.
+            // The context ends even if the host returns an error.
             let _ = STREAMS.remove(handle, end);
         }
     }

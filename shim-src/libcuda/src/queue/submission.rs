@@ -189,7 +189,7 @@ impl Queue {
             && let Some(error) = self.session.late_error()
             && !error.ended
         {
-            // A wait was broken by work that failed: the session stands, and the transport tells nobody.
+            // A wait ended because work failed: the session stands, and the transport sends no notice.
             self.log_async_error(&error);
         }
         CUresult(lost.code())
@@ -205,7 +205,7 @@ impl Queue {
         if let Some(word) = self.session.word() {
             return Ok(word);
         }
-        // A session that is over has no words either.
+        // A session that has ended has no words either.
         self.session.check().map_err(|lost| self.report(&lost))?;
         Err(CUresult::OUT_OF_MEMORY)
     }

@@ -64,7 +64,7 @@ fn memory(kind: u32, host: *mut c_void, device: u64) -> Result<(MemoryKind, u64)
             let known = address::find(device)?.is_some();
             (if known { MemoryKind::Device } else { MemoryKind::Host }, of_device(device)?)
         }
-        // Arrays, which do not exist here.
+        // Arrays are not supported.
         _ => return Err(CUresult::INVALID_VALUE),
     })
 }

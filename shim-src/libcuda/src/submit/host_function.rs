@@ -77,7 +77,7 @@ pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
     tasks.push_back(HostTask { call, data, gpu, hold, fence });
     NEWS.notify_one();
     drop(tasks);
-    // A synchronize has to wait for the function.
+    // A synchronize must wait for the function.
     gpu.queue.pending.add(stream.timeline.signal_always(&gpu.queue)?);
     Ok(())
 }

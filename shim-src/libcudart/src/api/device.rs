@@ -26,7 +26,7 @@ fn set_flags(runtime: &process::Runtime, ordinal: c_int, flags: c_uint) -> Resul
     if flags & !DEVICE_FLAGS != 0 || !is_schedule(flags) {
         return Err(CudaError::INVALID_VALUE);
     }
-    // Mapped host memory is always there; the driver's flags need not say so.
+    // Mapped host memory is always enabled; the driver's flags need not contain it.
     cu!(cuDevicePrimaryCtxSetFlags_v2(runtime.device(ordinal)?.handle, flags & !DEVICE_MAP_HOST))
 }
 

@@ -64,7 +64,7 @@ impl Watch for Stop {
         }
         state.reached = true;
         self.changed.notify_all();
-        // Not for good: a test that failed meanwhile ends.
+        // The wait is limited, so that a test that failed meanwhile ends.
         drop(self.changed.wait_timeout_while(state, PATIENCE, |state| !state.dead));
         false
     }
@@ -222,7 +222,7 @@ fn while_the_call_is_under_way() {
     killed("alloc", WINDOWED, &Way::HeldBusy(rung));
     killed("upload", WINDOWED, &Way::HeldBusy(rung));
     killed("upload", NO_MEMORY, &Way::HeldBusy(rung));
-    // The answer comes when nobody is there any more who asked.
+    // The answer comes after the process that made the call is dead.
     killed("download", WINDOWED, &Way::HeldBusy(rung));
     killed("download", NO_MEMORY, &Way::HeldBusy(rung));
 }

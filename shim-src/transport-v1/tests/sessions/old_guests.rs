@@ -193,7 +193,7 @@ fn after_a_process_that_was_killed_the_next_turn_releases_its_window() {
     let bed = bed();
     let mut killed = Role::start("copying-up", bed.dir());
     killed.kill();
-    // A turn of another process of ours, which copies nothing.
+    // Another new process makes a call that copies nothing.
     drop(attach_in(bed.dir()));
     Old::start(bed.dir(), false).round_trip(1);
 }

@@ -105,7 +105,7 @@ fn its_facts_are_the_hosts() {
     assert_eq!(facts.attributes[102], 0, "no virtual memory");
     let probe = device.probe().unwrap();
     assert_eq!((probe.protocol, probe.attached), (0x1_0000, 0));
-    // Who looks leaves nothing behind.
+    // A process that only reads facts leaves nothing behind.
     let session = Session::open(device).unwrap();
     assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
     assert_eq!(bed.owners(), 0);
@@ -313,7 +313,7 @@ fn processes_do_not_mix_and_the_dead_leave_nothing() {
             copy_in(&session, address, &source);
             assert!(copy_out(&session, address, source.len()) == source, "round {count}, memory {ram}");
         }
-        // In whatever state they are.
+        // The channels may be in any state.
         for other in &mut others {
             other.kill();
         }

@@ -211,7 +211,7 @@ impl Role {
         loop {
             line.clear();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended without a word");
-            // The test harness says things too.
+            // The test harness prints lines too.
             if let Some((_, word)) = line.trim_end().split_once('@') {
                 return word.to_owned();
             }

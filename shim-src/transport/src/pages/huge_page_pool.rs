@@ -88,13 +88,13 @@ impl HugePagePool {
             Self::Segments(function) => {
                 let key = key(*function, channel);
                 if let Some(id) = found(key) {
-                    // One that is not ours has our key by chance.
+                    // A segment that is not ours has this key by chance.
                     return private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 }
                 let id = SIZES.iter().find_map(|&bytes| made(key, bytes))?;
                 let kept = private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 if kept.is_none() {
-                    // No host has heard of it.
+                    // No host knows this segment.
                     remove(id);
                 }
                 kept

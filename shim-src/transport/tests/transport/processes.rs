@@ -95,7 +95,7 @@ fn a_childs_exit_leaves_the_parents_session_alone() {
         true
     }));
     echo(&session, 1);
-    // The locks are still held: nothing is taken away from a living process.
+    // The locks are still held: a living process loses nothing.
     let mut other = Role::start("idle", bed.dir());
     assert_eq!(bed.status().sessions.len(), 2);
     other.end();
@@ -135,7 +135,7 @@ fn the_next_to_attach_reclaims_the_dead() {
     second.kill();
     assert_eq!(bed.status().sessions.len(), 2);
     let session = bed.attach();
-    // The one whose channel it needed has ended, the other has been told to.
+    // The session whose channel it needed has ended, and the other has been told to.
     eventually("both have ended", || bed.status().sessions.len() == 1);
     assert_eq!(bed.status().free_channels, 1);
     echo(&session, 1);

@@ -149,7 +149,7 @@ fn closing(dir: &Path) {
     echo(&session, 1);
     // SAFETY: the program's own descriptors above the standard ones are the transport's alone.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    // Until the device is next looked after.
+    // Waits until the next examination of the device.
     let end = Instant::now() + Duration::from_millis(1500);
     let mut cookie = 0;
     while Instant::now() < end {

@@ -48,7 +48,7 @@ fn who_only_looks_opens_no_window() {
     assert_eq!(name(session.facts()), "A soft GPU");
     assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
     assert!(matches!(Device::open(function, None), Err(OpenError::Open { .. })));
-    // What is missing is told by the first message, and stays.
+    // The first message reports what is missing, and later ones repeat it.
     let lost = hopeless.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []).unwrap_err();
     assert!(matches!(lost, SessionError::NotAttached { .. }), "{lost}");
     std::fs::rename(&away, &window).unwrap();
@@ -90,7 +90,7 @@ fn sessions_of_one_process_have_channels_of_their_own() {
     for session in [&sessions[0], &sessions[2], &another] {
         echo(session, 1);
     }
-    // Nobody was taken for dead.
+    // No process was mistaken for dead.
     assert_eq!(sessions[0].reclaim(), Ok(0));
 }
 

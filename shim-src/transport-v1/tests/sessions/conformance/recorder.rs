@@ -52,7 +52,7 @@ impl Recorder {
                 let (connection, got, hangs_up) =
                     (mediator.connect(), Arc::clone(&got), Arc::clone(&hangs_up));
                 let context_died = Arc::clone(&context_died);
-                // It ends with the device.
+                // The thread ends with the device.
                 std::thread::spawn(move || serve(stream, &connection, &got, &hangs_up, &context_died));
             }
         });

@@ -73,7 +73,7 @@ impl Staged {
         let BarAccess { offset, value, write, .. } = seen;
         if !write {
             assert!(may_read(offset), "{seen:x?}");
-            // A guest that looks at the results has seen the end.
+            // A guest that reads the results has read the final status.
             self.busy &= offset == 0x004;
             return;
         }
