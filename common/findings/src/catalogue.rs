@@ -96,7 +96,7 @@ impl<L: Copy> Cause<L> {
         self.link
     }
 
-    /// Permanent name of the cause, unique within its link.
+    /// Returns the permanent name of the cause, unique within its link.
     pub const fn id(self) -> &'static str {
         self.id
     }

@@ -17,7 +17,7 @@ const TEXT: usize = 16;
 /// Minimum width to which lines are wrapped, even on narrower terminals.
 const NARROWEST: usize = 40;
 
-/// A report to be shown.
+/// A report that is shown to people.
 #[derive(Clone, Debug)]
 pub struct HumanReport<'a, L> {
     /// The links that were examined, in the order of the chain.

@@ -6,7 +6,7 @@
 pub enum Verdict {
     /// Everything works. There may be warnings.
     Works = 0,
-    /// A link is broken.
+    /// A link of the chain is broken.
     Broken = 1,
     /// Nothing is known to be broken, but not everything could be examined.
     Incomplete = 3,

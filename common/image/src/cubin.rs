@@ -46,7 +46,7 @@ pub enum CubinError {
     Layout {
         /// Mangled name of the kernel.
         kernel: String,
-        /// Which rule of the layout the parameters break.
+        /// Rule of the layout that the parameters break.
         #[source]
         source: LayoutError,
     },

@@ -20,7 +20,7 @@ pub struct Layout {
     pub bytes: u32,
 }
 
-/// Which rule of the layout the parameters break.
+/// Rules of a layout that parameters can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The parameters are longer than CUDA allows.

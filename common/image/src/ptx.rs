@@ -89,7 +89,7 @@ pub enum PtxError {
     Layout {
         /// Mangled name of the kernel.
         kernel: String,
-        /// Which rule of the layout the parameters break.
+        /// Rule of the layout that the parameters break.
         #[source]
         source: LayoutError,
     },

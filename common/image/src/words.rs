@@ -4,7 +4,7 @@ use memchr::memmem::{self, Finder};
 
 /// Iterates over the words and the punctuation of a text. Blanks and comments are skipped.
 pub struct Tokens<'a> {
-    /// The rest of the text.
+    /// Text that has not been split yet.
     pub rest: &'a [u8],
 }
 

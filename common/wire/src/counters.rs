@@ -9,19 +9,19 @@ use core::ops::Add;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
-    /// Messages written to the ring, padding not counted.
+    /// Number of messages written to the ring, padding not counted.
     pub messages: u64,
-    /// Messages that were answered.
+    /// Number of messages that were answered.
     pub round_trips: u64,
-    /// Waits that had to spin or sleep.
+    /// Number of waits that had to spin or sleep.
     pub waits: u64,
-    /// Waits that slept.
+    /// Number of waits that slept.
     pub sleeps: u64,
-    /// Writes to the doorbell register.
+    /// Number of writes to the doorbell register.
     pub doorbells: u64,
-    /// Bytes copied from ordinary memory to the device.
+    /// Number of bytes copied from ordinary memory to the device.
     pub bytes_in: u64,
-    /// Bytes copied from the device to ordinary memory.
+    /// Number of bytes copied from the device to ordinary memory.
     pub bytes_out: u64,
 }
 

@@ -7,7 +7,8 @@ pub trait Layout {
     const DIGEST: u64;
 }
 
-/// FNV-1a over `bytes`, continued from `hash`. It distinguishes builds and gives no protection.
+/// Returns the FNV-1a hash of `bytes`, continued from `hash`. It distinguishes builds and gives no
+/// protection.
 #[must_use]
 pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut i = 0;

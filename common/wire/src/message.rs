@@ -23,7 +23,7 @@ wire_struct! {
     pub struct Header = 16 {
         /// Number of the [`Kind`], which determines the body.
         pub kind: u16 = 0,
-        /// [`FLAG_JOIN`] or 0.
+        /// Flags of the message: [`FLAG_JOIN`] or 0.
         pub flags: u16 = 2,
         /// Length of the whole message in bytes, header and padding included; a multiple of
         /// [`MESSAGE_ALIGN`].
@@ -35,7 +35,7 @@ wire_struct! {
     }
 }
 
-/// `bytes` rounded up to a multiple of [`MESSAGE_ALIGN`].
+/// Returns `bytes` rounded up to a multiple of [`MESSAGE_ALIGN`].
 #[must_use]
 pub const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(MESSAGE_ALIGN) * MESSAGE_ALIGN
@@ -199,8 +199,8 @@ macro_rules! kinds {
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
 
-        /// Digest of the kinds that a host announces by `ability`, computed as [`TABLE_DIGEST`]. It is not
-        /// compared at attach, because the meaning of a bit never changes.
+        /// Returns the digest of the kinds that a host announces by `ability`, computed as [`TABLE_DIGEST`].
+        /// It is not compared at attach, because the meaning of a bit never changes.
         #[must_use]
         pub const fn extension_digest(ability: u32) -> u64 {
             let hash = crate::layout::FNV_START;

@@ -5,7 +5,7 @@ mod address;
 
 pub use address::{AddressError, PciAddress};
 
-/// Vendor id: NVIDIA's.
+/// Vendor id, which is NVIDIA's.
 pub const VENDOR: u16 = 0x10de;
 /// Device id: that of an H100 PCIe. A real one has other BAR sizes and registers.
 pub const DEVICE: u16 = 0x2331;

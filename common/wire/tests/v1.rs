@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(join(&args, at), value);
     }
 
-    /// No bytes make the decoders panic, and decoded payloads are parts of the input.
+    /// Checks that no bytes make the decoders panic, and that decoded payloads are parts of the input.
     #[test]
     fn decoders_take_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         match Call::decode(&bytes) {

@@ -44,7 +44,7 @@ pub struct Product {
     pub size: [i64; 3],
     /// Factor of the product.
     pub alpha: Factor,
-    /// Factor of C.
+    /// Factor by which C is multiplied.
     pub beta: Factor,
     /// The operands A, B and C.
     pub matrix: [Matrix; 3],

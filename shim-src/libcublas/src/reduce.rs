@@ -52,7 +52,7 @@ const DOTS: &[Types] = &[H, T, S, D, C, Z];
 const NORMS: &[Types] = &[H, T, S, D, SC, DZ];
 const AXPYS: &[Types] = &[HS, TS, S, D, C, Z];
 
-/// `types` if the forms `Ex` have them, otherwise `CUBLAS_STATUS_NOT_SUPPORTED`.
+/// Returns `types` if the forms `Ex` support them, otherwise `CUBLAS_STATUS_NOT_SUPPORTED`.
 fn among(known: &[Types], types: Types) -> Result<Types> {
     if known.contains(&types) { Ok(types) } else { Err(BlasStatus::NOT_SUPPORTED) }
 }

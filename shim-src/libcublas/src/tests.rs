@@ -447,7 +447,8 @@ fn solves_are_checked() {
 }
 
 proptest! {
-    /// Each matrix has room for its columns: the condition of the reference BLAS, written in another way.
+    /// Checks that each matrix has room for its columns, by the condition of the reference BLAS written in
+    /// another way.
     #[test]
     fn what_is_sent_is_well_formed(
         op in [-1..4, -1..4],

@@ -73,7 +73,8 @@ impl Matrix {
         if fits { Ok(self) } else { Err(BlasStatus::INVALID_VALUE) }
     }
 
-    /// [`Self::fits`] for C, whose leading dimension may be 0: one column or row then stands for all.
+    /// Refuses sizes as [`Self::fits`] does for C, whose leading dimension may be 0: one column or row then
+    /// stands for all.
     pub fn fits_or_repeats(self) -> Result<Self> {
         if self.leading != 0 {
             return self.fits();

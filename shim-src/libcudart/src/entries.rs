@@ -23,9 +23,9 @@ const ROOM: usize = 16 << 10;
 /// Which of a fatbin's two lists an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// The list of kernels.
+    /// The list of the fat binary's kernels.
     Functions,
-    /// The list of variables.
+    /// The list of the fat binary's variables.
     Variables,
 }
 

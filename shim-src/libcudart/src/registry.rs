@@ -37,7 +37,7 @@ struct Wrapper {
     file_or_fatbins: *const c_void,
 }
 
-/// A registered fatbin.
+/// A registered fat binary, until it is unregistered.
 pub struct Fatbin {
     /// Registered address: a [`Wrapper`] or the container itself.
     image: *const c_void,

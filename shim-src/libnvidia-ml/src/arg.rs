@@ -60,7 +60,7 @@ impl<T: Copy> Out<T> {
     }
 }
 
-/// A buffer for a text.
+/// A buffer for a text: null, or writable for the length that the program gives.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Text(*mut c_char);

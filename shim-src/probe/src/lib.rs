@@ -91,7 +91,7 @@ extern "C" fn main() -> std::ffi::c_int {
     std::ffi::c_int::from(code != ExitCode::SUCCESS) * if code == ExitCode::from(USAGE) { 2 } else { 1 }
 }
 
-/// Returns the probe's `main`: reads the arguments, runs the test that they name, and returns its exit code.
+/// Reads the arguments, runs the test that they name, and returns its exit code.
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn start() -> ExitCode {
     let mut say = Say::default();

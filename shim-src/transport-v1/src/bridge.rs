@@ -39,7 +39,7 @@ const GENERATION: u32 = 1;
 /// must not wait for another thread's call to learn the number.
 const SESSION: u32 = 1;
 
-/// A device of version 1, which is one of version 2 to sessions.
+/// A device of version 1, presented to sessions as one of version 2.
 #[derive(Debug)]
 struct Version1 {
     mailbox: Mailbox,

@@ -8,7 +8,7 @@ use vgpu_transport::{GoneReason, SessionError};
 use vgpu_wire::v1::RESULTS;
 use vgpu_wire::v1::call::Op;
 
-/// Why a call failed.
+/// Reasons for which a call can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallError {
     /// The host executed the call and returned this `CUresult`.

@@ -32,7 +32,7 @@ pub(super) struct NewPageFile {
     path: PathBuf,
 }
 
-/// Mount point of a file system of 2 MiB pages. systemd mounts one at `/dev/hugepages`.
+/// Returns the mount point of a file system of 2 MiB pages. systemd mounts one at `/dev/hugepages`.
 pub(super) fn hugetlbfs_mount() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     find_hugetlbfs(&mounts).map(PathBuf::from)

@@ -30,7 +30,7 @@ pub enum AttachError {
         version >> 16, version & 0xffff
     )]
     Digest {
-        /// Wire version of both.
+        /// Wire version of both sides.
         version: u32,
         /// Digest of this program's message table.
         guest: u64,
@@ -49,7 +49,7 @@ pub enum AttachError {
     /// The lock file cannot be locked.
     #[error("failed to lock a channel")]
     Lock(#[source] io::Error),
-    /// The host refused.
+    /// The host refused the attach for this reason.
     #[error("the host refused the session: {}", told(*.0))]
     Refused(Refusal),
     /// The host refused for a reason that this program does not know.

@@ -205,7 +205,7 @@ impl Pauses {
         Self { end, next: PAUSE.0 }
     }
 
-    /// Pauses, each time for longer. Returns false without a pause once the deadline has passed.
+    /// Sleeps, each time for longer. Returns false without sleeping once the deadline has passed.
     fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-/// Values of `cudaDataType`.
+/// Values of `cudaDataType`, the types of elements.
 #[allow(
     missing_docs,
     reason = "R or C for real or complex, the kind of number and its bits: as the header names them"
@@ -30,7 +30,7 @@ pub mod data {
     pub const R_8F_E5M2: c_int = 29;
 }
 
-/// Values of `cublasComputeType_t`.
+/// Values of `cublasComputeType_t`, the types in which products are summed.
 #[allow(missing_docs, reason = "the type in which products are summed: as the header names them")]
 pub mod compute {
     use core::ffi::c_int;

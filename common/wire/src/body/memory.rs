@@ -5,7 +5,7 @@ wire_struct! {
     pub struct MemAlloc = 16 {
         /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// [`MEM_MANAGED`] or 0.
+        /// Flags of the allocation: [`MEM_MANAGED`] or 0.
         pub flags: u32 = 4,
         /// Length in bytes, not 0.
         pub bytes: u64 = 8,

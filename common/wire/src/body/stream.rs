@@ -3,7 +3,7 @@
 use crate::span::Mark;
 
 wire_struct! {
-    /// `cuStreamCreateWithPriority`.
+    /// Creates a stream with a priority (`cuStreamCreateWithPriority`).
     pub struct StreamCreate = 16 {
         /// Number for the stream, minted by the guest and not in use; neither 0 nor [`crate::JOIN_ALL`].
         pub stream: u32 = 0,

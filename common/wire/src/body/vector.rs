@@ -29,7 +29,7 @@ wire_struct! {
         pub step: [i64; 2] = 40,
         /// Device addresses of the first element of x and of y.
         pub vector: [u64; 2] = 56,
-        /// For [`VECTOR_AXPY`] alpha in its own type, or its device address; otherwise zeros.
+        /// Alpha of [`VECTOR_AXPY`] in its own type, or its device address; otherwise zeros.
         pub alpha: [u8; 16] = 72,
         /// Device address where the sum is stored; 0 for [`VECTOR_AXPY`].
         pub result: u64 = 88,

@@ -50,63 +50,66 @@ macro_rules! ops {
 }
 
 ops! {
-    /// `cuInit`. Result: 1.
+    /// Initialises the driver (`cuInit`). Result: 1.
     0x01 Init Done;
-    /// `cuDriverGetVersion`. Result: the version as CUDA counts it, 1000 * major + 10 * minor.
+    /// Returns the CUDA version of the driver (`cuDriverGetVersion`). Result: 1000 * major + 10 * minor.
     0x02 DriverGetVersion Done;
-    /// `cuDeviceGetCount`. Result: 1.
+    /// Returns the number of devices (`cuDeviceGetCount`). Result: 1.
     0x10 DeviceGetCount Done;
-    /// `cuDeviceGet`. Result: device 0.
+    /// Returns the device with an ordinal (`cuDeviceGet`). Result: device 0.
     0x11 DeviceGet Done;
-    /// `cuDeviceGetName`. No result: a guest takes the name from [`Self::GetGpuInfo`].
+    /// Ignored call for the name of a device (`cuDeviceGetName`). A guest takes the name from
+    /// [`Self::GetGpuInfo`].
     0x12 DeviceGetName Ignored;
-    /// `cuDeviceGetAttribute`. No result, as for [`Self::DeviceGetName`].
+    /// Ignored call for an attribute (`cuDeviceGetAttribute`). A guest uses [`Self::GetGpuInfo`].
     0x13 DeviceGetAttribute Ignored;
-    /// `cuDeviceTotalMem`. No result, as for [`Self::DeviceGetName`].
+    /// Ignored call for the size of the memory (`cuDeviceTotalMem`). A guest uses [`Self::GetGpuInfo`].
     0x14 DeviceTotalMem Ignored;
-    /// `cuDeviceGetUuid`. No result, as for [`Self::DeviceGetName`].
+    /// Ignored call for the UUID (`cuDeviceGetUuid`). A guest uses [`Self::GetGpuInfo`].
     0x15 DeviceGetUuid Ignored;
-    /// Returns [`Op::is_bulk`] for a number that a guest wrote.
+    /// Ignored call for the compute capability (`cuDeviceComputeCapability`). A guest uses
+    /// [`Self::GetGpuInfo`].
     0x16 DeviceComputeCapability Ignored;
     /// `cuDeviceGetProperties`, which the host refuses.
     0x17 DeviceGetProperties Refused;
     /// `cuDeviceGetP2PAttribute`, which the host refuses.
     0x18 DeviceGetP2pAttribute Refused;
-    /// `cuCtxCreate`: flags, 0, device64. Result: the context, always the primary one that all owners share.
+    /// Creates a context (`cuCtxCreate`). Arguments: flags, 0, device64. Result: the context, always the
+    /// primary one that all owners share.
     0x20 CtxCreate Done;
-    /// `cuCtxDestroy`: context64. No result.
+    /// Ignored call that would destroy a context (`cuCtxDestroy`). Argument: context64.
     0x21 CtxDestroy Ignored;
-    /// `cuCtxSetCurrent`: context64, which the host does not look at.
+    /// Makes a context current (`cuCtxSetCurrent`). Argument: context64, which the host ignores.
     0x22 CtxSetCurrent Done;
-    /// `cuCtxGetCurrent`. Result: the context, 0 before there is one.
+    /// Returns the current context (`cuCtxGetCurrent`). Result: the context, 0 before there is one.
     0x23 CtxGetCurrent Done;
     /// `cuCtxPushCurrent`, which the host refuses.
     0x24 CtxPushCurrent Refused;
     /// `cuCtxPopCurrent`, which the host refuses.
     0x25 CtxPopCurrent Refused;
-    /// `cuCtxSynchronize`: waits for all work. Does nothing while the owner has no context.
+    /// Waits for all work (`cuCtxSynchronize`). Does nothing while the owner has no context.
     0x26 CtxSynchronize Done;
-    /// `cuCtxGetDevice`. Result: device 0.
+    /// Returns the device of the context (`cuCtxGetDevice`). Result: device 0.
     0x27 CtxGetDevice Done;
-    /// `cuCtxGetApiVersion`. Result: 3020.
+    /// Returns the API version of the context (`cuCtxGetApiVersion`). Result: 3020.
     0x28 CtxGetApiVersion Done;
-    /// `cuMemAlloc`: bytes64, 0, 0. Result: the device address.
+    /// Allocates device memory (`cuMemAlloc`). Arguments: bytes64, 0, 0. Result: the device address.
     0x30 MemAlloc Done;
-    /// `cuMemFree`: address64. Success for an unknown address, too.
+    /// Frees device memory (`cuMemFree`). Argument: address64. Succeeds for an unknown address, too.
     0x31 MemFree Done;
-    /// `cuMemcpyHtoD`: destination64, bytes64, data as payload. Copies as many bytes as the shorter of the
-    /// two has.
+    /// Uploads data (`cuMemcpyHtoD`). Arguments: destination64, bytes64, with the data as payload. Copies as
+    /// many bytes as the shorter of the two has.
     0x32 MemcpyHtoD Done;
-    /// `cuMemcpyDtoH`: source64, bytes64. The payload comes back. Above 8 MiB the answer is success without
-    /// data (Q14).
+    /// Downloads data (`cuMemcpyDtoH`). Arguments: source64, bytes64. The payload comes back. Above 8 MiB the
+    /// answer is success without data (Q14).
     0x33 MemcpyDtoH Done;
-    /// `cuMemcpyDtoD`: destination64, source64, bytes64.
+    /// Copies within the device (`cuMemcpyDtoD`). Arguments: destination64, source64, bytes64.
     0x34 MemcpyDtoD Done;
-    /// `cuMemsetD8`: destination64, value, 0, bytes64.
+    /// Fills memory with a byte (`cuMemsetD8`). Arguments: destination64, value, 0, bytes64.
     0x35 MemsetD8 Done;
     /// `cuMemsetD16`, which the host refuses.
     0x36 MemsetD16 Refused;
-    /// `cuMemsetD32`: destination64, value, 0, elements64.
+    /// Fills memory with a 32-bit value (`cuMemsetD32`). Arguments: destination64, value, 0, elements64.
     0x37 MemsetD32 Done;
     /// `cuMemAllocManaged`, which the host refuses.
     0x38 MemAllocManaged Refused;
@@ -114,107 +117,125 @@ ops! {
     0x39 MemHostAlloc Refused;
     /// `cuMemFreeHost`, which the host refuses.
     0x3a MemFreeHost Refused;
-    /// `cuMemGetInfo`. Results: free and total bytes of the whole GPU.
+    /// Returns the state of device memory (`cuMemGetInfo`). Results: free and total bytes of the whole GPU.
     0x3b MemGetInfo Done;
-    /// `cuMemcpyHtoDAsync`: destination64, bytes64, stream64, data as payload. The host drops data that looks
-    /// like a fat binary (Q19).
+    /// Uploads data in stream order (`cuMemcpyHtoDAsync`). Arguments: destination64, bytes64, stream64, with
+    /// the data as payload. The host drops data that looks like a fat binary (Q19).
     0x3c MemcpyHtoDAsync Done;
     /// `cuMemcpyDtoHAsync`, which the host refuses.
     0x3d MemcpyDtoHAsync Refused;
     /// `cuMemcpyDtoDAsync`, which the host refuses.
     0x3e MemcpyDtoDAsync Refused;
-    /// `cuModuleLoadData`: image as payload, a piece of one where [`CHUNK_ARG`] says so. Result: the module.
+    /// Loads a module (`cuModuleLoadData`) whose image is the payload, or a piece of it where [`CHUNK_ARG`]
+    /// says so. Result: the module.
     0x40 ModuleLoadData Done;
-    /// `cuModuleLoadDataEx`: as [`Self::ModuleLoadData`].
+    /// Loads a module (`cuModuleLoadDataEx`), as [`Self::ModuleLoadData`] does.
     0x41 ModuleLoadDataEx Done;
-    /// `cuModuleLoadFatBinary`: as [`Self::ModuleLoadData`].
+    /// Loads a module (`cuModuleLoadFatBinary`), as [`Self::ModuleLoadData`] does.
     0x42 ModuleLoadFatBinary Done;
-    /// `cuModuleUnload`: module64. Success for an unknown module, too.
+    /// Unloads a module (`cuModuleUnload`). Argument: module64. Succeeds for an unknown module, too.
     0x43 ModuleUnload Done;
-    /// `cuModuleGetFunction`: module64, name with its zero as payload. Result: the function. Status 1 for an
-    /// unknown module, 500 for an unknown name.
+    /// Looks up a function (`cuModuleGetFunction`). Argument: module64, with the name and its zero as
+    /// payload. Result: the function. Status 1 for an unknown module, 500 for an unknown name.
     0x44 ModuleGetFunction Done;
-    /// `cuModuleGetGlobal`: module64, name with its zero as payload. Results: address and size in bytes.
+    /// Looks up a variable (`cuModuleGetGlobal`). Argument: module64, with the name and its zero as payload.
+    /// Results: address and size in bytes.
     0x45 ModuleGetGlobal Done;
-    /// `cuLaunchKernel`: [`super::payload::Launch`] and parameters as payload. The answer comes when the
-    /// kernel has ended.
+    /// Launches a kernel (`cuLaunchKernel`). The payload is a [`super::payload::Launch`] and the parameters.
+    /// The answer comes when the kernel has ended.
     0x50 LaunchKernel Done;
     /// `cuLaunchCooperativeKernel`, which the host refuses.
     0x51 LaunchCooperativeKernel Refused;
-    /// `cuStreamCreate`: flags. Result: the stream.
+    /// Creates a stream (`cuStreamCreate`). Argument: flags. Result: the stream.
     0x60 StreamCreate Done;
-    /// `cuStreamCreate`: flags, 0. Result: the stream.
+    /// Creates a stream (`cuStreamCreate`). Arguments: flags, 0. Result: the stream.
     0x61 StreamCreateWithFlags Done;
-    /// `cuStreamCreateWithPriority`: flags, 0, priority, 0. Result: the stream.
+    /// Creates a stream with a priority (`cuStreamCreateWithPriority`). Arguments: flags, 0, priority, 0.
+    /// Result: the stream.
     0x62 StreamCreateWithPriority Done;
-    /// `cuStreamDestroy`: stream64. Waits for the stream's work. Status 400 for an unknown stream.
+    /// Destroys a stream after its work has completed (`cuStreamDestroy`). Argument: stream64. Status 400 for
+    /// an unknown stream.
     0x63 StreamDestroy Done;
-    /// `cuStreamSynchronize`: stream64. An unknown stream is taken for the default stream.
+    /// Waits for a stream (`cuStreamSynchronize`). Argument: stream64. An unknown stream is treated as the
+    /// default stream.
     0x64 StreamSynchronize Done;
-    /// `cuStreamQuery`: stream64. Status 600 while the stream has work.
+    /// Queries a stream (`cuStreamQuery`). Argument: stream64. Status 600 while the stream has work.
     0x65 StreamQuery Done;
-    /// `cuStreamWaitEvent`: stream64, event64, flags, 0. Status 400 for an unknown stream or event.
+    /// Makes a stream wait for an event (`cuStreamWaitEvent`). Arguments: stream64, event64, flags, 0. Status
+    /// 400 for an unknown stream or event.
     0x66 StreamWaitEvent Done;
-    /// `cuEventCreate`: flags. Result: the event.
+    /// Creates an event (`cuEventCreate`). Argument: flags. Result: the event.
     0x70 EventCreate Done;
-    /// `cuEventCreate`: flags, 0. Result: the event. Status 2 when the owner has [`EVENTS_MAX`].
+    /// Creates an event (`cuEventCreate`). Arguments: flags, 0. Result: the event. Status 2 when the owner
+    /// has [`EVENTS_MAX`].
     0x71 EventCreateWithFlags Done;
-    /// `cuEventDestroy`: event64. Status 400 for an unknown event.
+    /// Destroys an event (`cuEventDestroy`). Argument: event64. Status 400 for an unknown event.
     0x72 EventDestroy Done;
-    /// `cuEventRecord`: event64, stream64. Status 400 for an unknown event or stream.
+    /// Records an event (`cuEventRecord`). Arguments: event64, stream64. Status 400 for an unknown event or
+    /// stream.
     0x73 EventRecord Done;
-    /// `cuEventSynchronize`: event64.
+    /// Waits for an event (`cuEventSynchronize`). Argument: event64.
     0x74 EventSynchronize Done;
-    /// `cuEventQuery`: event64. Status 600 while the event has not completed.
+    /// Queries an event (`cuEventQuery`). Argument: event64. Status 600 while the event has not completed.
     0x75 EventQuery Done;
-    /// `cuEventElapsedTime`: start64, end64. Result: bits of an f32, milliseconds.
+    /// Returns the time between two events (`cuEventElapsedTime`). Arguments: start64, end64. Result:
+    /// milliseconds as the bits of an f32.
     0x76 EventElapsedTime Done;
     /// `cuTexRefCreate`, which the host refuses.
     0x80 TexRefCreate Refused;
     /// `cuTexObjectCreate`, which the host refuses.
     0x81 TexObjectCreate Refused;
-    /// `cuDevicePrimaryCtxRetain`: device64. Result: the context. From here on a cleanup frees the owner's
-    /// memory (Q11).
+    /// Retains the primary context (`cuDevicePrimaryCtxRetain`). Argument: device64. Result: the context.
+    /// After this a cleanup frees the owner's memory (Q11).
     0x90 PrimaryCtxRetain Done;
-    /// `cuDevicePrimaryCtxRelease`: device64. No result.
+    /// Ignored call that would release the primary context (`cuDevicePrimaryCtxRelease`). Argument: device64.
     0x91 PrimaryCtxRelease Ignored;
-    /// `cuDevicePrimaryCtxReset`: device64. Frees the owner's memory.
+    /// Frees the owner's memory (`cuDevicePrimaryCtxReset`). Argument: device64.
     0x92 PrimaryCtxReset Done;
-    /// `cuDevicePrimaryCtxSetFlags`: device64, flags64. No result.
+    /// Ignored call that would set flags of the primary context (`cuDevicePrimaryCtxSetFlags`). Arguments:
+    /// device64, flags64.
     0x93 PrimaryCtxSetFlags Ignored;
-    /// `cuDevicePrimaryCtxGetState`: device64. Results: flags, always 0, and whether the context is active.
+    /// Returns the state of the primary context (`cuDevicePrimaryCtxGetState`). Argument: device64. Results:
+    /// flags, always 0, and whether the context is active.
     0x94 PrimaryCtxGetState Done;
     /// A query of a kernel's occupancy, which the host refuses.
     0xa0 OccupancyMaxBlocks Refused;
     /// `cuOccupancyMaxPotentialBlockSize`, which the host refuses.
     0xa1 OccupancyMaxPotentialBlockSize Refused;
-    /// `cuLibraryLoadData`: image as payload, whole or in pieces. Result: the library.
+    /// Loads a library (`cuLibraryLoadData`) whose image is the payload, whole or in pieces. Result: the
+    /// library.
     0xa8 LibraryLoadData Done;
-    /// `cuLibraryUnload`: library64. Status 400 for an unknown library.
+    /// Unloads a library (`cuLibraryUnload`). Argument: library64. Status 400 for an unknown library.
     0xa9 LibraryUnload Done;
-    /// `cuLibraryGetModule`: library64. Result: the module.
+    /// Returns the module of a library (`cuLibraryGetModule`). Argument: library64. Result: the module.
     0xaa LibraryGetModule Done;
-    /// `cublasCreate`. Results: `cublasStatus_t` and handle.
+    /// Creates a cuBLAS handle (`cublasCreate`). Results: `cublasStatus_t` and handle.
     0xac CublasCreate Done;
-    /// `cublasDestroy`: handle64. Result: `cublasStatus_t`.
+    /// Destroys a cuBLAS handle (`cublasDestroy`). Argument: handle64. Result: `cublasStatus_t`.
     0xad CublasDestroy Done;
-    /// `cublasSetStream`: handle64, stream64. Result: `cublasStatus_t`.
+    /// Sets the stream of a cuBLAS handle (`cublasSetStream`). Arguments: handle64, stream64. Result:
+    /// `cublasStatus_t`.
     0xae CublasSetStream Done;
-    /// `cublasGetStream`: handle64. Results: `cublasStatus_t` and stream.
+    /// Returns the stream of a cuBLAS handle (`cublasGetStream`). Argument: handle64. Results:
+    /// `cublasStatus_t` and stream.
     0xaf CublasGetStream Done;
-    /// `cuFuncGetAttribute`: attribute, 0, function64. Result: the value.
+    /// Returns an attribute of a function (`cuFuncGetAttribute`). Arguments: attribute, 0, function64.
+    /// Result: the value.
     0xb0 FuncGetAttribute Done;
-    /// `cuFuncSetCacheConfig`: function64, config, 0.
+    /// Sets the cache preference of a function (`cuFuncSetCacheConfig`). Arguments: function64, config, 0.
     0xb1 FuncSetCacheConfig Done;
     /// `cuGetErrorString`, which the host refuses.
     0xb2 GetErrorString Refused;
     /// `cuGetErrorName`, which the host refuses.
     0xb3 GetErrorName Refused;
-    /// `cublasSgemm`: [`super::payload::Sgemm`] as payload. Result: `cublasStatus_t`.
+    /// Multiplies matrices (`cublasSgemm`). The payload is a [`super::payload::Sgemm`]. Result:
+    /// `cublasStatus_t`.
     0xb4 CublasSgemm Done;
-    /// `cublasGemmEx`: [`super::payload::GemmEx`] as payload. Result: `cublasStatus_t`.
+    /// Multiplies matrices (`cublasGemmEx`). The payload is a [`super::payload::GemmEx`]. Result:
+    /// `cublasStatus_t`.
     0xb5 CublasGemmEx Done;
-    /// `cublasGemmStridedBatchedEx`: [`super::payload::GemmStrided`] as payload. Result: `cublasStatus_t`.
+    /// Multiplies a batch of matrices (`cublasGemmStridedBatchedEx`). The payload is a
+    /// [`super::payload::GemmStrided`]. Result: `cublasStatus_t`.
     0xb6 CublasGemmStridedBatchedEx Done;
     /// `cublasLtCreate`, which the host refuses.
     0xb7 CublasLtCreate Refused;
@@ -222,15 +243,16 @@ ops! {
     0xb8 CublasLtDestroy Refused;
     /// `cublasLtMatmul`, which the host refuses.
     0xb9 CublasLtMatmul Refused;
-    /// `cublasGemmBatchedEx`: [`super::payload::GemmBatched`] as payload, then the addresses of all A, all B,
-    /// all C. Result: `cublasStatus_t`.
+    /// Multiplies a batch of matrices (`cublasGemmBatchedEx`). The payload is a
+    /// [`super::payload::GemmBatched`], then the addresses of all A, all B and all C. Result:
+    /// `cublasStatus_t`.
     0xba CublasGemmBatchedEx Done;
-    /// `cuFuncGetParamInfo`: function64, index64. Results: offset and size in bytes. Status 801 where the
-    /// host's driver has no such function.
+    /// Returns position and size of a parameter (`cuFuncGetParamInfo`). Arguments: function64, index64.
+    /// Results: offset and size in bytes. Status 801 where the host's driver has no such function.
     0xbc FuncGetParamInfo Done;
-    /// Asks for facts of the GPU. [`super::payload::GpuInfo`] comes back as payload.
+    /// Returns facts of the GPU. A [`super::payload::GpuInfo`] comes back as payload.
     0xf0 GetGpuInfo Done;
-    /// Frees all objects of an owner: token. The mediator executes it.
+    /// Frees all objects of an owner. Argument: token. The mediator executes the call.
     0xfe ProcessCleanup Done;
 }
 
@@ -243,7 +265,7 @@ impl Op {
     }
 }
 
-/// [`Op::is_bulk`] for a number that a guest wrote.
+/// Returns whether a call is bulk, as [`Op::is_bulk`] does, for a number that a guest wrote.
 #[must_use]
 pub const fn is_bulk(op: u32) -> bool {
     matches!(op, 0x32 | 0x3c | 0x40 | 0x41 | 0x42 | 0xa8)

@@ -56,7 +56,7 @@ wire_struct! {
 wire_struct! {
     /// Header of a call.
     pub struct Call = 88 {
-        /// [`MAGIC`] again.
+        /// [`MAGIC`], as in the frame's header.
         pub magic: U32 = 0,
         /// Number of the call, a [`super::call::Op`].
         pub op: U32 = 4,
@@ -76,7 +76,7 @@ wire_struct! {
 wire_struct! {
     /// Header of an answer.
     pub struct Outcome = 88 {
-        /// [`MAGIC`] again.
+        /// [`MAGIC`], as in the frame's header.
         pub magic: U32 = 0,
         /// [`Call::seq`] of the call that is answered.
         pub seq: U32 = 4,

@@ -35,7 +35,7 @@ pub struct Code {
     read: Mutex<Read>,
 }
 
-/// What has already been read of a part, so that it is not read twice.
+/// The results of reading a part, so that it is not read twice.
 #[derive(Debug, Default)]
 struct Read {
     /// The unpacked code, kept until the device has it. It can be unpacked again.

@@ -31,7 +31,7 @@ pub const KERNEL: &str = "vgpu_trace_kernel";
 #[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// Always [`MAGIC`].
+    /// Magic number, always [`MAGIC`].
     pub magic: u64,
     /// The [`VERSION`] of the format.
     pub version: u32,

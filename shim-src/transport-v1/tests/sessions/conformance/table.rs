@@ -4,11 +4,11 @@
 /// An argument word of an expected call.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// This value exactly.
+    /// The word has exactly this value.
     V(u32),
-    /// Low half of the value with this name.
+    /// The word is the low half of the value with this name.
     Lo(&'static str),
-    /// High half of the value with this name.
+    /// The word is the high half of the value with this name.
     Hi(&'static str),
 }
 
@@ -16,11 +16,11 @@ pub enum Arg {
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
     U32(u32),
-    /// The value with this name, 8 bytes.
+    /// The bytes are the value with this name, 8 bytes long.
     U64(&'static str),
     F32(f32),
     Text(&'static str),
-    /// The bytes with this name.
+    /// The bytes are those with this name.
     Blob(&'static str),
 }
 
