@@ -36,7 +36,7 @@ fn begin() -> ExitCode {
     code
 }
 
-/// Prints what clap has to say: an error of usage, or the help or version that was asked for.
+/// Prints clap's message: a usage error, the help, or the version.
 fn refuse(usage: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // Its output may be closed: the exit code is enough.
     let _ = usage.print();
@@ -50,7 +50,7 @@ fn refuse(usage: &clap::Error, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Carries out the command. Prints why it failed.
+/// Executes the command of the command line and returns its exit code. Prints the reason of a failure.
 fn execute(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),

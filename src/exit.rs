@@ -1,5 +1,5 @@
-//! The launcher's exit codes, those of `env(1)`. A program that was started answers with its own: exec keeps
-//! the process, so the launcher is not there any more to translate anything.
+//! Exit codes of the launcher, which follow `env(1)`. A program that was started returns its own exit code,
+//! because exec replaces the launcher.
 
 use std::process::ExitCode;
 
@@ -7,14 +7,13 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Nothing went wrong: help, version, or `env` was asked for.
+    /// Success: help, version, or `env` was requested.
     Success = 0,
-    /// The launcher failed before it came to the program: wrong usage, no device, no way to inject.
+    /// The launcher failed before it started the program: wrong usage, no device, or no method of injection.
     Launcher = 125,
-    /// The program is there and cannot be started, or cannot be given the GPU (static, setuid, another
-    /// loader).
+    /// The program exists and cannot be started, or cannot be given the GPU (static, setuid, another loader).
     NotExecutable = 126,
-    /// There is no such program.
+    /// The program does not exist.
     NotFound = 127,
 }
 

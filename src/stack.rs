@@ -1,14 +1,14 @@
-//! A stack that is large enough, whatever the limit on this process's own is.
+//! Provides a stack that is large enough, independent of the stack limit of this process.
 
 use std::panic::resume_unwind;
 use std::thread;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Bytes: what a thread of Rust gets.
+/// Required stack size in bytes, the default of a Rust thread.
 const ENOUGH: usize = 2 << 20;
 
-/// Does `work` on a stack with room for it: that of a thread, where the limit on the first one's is lower.
+/// Runs `work` on a sufficiently large stack: that of a new thread if the limit of the main thread is lower.
 pub fn enough<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let mut work = Some(work);
     let mut done = None;

@@ -1,4 +1,4 @@
-//! systemd's unit files: where those of a unit are, and the settings in one.
+//! Finds the files of a systemd unit and reads the settings in them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ pub const PLACES: [&str; 6] = [
     "/run/systemd/generator",
 ];
 
-/// The files of a unit.
+/// Files that systemd reads for one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitFiles {
-    /// The unit's own, if it is there.
+    /// Path of the main unit file, if one exists.
     pub main: Option<PathBuf>,
     /// Paths of its drop-ins, in the order in which they apply.
     pub drop_ins: Vec<PathBuf>,
@@ -62,8 +62,8 @@ impl UnitFiles {
     }
 }
 
-/// The settings of the section `section`, in their order: names and values as they stand, with continued
-/// lines joined as systemd joins them (systemd.syntax(7)).
+/// Returns the settings of the section `section` in file order, as name and value. Continued lines are joined
+/// as systemd joins them (systemd.syntax(7)).
 pub fn settings<'a>(text: &'a str, section: &'a str) -> impl Iterator<Item = (String, String)> + 'a {
     let mut current = String::new();
     logical_lines(text).filter_map(move |line| {
@@ -76,8 +76,8 @@ pub fn settings<'a>(text: &'a str, section: &'a str) -> impl Iterator<Item = (St
     })
 }
 
-/// A backslash at the end of a line is a space, and the next line goes on; remarks between such lines are
-/// passed over.
+/// Joins continued lines: a backslash at the end of a line becomes a space, and comments in between are
+/// skipped.
 fn logical_lines(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut lines = text.lines();
     std::iter::from_fn(move || {

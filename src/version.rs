@@ -1,16 +1,17 @@
-//! `vgpu-run --version`: which launcher, which libraries are in it, which devices it speaks with, and whether
-//! one is here. Opens no device.
+//! Implements `vgpu-run --version`: the version of the launcher and its libraries, the supported devices, and
+//! the devices of this system. No device is opened.
 
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 use vgpu_wire::pci;
 
 use crate::device::survey;
 
-/// After the program's name: its version, and what is in it. `-V` prints the first line alone.
+/// Version text after the program's name: the launcher's version and its libraries. `-V` prints the first
+/// line alone.
 pub const LONG: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\n\n", include_str!(concat!(env!("OUT_DIR"), "/libraries.txt")));
 
-/// The lines on the device that follow.
+/// Returns the lines about supported and present devices that follow the version.
 pub fn device() -> String {
     let kind = format!("VGPU-STUB {:04x}:{:04x}, register protocols 1 and 2", pci::VENDOR, pci::DEVICE);
     let here = match scan(&sysfs_root()) {

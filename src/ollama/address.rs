@@ -1,13 +1,13 @@
-//! `OLLAMA_HOST`: where a server listens, and where its clients ask.
+//! Parses `OLLAMA_HOST`: the address at which a server listens and to which its clients connect.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Default port of Ollama.
+/// TCP port of Ollama if none is given.
 const PORT: u16 = 11_434;
 
-/// The addresses that a client asks, in the order of the system's resolver, from what OLLAMA_HOST says:
-/// `[SCHEME://]HOST[:PORT][/PATH]`. Wildcard addresses become loopback addresses. A port that is no number is
-/// the usual one, as in Ollama. Empty: the host's name does not resolve.
+/// Returns the addresses that a client connects to for `[SCHEME://]HOST[:PORT][/PATH]`, in the order of the
+/// system's resolver. Wildcard addresses become loopback addresses. A port that is not a number becomes the
+/// default port, as in Ollama. The list is empty if the host name does not resolve.
 pub fn addresses(host: Option<&str>) -> Vec<SocketAddr> {
     let host = host.unwrap_or_default().trim().trim_matches(['"', '\'']);
     let (scheme, rest) = host.split_once("://").unwrap_or(("", host));

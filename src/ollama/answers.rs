@@ -1,4 +1,4 @@
-//! What Ollama's discovery processes print, and what Ollama concludes from it: the same filters, as pure
+//! Parses the output of Ollama's discovery processes and applies the same filters as Ollama, as pure
 //! functions.
 
 use std::collections::BTreeSet;
@@ -10,15 +10,15 @@ use serde::Deserialize;
 pub struct ListedDevice {
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product's name.
+    /// Product name of the device.
     pub description: String,
     /// Total memory in MiB.
     pub total: u64,
-    /// MiB that are free.
+    /// Free memory in MiB.
     pub free: u64,
 }
 
-/// The devices that `llama-server --list-devices` printed.
+/// Parses the devices from the output of `llama-server --list-devices`.
 pub fn devices(text: &str) -> Vec<ListedDevice> {
     text.lines().filter_map(device).collect()
 }
@@ -36,8 +36,9 @@ fn device(line: &str) -> Option<ListedDevice> {
     })
 }
 
-/// The architectures after `CUDA : ARCHS = ` of the `system_info:` line, or `CUDA.0.ARCHS=` of older
-/// releases; none if the line does not speak of CUDA, which it does only where the backend was loaded.
+/// Returns the architectures after `CUDA : ARCHS = ` of the `system_info:` line, or after `CUDA.0.ARCHS=` in
+/// older releases. Returns `None` if the line does not mention CUDA, which means that the backend was not
+/// loaded.
 pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
     let at =
         ["CUDA : ARCHS = ", "CUDA.0.ARCHS="].iter().find_map(|mark| Some(text.find(mark)? + mark.len()))?;
@@ -45,14 +46,15 @@ pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
     Some(list.split(',').filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Whether the line that lists the backends (`system_info:`, or `msg=system` of older releases) includes the
-/// CPU backend. None without such a line.
+/// Returns whether the line that lists the backends (`system_info:`, or `msg=system` in older releases)
+/// includes the CPU backend. Returns `None` if there is no such line.
 pub fn processor(text: &str) -> Option<bool> {
     let line = text.lines().find(|line| line.contains("system_info:") || line.contains("msg=system "))?;
     Some(line.contains("| CPU : ") || line.contains(" CPU."))
 }
 
-/// Compute capability of the device of that number, from `Device N: ..., compute capability 6.1, ...`.
+/// Returns the compute capability of the device with this index, from `Device N: ..., compute capability 6.1,
+/// ...`.
 pub fn capability(text: &str, index: usize) -> Option<(u32, u32)> {
     let start = format!("Device {index}: ");
     let line = text.lines().map(str::trim_start).find(|line| line.starts_with(&start))?;
@@ -62,36 +64,36 @@ pub fn capability(text: &str, index: usize) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.trim_end_matches('.').parse().ok()?))
 }
 
-/// The reason that GGML gives for a backend which it could not load:
-/// `load_backend: failed to load PATH: REASON`.
+/// Returns GGML's explanation for a backend that it could not load: `load_backend: failed to load PATH:
+/// REASON`.
 pub fn refusal(text: &str) -> Option<&str> {
     text.lines().find_map(|line| Some(&line[line.find("load_backend: failed to load ")?..]))
 }
 
-/// A device in the answer of `ollama gpu-discover` or of a runner's `/info`, whose keys differ. Keys that a
-/// release lacks are empty or zero.
+/// A device in the output of `ollama gpu-discover` or of a runner's `/info`. Their keys differ; keys that a
+/// release does not have are empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DiscoveredDevice {
-    /// Value of CUDA_VISIBLE_DEVICES that shows this device alone: its UUID, from a runner.
+    /// Value of CUDA_VISIBLE_DEVICES that selects this device alone: its UUID, as a runner reports it.
     pub id: String,
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product's name.
+    /// Product name of the device.
     pub description: String,
     /// Name of the backend library, such as `CUDA`.
     #[serde(alias = "backend")]
     pub library: String,
-    /// Compute capability: see [`DiscoveredDevice::capability`].
+    /// Major number of the compute capability; 0 or -1 if unknown.
     #[serde(alias = "ComputeMajor")]
     pub compute_major: i32,
     /// Minor number of the compute capability.
     #[serde(alias = "ComputeMinor")]
     pub compute_minor: i32,
-    /// Major number of `cuDriverGetVersion`.
+    /// Major number of the CUDA version that `cuDriverGetVersion` reports.
     #[serde(alias = "cuda_driver_major")]
     pub driver_major: u32,
-    /// Major version of NVIDIA's driver, from NVML.
+    /// Major version of NVIDIA's driver, as NVML reports it.
     pub nvidia_driver_major: u32,
     /// PCI address, such as `0000:00:05.0`.
     #[serde(alias = "device_id")]
@@ -103,7 +105,7 @@ pub struct DiscoveredDevice {
 }
 
 impl DiscoveredDevice {
-    /// Compute capability. Releases report 0 or -1 if they do not know it.
+    /// Returns the compute capability. Releases report 0 or -1 if it is unknown, which gives `None`.
     pub fn capability(&self) -> Option<(u32, u32)> {
         let number = |part: i32| u32::try_from(part).ok();
         Some((number(self.compute_major).filter(|major| *major > 0)?, number(self.compute_minor)?))
@@ -113,32 +115,33 @@ impl DiscoveredDevice {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum DiscoveryAnswer {
-    /// The answer of `gpu-discover`.
+    /// Answer of `gpu-discover`.
     Named { devices: Vec<DiscoveredDevice> },
-    /// The answer of a runner's `/info`.
+    /// Answer of a runner's `/info`.
     Plain(Vec<DiscoveredDevice>),
 }
 
-/// The devices in a JSON answer of either kind.
+/// Parses the devices of a JSON answer of either form.
 pub fn native(text: &str) -> Result<Vec<DiscoveredDevice>, serde_json::Error> {
     Ok(match serde_json::from_str(text)? {
         DiscoveryAnswer::Named { devices } | DiscoveryAnswer::Plain(devices) => devices,
     })
 }
 
-/// Reason for which Ollama drops a device.
+/// Reason why Ollama ignores a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// The device has no memory.
     Memory,
     /// The backend was not built for the device's compute capability.
     Architecture,
-    /// The driver is older than this major version.
+    /// The driver is older than this required major version.
     Driver(u32),
 }
 
-/// Applies Ollama's filters to a CUDA device. `architectures` are the backend's as it prints them, `cuda` its
-/// CUDA major, `driver` the driver's major version, `total` the memory in MiB. Unknown values drop nothing.
+/// Applies Ollama's filters to a CUDA device. `architectures` are those that the backend prints, `cuda` is
+/// the backend's CUDA major version, `driver` the driver's major version, and `total` the memory in MiB. An
+/// unknown value never excludes a device.
 pub fn dropped(
     capability: Option<(u32, u32)>,
     architectures: Option<&BTreeSet<u32>>,
@@ -162,7 +165,8 @@ pub fn dropped(
     }
 }
 
-/// The context that Ollama takes where nobody says one, by the memory of all devices in bytes.
+/// Returns the default context length of Ollama in tokens, which depends on the total memory of all devices
+/// in bytes.
 pub fn default_context(total: u64) -> u32 {
     const GIB: u64 = 1 << 30;
     match total {

@@ -1,33 +1,36 @@
-//! GGML's CUDA backends: where they lie, and which CUDA they need.
+//! Finds GGML's CUDA backends and the CUDA versions that they need.
 
 use std::path::{Path, PathBuf};
 
 use crate::program::elf::{Elf, ElfError};
 
-/// The backend's file name.
+/// File name of the CUDA backend.
 const BACKEND: &str = "libggml-cuda.so";
-/// The library whose version tells the CUDA major.
+/// SONAME prefix of the runtime library. The number after it is the CUDA major version.
 const RUNTIME: &str = "libcudart.so.";
 
-/// Backends of an Ollama: one in each directory `cuda_vNN` of its library directory.
+/// Returns the possible backend paths of an Ollama: one in each directory `cuda_vNN` of its library
+/// directory.
 pub fn of_library_folder(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path().join(BACKEND)).collect()
 }
 
-/// Candidates for the backend of a llama.cpp build: beside the program, or in the adjacent library directory.
+/// Returns the possible backend paths of a llama.cpp build: next to the program, or in the adjacent library
+/// directory.
 pub fn beside(executable: &Path) -> Vec<PathBuf> {
     let folder = executable.parent().unwrap_or(Path::new("/"));
     vec![folder.join(BACKEND), folder.join("../lib").join(BACKEND)]
 }
 
-/// The CUDA majors that the backend at `path` is linked with: one, unless it is made strangely.
+/// Returns the CUDA major versions that the backend at `path` is linked with. A regular build has exactly
+/// one.
 pub fn majors(path: &Path) -> Result<Vec<u32>, ElfError> {
     let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     Ok(Elf::read(&file)?.needed.iter().filter_map(|name| major(name)).collect())
 }
 
-/// The CUDA major of a runtime library's SONAME.
+/// Parses the CUDA major version from the SONAME of a runtime library.
 pub fn major(soname: &str) -> Option<u32> {
     soname.strip_prefix(RUNTIME)?.parse().ok()
 }

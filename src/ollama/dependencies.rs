@@ -1,5 +1,5 @@
-//! What a program or a library needs of others: the files that the loader takes, and names that none of them
-//! has.
+//! Resolves the libraries that a program or a library needs: the files that the loader uses, and imports that
+//! no library provides.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,28 +12,28 @@ use crate::program::search::{Reason, Search};
 
 /// Maximum number of libraries that are read for one process.
 const MOST: usize = 64;
-/// Missing names that are shown.
+/// Maximum number of missing names in a message.
 const SHOWN: usize = 8;
 
-/// A library that is needed.
+/// A library that a program needs, directly or through another library.
 pub struct NeededLibrary {
-    /// The name by which it is needed.
+    /// SONAME of the library.
     pub soname: String,
-    /// Path of the file and the rule that led to it. None: the library is one of vgpu-run's.
+    /// Path of the file and the rule that led to it. `None` means that the library is one of vgpu-run's.
     pub file: Option<(PathBuf, Reason)>,
-    /// Whether it is needed at first hand.
+    /// Whether the program itself needs the library, rather than another library.
     pub direct: bool,
     /// Imports and exports of the library.
     pub symbols: Symbols,
 }
 
-/// Reason for which a needed library cannot be loaded.
+/// Reason why a needed library cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unmet {
-    /// There is no such file.
+    /// The loader finds no file with this SONAME.
     #[error("it needs {0}, which cannot be found")]
     Absent(String),
-    /// There is one that may not be read.
+    /// The file exists and cannot be opened.
     #[error("it needs {soname}, and {} cannot be read: {error}", .path.display())]
     Refused {
         /// SONAME of the library.
@@ -43,7 +43,7 @@ pub enum Unmet {
         /// Error of opening the file.
         error: io::Error,
     },
-    /// The file is no whole library.
+    /// The file is not a complete library.
     #[error("it needs {soname}, and {} is damaged: {error}", .path.display())]
     Damaged {
         /// SONAME of the library.
@@ -55,8 +55,8 @@ pub enum Unmet {
     },
 }
 
-/// The libraries that are needed by these names, and those that these need in turn. `ours`: vgpu-run's come
-/// before others of their names.
+/// Returns the libraries with these SONAMEs and all libraries that they need in turn. With `ours`, vgpu-run's
+/// libraries take precedence over others of the same name.
 pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<NeededLibrary>, Unmet> {
     let mut found: Vec<NeededLibrary> = Vec::new();
     let mut open: Vec<(String, bool)> = needed.iter().map(|name| (name.clone(), true)).collect();
@@ -95,7 +95,7 @@ fn read(path: &Path) -> Result<(Vec<String>, Symbols), ElfError> {
     Ok((Elf::read(&file)?.needed, Symbols::read(&file)?))
 }
 
-/// Bytes in this program.
+/// Bytes in this program, readable like a file.
 struct Slice(&'static [u8]);
 
 impl elf::ReadAt for Slice {
@@ -114,12 +114,13 @@ impl elf::ReadAt for Slice {
     }
 }
 
-/// Names that a file asks for and none of its libraries has.
+/// Imports of a file that its libraries do not provide.
 #[derive(Default)]
 pub struct Lacking<'a> {
-    /// By the library that the linker saw them in; empty where it did not say.
+    /// Missing names by the library in which the linker saw them; the key is empty for names without a
+    /// version node.
     pub absent: BTreeMap<String, Vec<&'a Import>>,
-    /// Names that there are, under other version nodes.
+    /// Names that exist only under other version nodes.
     pub other_node: Vec<&'a Import>,
 }
 
@@ -144,7 +145,7 @@ pub fn lacking<'a>(own: &'a Symbols, libraries: &[&Symbols]) -> Lacking<'a> {
     lacking
 }
 
-/// The names, those for which there is room.
+/// Lists the first [`SHOWN`] names, and the number of the remaining ones.
 pub fn shown(imports: &[&Import]) -> String {
     let names: Vec<_> = imports.iter().take(SHOWN).map(|import| import.name.as_str()).collect();
     let more = imports.len().saturating_sub(SHOWN);

@@ -1,17 +1,19 @@
-//! Which way of looking for GPUs an Ollama has, told by texts in its binary that only that way prints.
+//! Recognises how an Ollama looks for GPUs, from texts in its binary that only that method prints.
 //!
 //! | era | releases | who looks | text |
 //! |---|---|---|---|
-//! | A | to 0.12.3 | `ollama serve` itself, which opens the driver's library by its path | `looking for compatible GPUs` |
+//! | A | to 0.12.3 | `ollama serve` itself, which opens the driver's library by its path | `looking for
+//! compatible GPUs` |
 //! | B | 0.12.4 to 0.24 | a child, `ollama runner` | `discovering available GPUs` |
-//! | C | from 0.30 | children, `llama-server` and `ollama gpu-discover` | the same, and `llama-server --list-devices` |
+//! | C | from 0.30 | children, `llama-server` and `ollama gpu-discover` | the same, and `llama-server
+//! --list-devices` |
 //!
 //! Checked against Ollama's sources of 0.3.14 to 0.31.2 and the built binaries of one release of each era.
 
 use crate::program::elf::{self, ElfError, ReadAt};
 use crate::program::texts::search;
 
-/// Go puts this section into every binary it links.
+/// Name of a section that Go puts into every binary.
 const GO: &str = ".go.buildinfo";
 /// Part of the log line of era A.
 const LOOKING: &[u8] = b"looking for compatible GPUs";
@@ -32,13 +34,13 @@ pub enum Era {
 }
 
 impl Era {
-    /// The server looks for the driver's library by its path, and takes nothing else.
+    /// Returns whether the server loads the driver's library by its path, which is its only method.
     pub fn by_path(self) -> bool {
         self == Self::A
     }
 }
 
-/// The era of the Ollama in `file`; none if it is no Ollama.
+/// Recognises the era of the Ollama in `file`. Returns `None` if the file is not an Ollama.
 pub fn recognise(file: &impl ReadAt) -> Result<Option<Era>, ElfError> {
     let (ranges, go) = elf::constants(file, GO)?;
     if !go {

@@ -1,14 +1,14 @@
-//! What is worth showing of the log of an Ollama's server: the lines that say why it found what it found, and
-//! the first of a dying server's last words.
+//! Selects the lines of a server's log that explain its choice of GPUs, and the line with which a dying
+//! server gives its reason.
 
 use super::log::FOUND;
 
-/// Letters of a line that are shown as evidence. A line with all of a processor's features is longer.
+/// Maximum number of characters of a line that are shown. A line with all CPU features is longer.
 const SHOWN: usize = 300;
 /// Maximum number of lines of evidence.
 const MOST: usize = 12;
 
-/// Words that mark a line about GPUs.
+/// Texts that mark a line about GPUs.
 const ABOUT: [&str; 16] = [
     "CUDA",
     "cuda",
@@ -27,7 +27,7 @@ const ABOUT: [&str; 16] = [
     "filter",
     "library",
 ];
-/// Words that mark a line with a reason.
+/// Texts that mark a line with a reason.
 const WHY: [&str; 15] = [
     "failed",
     "failure",
@@ -48,7 +48,8 @@ const WHY: [&str; 15] = [
 /// Words that mark lines about configuration or Go stack traces, which are no evidence.
 const NOISE: [&str; 4] = ["server config", "msg=subprocess", "(0x", " +0x"];
 
-/// The lines about GPUs, those that say why before the others that there is room for; each in its order.
+/// Returns the lines about GPUs. If there are too many, lines with a reason take precedence. The order of the
+/// log is kept.
 pub fn about_gpus(log: &str) -> Vec<String> {
     let about = |line: &&str| {
         let holds = |words: &[&str]| words.iter().any(|word| line.contains(word));
@@ -75,7 +76,7 @@ const LAST_WORDS: [&str; 9] = [
     "vgpu-run: ",
     "CUDA error: ",
 ];
-/// Parts of lines that give the reason after the program's name.
+/// Texts that mark a line with the reason after the program's name.
 const WITHIN: [&str; 5] = [
     "error while loading shared libraries",
     "error while handling",
@@ -84,7 +85,7 @@ const WITHIN: [&str; 5] = [
     "annot allocate memory",
 ];
 
-/// The first line of a dying server's last words.
+/// Returns the first line in which a dying server gives its reason.
 pub fn last_words(log: &str) -> Option<String> {
     let fatal = |line: &&str| {
         LAST_WORDS.iter().any(|word| line.starts_with(word)) || WITHIN.iter().any(|word| line.contains(word))

@@ -1,5 +1,5 @@
-//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. Of the code
-//! itself only one text is read, for its version; `vgpu_image::fatbin` describes the headers.
+//! Lists the GPU architectures that a backend has code for, from the headers of its fat binaries. Only one
+//! PTX text is read, for its version; `vgpu_image::fatbin` describes the headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,12 +10,12 @@ use vgpu_image::ptx::{self, Specific};
 use crate::program::elf::{ElfError, FileRange, ReadAt};
 
 const WHAT: &str = "fat binary";
-/// Maximum padding between two containers, which linkers align.
+/// Maximum padding between two containers, in bytes. Linkers align containers.
 const GAP: u64 = 4096;
 /// Maximum number of entries. A real backend has about 1,500 entries in 150 containers.
 const MOST: usize = 1 << 20;
 
-/// Architectures, as in `sm_NUMBER`.
+/// GPU architectures of a backend, as the number in `sm_NUMBER`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Architectures {
     /// Architectures with machine code, which runs on the same major number and a minor number that is not
@@ -23,21 +23,21 @@ pub struct Architectures {
     pub cubin: BTreeSet<u32>,
     /// Architectures with PTX, which the driver compiles for any device that is not older.
     pub ptx: BTreeSet<u32>,
-    /// Containers that were found.
+    /// Number of containers in the section.
     pub containers: usize,
-    /// For each architecture with PTX, where a container with it lies: the smallest.
+    /// Smallest container with PTX for each architecture, as a range of the file.
     texts: BTreeMap<u32, FileRange>,
 }
 
 impl Architectures {
-    /// Whether CUDA finds code for a device of this compute capability.
+    /// Returns whether CUDA finds code for a device of this compute capability.
     pub fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
         let device = 10 * major + minor;
         self.cubin.iter().any(|sm| sm / 10 == major && *sm <= device)
             || self.ptx.iter().any(|sm| *sm <= device)
     }
 
-    /// Architectures with machine code or PTX in numerical order, as Ollama prints them.
+    /// Returns the architectures with machine code or PTX in numerical order, as Ollama prints them.
     pub fn all(&self) -> BTreeSet<u32> {
         self.cubin.union(&self.ptx).copied().collect()
     }
@@ -75,8 +75,9 @@ impl Architectures {
         Ok(found)
     }
 
-    /// The version of the PTX that a driver would have to compile for a device of this compute capability.
-    /// None: there is machine code for it, or no PTX, or none that could be read.
+    /// Returns the version of the PTX that a driver would have to compile for a device of this compute
+    /// capability. Returns `None` if there is machine code for the device, if there is no PTX, or if the PTX
+    /// cannot be read.
     pub fn ptx_version(&self, file: &impl ReadAt, (major, minor): (u32, u32)) -> Option<(u32, u32)> {
         let device = 10 * major + minor;
         if self.cubin.iter().any(|sm| sm / 10 == major && *sm <= device) {
@@ -90,7 +91,7 @@ impl Architectures {
         ptx::head(&text.unpack().ok()?).ok().map(|head| head.version)
     }
 
-    /// Takes up the entry at `at` of a container; returns where the next one is.
+    /// Adds the entry at `at` of a container and returns the offset of the next entry.
     fn entry(&mut self, file: &impl ReadAt, at: u64, container: FileRange) -> Result<u64, ElfError> {
         let stop = container.offset + container.bytes;
         if stop - at < ENTRY as u64 {
@@ -132,10 +133,10 @@ mod tests {
 
     const PTX: u16 = 1;
     const CUBIN: u16 = 2;
-    /// Flags of `sm_90a` and `sm_100f`.
+    /// Flags of the architecture-specific targets such as `sm_90a` and `sm_100f`.
     const SPECIFIC: u64 = 0x10_0000 | 0x20_0000;
 
-    /// A container with entries of these kinds, architectures, flags, and bytes of code.
+    /// Builds a container with entries of these kinds, architectures, flags, and code sizes in bytes.
     fn container(entries: &[(u16, u32, u64, usize)]) -> Vec<u8> {
         let mut body = Vec::new();
         for (kind, sm, flags, bytes) in entries {

@@ -1,11 +1,11 @@
-//! Where Ollama's libraries lie.
+//! Locates Ollama's library directory.
 
 use std::path::{Path, PathBuf};
 
 use crate::waits;
 
-/// Library directory of the Ollama whose resolved path is `executable`, started in `working`: the first
-/// existing candidate in Ollama's own order. Without one, Ollama uses the executable's own directory.
+/// Returns the library directory of the Ollama whose resolved path is `executable`, started in `working`: the
+/// first existing candidate in Ollama's own order. Without one, Ollama uses the executable's own directory.
 pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     let there = |place: &PathBuf| {
         let _waits = waits::on(place.display().to_string());
@@ -14,13 +14,13 @@ pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     candidates(executable, working).into_iter().find(there)
 }
 
-/// First candidate for the library directory, where Ollama's installer puts it.
+/// Returns the first candidate for the library directory, which is where Ollama's installer puts it.
 pub fn first(executable: &Path) -> PathBuf {
     candidates(executable, Path::new("/")).swap_remove(0)
 }
 
-/// Ollama's places (`findLibOllamaPath` of its package `ml`; older releases know only the first and the
-/// `build` ones).
+/// Returns the directories that Ollama tries (`findLibOllamaPath` of its package `ml`). Older releases know
+/// only the first and the `build` ones.
 fn candidates(executable: &Path, working: &Path) -> Vec<PathBuf> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let above = beside.parent().unwrap_or(beside);

@@ -1,38 +1,39 @@
-//! What a server's log says of the GPUs that it found. Ollama writes one line `msg="inference compute"` for
-//! each device, or one with `library=cpu`, each time it starts.
+//! Parses what a server's log reports about the GPUs that it found. At each start, Ollama writes one line
+//! `msg="inference compute"` for each device, or one with `library=cpu`.
 
 /// Text in each line about a found device or the CPU.
 pub const FOUND: &str = "inference compute";
-/// Text in the line that a server writes first at its start.
+/// Text in the first line that a server writes when it starts.
 const START: &str = "msg=\"Listening on ";
 
-/// A device that a server found.
+/// A device that a server reported in its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDevice {
-    /// The backend's name: `CUDA` (`cuda` up to 0.12.3), `Vulkan`, and so on; `cpu` where there is no device.
+    /// Name of the backend: `CUDA` (`cuda` up to 0.12.3), `Vulkan`, and so on; `cpu` if no device was found.
     pub library: String,
-    /// The whole line.
+    /// Complete log line about the device.
     pub line: String,
 }
 
 impl FoundDevice {
-    /// Reads a line, if it is one of these.
+    /// Parses a log line. Returns `None` if the line does not report a device or the CPU.
     pub fn read(line: &str) -> Option<Self> {
         let library = value(line, "library").filter(|_| line.contains(FOUND))?;
         Some(Self { library: library.to_owned(), line: line.to_owned() })
     }
 
-    /// Value of `key` in the line. Empty if there is none.
+    /// Returns the value of `key` in the line, or an empty text if the key is missing.
     pub fn value(&self, key: &str) -> &str {
         value(&self.line, key).unwrap_or_default()
     }
 
-    /// The product's name of the device. Releases up to 0.12.3 call it `name`.
+    /// Returns the product name of the device. Releases up to 0.12.3 call it `name`.
     pub fn device(&self) -> &str {
         value(&self.line, "description").unwrap_or_else(|| self.value("name"))
     }
 
-    /// Name of the backend's folder, such as `cuda_v12`. Releases up to 0.12.3 say `variant=v12`.
+    /// Returns the name of the backend's directory, such as `cuda_v12`. Releases up to 0.12.3 write
+    /// `variant=v12`.
     pub fn backend(&self) -> String {
         match (self.value("libdirs").rsplit(',').next(), self.value("variant")) {
             (None | Some(""), "") => String::new(),
@@ -41,29 +42,29 @@ impl FoundDevice {
         }
     }
 
-    /// Whether it is a CUDA device.
+    /// Returns whether this is a CUDA device.
     pub fn is_cuda(&self) -> bool {
         self.library.eq_ignore_ascii_case("cuda")
     }
 
-    /// Whether it is the CPU, which a server reports where it found no device.
+    /// Returns whether this is the CPU, which a server reports if it found no device.
     pub fn is_cpu(&self) -> bool {
         self.library == "cpu"
     }
 }
 
-/// Part of a log since the server's last start. The whole log if it contains no start.
+/// Returns the part of a log since the server's last start, or the whole log if it contains no start.
 pub fn last_start(log: &str) -> &str {
     let start = log.rfind(START).map_or(0, |at| log[..at].rfind('\n').map_or(0, |end| end + 1));
     &log[start..]
 }
 
-/// The devices that a server found when it last started, in the order of its lines.
+/// Returns the devices that a server found when it last started, in the order of its lines.
 pub fn found(log: &str) -> Vec<FoundDevice> {
     last_start(log).lines().filter_map(FoundDevice::read).collect()
 }
 
-/// The value behind `key=` of a log line, without its quotes.
+/// Returns the value after `key=` of a log line, without quotes.
 pub fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let at = line.find(&format!(" {key}="))? + key.len() + 2;
     let rest = &line[at..];

@@ -1,4 +1,4 @@
-//! What there is to know of Ollama, read from its files without running it.
+//! Recognises an Ollama and its properties from its files, without running it.
 
 pub mod address;
 pub mod answers;
@@ -28,13 +28,13 @@ use era::Era;
 /// An installed Ollama: its program and libraries.
 #[derive(Clone, Debug)]
 pub struct Ollama {
-    /// How this release looks for GPUs.
+    /// Method by which this release looks for GPUs.
     pub era: Era,
     /// Path of its library directory.
     pub libraries: PathBuf,
 }
 
-/// Recognises Ollama. Only programs that have its name or its library directory are read.
+/// Recognises an Ollama. Only programs with Ollama's name or library directory are read.
 pub fn recognise(program: &Program) -> Option<Ollama> {
     if !program.is_binary() {
         return None;
@@ -64,8 +64,8 @@ pub fn recognise(program: &Program) -> Option<Ollama> {
     }
 }
 
-/// The CUDA majors that a program's backends need: Ollama's own, or for any other program what it is linked
-/// with and the backend that lies beside it.
+/// Returns the CUDA major versions that a program's backends need: those of Ollama's own backends, or for
+/// another program those that it is linked with and those of a backend next to it.
 pub fn majors(program: &Program, elf: &Elf, ollama: Option<&Ollama>) -> BTreeSet<u32> {
     let mut majors: BTreeSet<u32> = elf.needed.iter().filter_map(|name| backends::major(name)).collect();
     let files = match (ollama, std::fs::canonicalize(&program.binary)) {

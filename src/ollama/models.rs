@@ -1,20 +1,20 @@
-//! What a server says of the models that it has loaded: the answer to `GET /api/ps`.
+//! Parses a server's list of loaded models, which is the answer to `GET /api/ps`.
 
 use serde_json::Value;
 
-/// A loaded model.
+/// A model that the server has loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedModel {
     /// Name with tag, such as `llama3.2:latest`.
     pub name: String,
-    /// Size in bytes.
+    /// Size of the loaded model in bytes.
     pub size: u64,
-    /// Number of bytes on a GPU.
+    /// Number of bytes of the model in GPU memory.
     pub on_gpu: u64,
 }
 
 impl LoadedModel {
-    /// Whether the whole model is in the CPU's memory.
+    /// Returns whether the whole model is in the CPU's memory.
     pub fn on_cpu(&self) -> bool {
         self.on_gpu == 0 && self.size > 0
     }
@@ -28,13 +28,13 @@ impl LoadedModel {
         )
     }
 
-    /// Whether a user means it by `name`, which may lack the tag.
+    /// Returns whether `name`, which may lack the tag, names this model.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.strip_suffix(":latest") == Some(name)
     }
 }
 
-/// The models of an answer; none if it is no list of models.
+/// Parses the models of an answer. Returns `None` if the answer is not a list of models.
 pub fn parse(body: &str) -> Option<Vec<LoadedModel>> {
     let answer: Value = serde_json::from_str(body).ok()?;
     let list = match &answer["models"] {

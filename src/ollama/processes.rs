@@ -1,4 +1,4 @@
-//! Ollamas that run: their processes, as `/proc` shows them.
+//! Finds the running Ollama servers and their processes in `/proc`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,45 +7,45 @@ use std::path::{Path, PathBuf};
 use super::sockets::{self, Listener};
 use crate::env::{Environment, LD_PRELOAD};
 
-/// A running process, as /proc shows it.
+/// Properties of a running process, read from `/proc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningProcess {
     /// Process id.
     pub pid: u32,
     /// Process id of the parent.
     pub parent: u32,
-    /// Id of the user that it runs as.
+    /// Id of the user that the process runs as.
     pub user: u32,
-    /// Command line, one word each.
+    /// Command line, split into arguments.
     pub words: Vec<String>,
-    /// Environment. None if it is not visible to this user.
+    /// Environment; `None` if this user may not read it.
     pub environment: Option<Environment>,
-    /// Files that it has mapped; none if they may not be seen.
+    /// Paths of mapped files; `None` if this user may not read them.
     pub mapped: Option<Vec<String>>,
 }
 
-/// A server with what it started.
+/// A server and the processes that it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OllamaServer {
     /// The process of `ollama serve`.
     pub process: RunningProcess,
     /// Descendants that still run, among them one runner for each loaded model.
     pub runners: Vec<RunningProcess>,
-    /// The sockets that it listens at; none if they may not be seen.
+    /// Sockets on which the server listens; `None` if this user may not read them.
     pub listens: Option<Vec<Listener>>,
 }
 
-/// The processes of this system.
+/// The running processes of this system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
     /// All visible processes.
     pub processes: Vec<RunningProcess>,
-    /// The servers among them, by their process ids.
+    /// The servers among the processes, in the order of their process ids.
     pub servers: Vec<OllamaServer>,
 }
 
 impl Running {
-    /// Looks at all processes.
+    /// Reads all visible processes below `proc`.
     pub fn scan(proc: &Path) -> Self {
         let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
         let mut pids: Vec<u32> =
@@ -57,24 +57,24 @@ impl Running {
         Self { processes, servers }
     }
 
-    /// The process with that id.
+    /// Returns the process with the id `pid`.
     pub fn process(&self, pid: u32) -> Option<&RunningProcess> {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
-    /// A process and all that it started.
+    /// Returns a process and all its descendants.
     pub fn tree(&self, pid: u32) -> Vec<RunningProcess> {
         let mut tree: Vec<RunningProcess> = self.process(pid).cloned().into_iter().collect();
         tree.extend(descendants(&self.processes, pid));
         tree
     }
 
-    /// The ids of all processes.
+    /// Returns the ids of all processes.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(|process| process.pid).collect()
     }
 
-    /// The server that is this process, or that this process started.
+    /// Returns the server that is this process or one of its descendants.
     pub fn server_of(&self, pid: u32) -> Option<&OllamaServer> {
         let below = |server: &&OllamaServer| {
             server.process.pid == pid
@@ -84,7 +84,7 @@ impl Running {
     }
 }
 
-/// All descendants of a process.
+/// Returns all descendants of a process.
 fn descendants(all: &[RunningProcess], pid: u32) -> Vec<RunningProcess> {
     let mut found: Vec<RunningProcess> = Vec::new();
     let mut parents = vec![pid];
@@ -110,7 +110,7 @@ impl OllamaServer {
         Self { process: server.clone(), runners: descendants(all, server.pid), listens: listens.ok() }
     }
 
-    /// The server's process and its descendants.
+    /// Returns the server's process and its descendants.
     pub fn processes(&self) -> impl Iterator<Item = &RunningProcess> {
         std::iter::once(&self.process).chain(&self.runners)
     }
@@ -149,7 +149,7 @@ fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty())
 }
 
-/// The files in a `maps` file, each once.
+/// Returns the paths of the files in the text of a `maps` file, without duplicates.
 fn files(maps: &str) -> Vec<String> {
     let mut files: Vec<String> =
         maps.lines().filter_map(|line| Some(line[line.find('/')?..].to_owned())).collect();
@@ -160,23 +160,24 @@ fn files(maps: &str) -> Vec<String> {
 }
 
 impl RunningProcess {
-    /// Whether it is a server: `ollama serve`.
+    /// Returns whether the process is a server: `ollama serve` or `ollama start`.
     pub fn serves(&self) -> bool {
         let name = self.words.first().map(|word| Path::new(word).file_name() == Some(OsStr::new("ollama")));
         name == Some(true) && self.words.get(1).is_some_and(|word| word == "serve" || word == "start")
     }
 
-    /// Whether it was started for a model.
+    /// Returns whether the process was started for a model, with `--model`.
     pub fn holds_model(&self) -> bool {
         self.words.iter().any(|word| word == "--model")
     }
 
-    /// Process id and command line for messages.
+    /// Formats process id and command line for messages.
     pub fn shown(&self) -> String {
         format!("process {}: {}", self.pid, self.words.join(" "))
     }
 
-    /// Whether its environment names libraries that a launcher put there; none if that may not be seen.
+    /// Returns whether the process's environment preloads libraries of a launcher; `None` if the environment
+    /// cannot be read.
     pub fn wrapped(&self) -> Option<bool> {
         let environment = self.environment.as_ref()?;
         let preload = environment.get(LD_PRELOAD).unwrap_or_default().to_string_lossy().into_owned();
@@ -188,7 +189,7 @@ impl RunningProcess {
         }))
     }
 
-    /// Whether it has mapped our libcuda; none if that may not be seen.
+    /// Returns whether the process has mapped vgpu-run's libcuda; `None` if the mapped files cannot be read.
     pub fn has_shims(&self) -> Option<bool> {
         let mapped = self.mapped.as_ref()?;
         Some(mapped.iter().any(|file| {
@@ -197,12 +198,12 @@ impl RunningProcess {
         }))
     }
 
-    /// The backend that it has mapped.
+    /// Returns the path of the CUDA backend that the process has mapped.
     pub fn backend(&self) -> Option<PathBuf> {
         self.mapped.as_ref()?.iter().find(|file| file.ends_with("/libggml-cuda.so")).map(PathBuf::from)
     }
 
-    /// A value of its environment.
+    /// Returns the value of a variable in the environment of the process.
     pub fn value(&self, name: &str) -> Option<String> {
         Some(self.environment.as_ref()?.get(name)?.to_string_lossy().into_owned())
     }

@@ -1,28 +1,29 @@
-//! Who listens at a TCP address: listening sockets as `/proc/PID/net/tcp` and `tcp6` list them for the
-//! process's network namespace, and the processes that have them open.
+//! Finds the processes that listen at a TCP address: listening sockets as `/proc/PID/net/tcp` and `tcp6` list
+//! them for the process's network namespace, and the processes that have them open.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-/// `TCP_LISTEN` in the column `st`.
+/// Value of the column `st` for a listening socket (`TCP_LISTEN`).
 const LISTEN: &str = "0A";
 
 /// A listening TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The address it is bound to.
+    /// Address that the socket is bound to.
     pub address: SocketAddr,
-    /// User id of its owner.
+    /// User id of the socket's owner.
     pub user: u32,
-    /// Number of the socket, by which `/proc/PID/fd` names it.
+    /// Inode number of the socket, which the links in `/proc/PID/fd` contain.
     pub inode: u64,
 }
 
-/// The listening sockets in the network namespace of a process (`self`, or its id).
+/// Returns the listening sockets in the network namespace of a process (`self`, or its id).
 ///
 /// # Errors
-/// The process has ended, or its network namespace may not be seen.
+///
+/// Fails if the process has ended or if its network namespace may not be read.
 pub fn listeners(proc: &Path, process: &str) -> io::Result<Vec<Listener>> {
     let folder = proc.join(process).join("net");
     let mut found = read(&std::fs::read_to_string(folder.join("tcp"))?);
@@ -35,10 +36,11 @@ pub fn listeners(proc: &Path, process: &str) -> io::Result<Vec<Listener>> {
     Ok(found)
 }
 
-/// The sockets that a process has open.
+/// Returns the inode numbers of the sockets that a process has open.
 ///
 /// # Errors
-/// `PermissionDenied`: this user may not see that. Otherwise the process has ended.
+///
+/// Fails with `PermissionDenied` if this user may not read them, and otherwise if the process has ended.
 pub fn sockets(proc: &Path, pid: u32) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(proc.join(pid.to_string()).join("fd"))? {
@@ -50,16 +52,16 @@ pub fn sockets(proc: &Path, pid: u32) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// The processes that have a socket open.
+/// Processes that have a given socket open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     /// Process ids of the owners.
     pub processes: Vec<u32>,
-    /// Whether there are processes whose sockets this user may not see.
+    /// Whether the sockets of some processes could not be read for lack of permission.
     pub refused: bool,
 }
 
-/// Looks for a socket among `pids`.
+/// Finds the processes among `pids` that have the socket `inode` open.
 pub fn owners(proc: &Path, pids: &[u32], inode: u64) -> Owners {
     let mut owners = Owners::default();
     for &pid in pids {
@@ -73,8 +75,8 @@ pub fn owners(proc: &Path, pids: &[u32], inode: u64) -> Owners {
     owners
 }
 
-/// The socket that answers for `address`: the one bound to exactly that, otherwise one bound to all addresses
-/// of its kind, otherwise one bound to all addresses of both kinds.
+/// Returns the socket that accepts connections to `address`: the one bound to exactly that address, otherwise
+/// one bound to all addresses of its family, otherwise one bound to all addresses of both families.
 pub fn answering(listeners: &[Listener], address: SocketAddr) -> Option<&Listener> {
     let all = |ip: IpAddr| {
         let wanted = SocketAddr::new(ip, address.port());
@@ -93,8 +95,8 @@ fn read(text: &str) -> Vec<Listener> {
     text.lines().skip(1).filter_map(row).collect()
 }
 
-/// A row such as `0: 0100007F:2CAA 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 123 1 ...`:
-/// local and remote address, state, queues, timer, retransmissions, user, timeout, inode.
+/// Parses a row such as `0: 0100007F:2CAA 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 123 1
+/// ...`: local and remote address, state, queues, timer, retransmissions, user, timeout, inode.
 fn row(line: &str) -> Option<Listener> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, _, state) = (words.next()?, words.next()?, words.next()?);
@@ -104,8 +106,8 @@ fn row(line: &str) -> Option<Listener> {
     (state == LISTEN).then_some(Listener { address, user, inode })
 }
 
-/// `ADDRESS:PORT` in hexadecimal. The address is printed in words of 32 bits of this machine's byte order, the
-/// port is a number.
+/// Parses `ADDRESS:PORT` in hexadecimal. The address is printed as 32-bit words in this machine's byte order,
+/// the port as a number.
 fn endpoint(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -1,5 +1,5 @@
-//! What a library asks of others and what it gives them: names of functions, each with its version node. Read
-//! from the dynamic symbols alone.
+//! Reads the imports and exports of a library: function names with their version nodes, from the dynamic
+//! symbols alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,10 @@ use goblin::strtab::Strtab;
 
 use crate::program::elf::{self, ElfError, ReadAt};
 
-/// Maximum size of a table in bytes. That of libtorch_cuda has 60 MB.
+/// Maximum size of a table in bytes. The table of libtorch_cuda has 60 MB.
 const MOST: u64 = 256 << 20;
-/// Versions 0 and 1 stand for local and for global without a node.
+/// First number of a version node. Numbers 0 and 1 stand for local symbols and for global symbols without a
+/// node.
 const FIRST_NODE: u16 = 2;
 
 /// A name that another library has to provide.
@@ -27,17 +28,17 @@ pub struct Import {
     pub version: Option<(String, String)>,
 }
 
-/// Both sides of a library.
+/// Imports and exports of a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Names without which the loader refuses the library. Weak names are not among them.
+    /// Names without which the loader rejects the library. Weak names are not included.
     pub imports: BTreeSet<Import>,
-    /// Exported names with their version nodes. None stands for a name without a node.
+    /// Exported names with their version nodes. A node of `None` stands for a name without a node.
     pub exports: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
 impl Symbols {
-    /// Reads a shared object; without section headers there is nothing to be known.
+    /// Reads the symbols of a shared object. The result is empty if the file has no dynamic symbol table.
     pub fn read(file: &impl ReadAt) -> Result<Self, ElfError> {
         let tables = elf::tables(file)?;
         let section = |kind| tables.sections.iter().find(|section| section.sh_type == kind);
@@ -83,8 +84,8 @@ impl Symbols {
         Ok(found)
     }
 
-    /// How this library satisfies an import. The loader accepts any definition for an import without a node,
-    /// and a definition without a node for any import.
+    /// Returns how this library satisfies an import. The loader accepts any definition for an import without
+    /// a node, and a definition without a node for any import.
     pub fn meets(&self, import: &Import) -> Meeting {
         let Some(nodes) = self.exports.get(&import.name) else { return Meeting::Absent };
         match &import.version {
@@ -97,7 +98,7 @@ impl Symbols {
     }
 }
 
-/// Whether a library has what another asks for.
+/// Result of looking up an import in a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// The library provides the name.
@@ -116,8 +117,8 @@ fn damaged(_: goblin::error::Error) -> ElfError {
 
 type Section = (Vec<u8>, [SectionHeader; 1]);
 
-/// Version nodes by their numbers, each with the SONAME that it is expected from; nodes of the library's own
-/// have none.
+/// Returns the version nodes by number, each with the SONAME of the library that must provide it. The SONAME
+/// of a node that the library itself defines is empty.
 fn nodes(
     needed: Option<&Section>,
     defined: Option<&Section>,

@@ -1,5 +1,5 @@
-//! The backends that an Ollama brings for NVIDIA GPUs, and the environment that it gives to a process which
-//! is to use one.
+//! The CUDA backends that an Ollama contains, and the environment that Ollama gives to a process which uses
+//! one.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use super::era::Era;
 use crate::env::{Environment, LD_LIBRARY_PATH};
 use crate::program::search;
 
-/// The backend's file name.
+/// File name of the CUDA backend.
 pub const BACKEND: &str = "libggml-cuda.so";
 /// Variable that limits Ollama to the directory of this name.
 const ONLY: &str = "OLLAMA_LLM_LIBRARY";
-/// Names the backend that llama-server loads.
+/// Variable with the path of the backend that llama-server loads.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// Variable with the directories in which a runner of the second era looks for backends.
 const LIBRARY_PATH: &str = "OLLAMA_LIBRARY_PATH";
 
-/// A directory with a backend.
+/// A directory of Ollama's that contains a CUDA backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Path of the folder, such as `…/lib/ollama/cuda_v12`.
+    /// Path of the directory, such as `…/lib/ollama/cuda_v12`.
     pub folder: PathBuf,
 }
 
 impl Variant {
-    /// Directories below `libraries` that contain a backend or are named like one. Those that Ollama prefers
-    /// come first.
+    /// Returns the directories below `libraries` that contain a backend or are named like one, with those
+    /// that Ollama prefers first.
     pub fn all(libraries: &Path) -> Vec<Self> {
         let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries
@@ -42,17 +42,17 @@ impl Variant {
         found
     }
 
-    /// Name of the directory, such as `cuda_v12`.
+    /// Returns the name of the directory, such as `cuda_v12`.
     pub fn name(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Path of the backend's library.
+    /// Returns the path of the backend's library.
     pub fn backend(&self) -> PathBuf {
         self.folder.join(BACKEND)
     }
 
-    /// Whether OLLAMA_LLM_LIBRARY leaves it.
+    /// Returns whether OLLAMA_LLM_LIBRARY permits this backend.
     pub fn chosen(&self, environment: &Environment) -> bool {
         let only = environment.get(ONLY).filter(|only| !only.is_empty());
         only.is_none_or(|only| self.folder.file_name() == Some(only))
@@ -81,7 +81,7 @@ impl Variant {
         environment
     }
 
-    /// The library that all backends need, of this Ollama.
+    /// Returns the path of the base library of this Ollama, which all backends need.
     pub fn base(ollama: &Ollama) -> Option<PathBuf> {
         let mut found: Vec<PathBuf> = std::fs::read_dir(&ollama.libraries)
             .into_iter()

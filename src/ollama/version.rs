@@ -1,11 +1,11 @@
-//! Ollama's version, as it says it itself: nothing in a release's binary states it at a place that can be
-//! found.
+//! Determines Ollama's version from the output of `ollama -v`. The binary does not contain its version at a
+//! known position.
 
 use super::era::Era;
 
-/// The version in what `ollama -v` prints. With no server in reach that is a warning and
-/// `client version is 0.12.3`; with one it is `ollama version is 0.12.3`, which speaks of the server, and of
-/// the client in a line of its own if that differs.
+/// Returns the version in the output of `ollama -v`. Without a reachable server the output is a warning and
+/// `client version is 0.12.3`. With a server it is `ollama version is 0.12.3`, which is the server's version,
+/// and a second line with the client's version if that differs.
 pub fn parse(output: &str) -> Option<&str> {
     let after = |text: &str| {
         let at = output.find(text)? + text.len();
@@ -15,8 +15,8 @@ pub fn parse(output: &str) -> Option<&str> {
     version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
 }
 
-/// The era that releases of this version are of; none for versions of no release, such as 0.0.0 of a build of
-/// one's own.
+/// Returns the era of a release. Versions that belong to no release, such as 0.0.0 of a local build, give
+/// `None`.
 pub fn era(version: &str) -> Option<Era> {
     let core = version.split(['-', '+']).next()?;
     let mut numbers = core.split('.').map(|number| number.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! Finds the file that a program's name means, as execvp(3) does.
+//! Finds the file of a program name, as execvp(3) does.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,18 +13,18 @@ use crate::waits;
 /// Search path of execvp(3) if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Reason for which no program was found.
+/// Reason why no program was found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotFound {
     /// No file of this name or path exists.
     #[error("failed to find {}", .0.display())]
     Missing(OsString),
-    /// There, but not something that may be executed.
+    /// The file exists and may not be executed.
     #[error("failed to execute {}", path.display())]
     Denied {
-        /// The first such file.
+        /// Path of the first file that may not be executed.
         path: PathBuf,
-        /// Error of the system.
+        /// Error that the system reported for the file.
         #[source]
         errno: Errno,
     },
@@ -66,8 +66,8 @@ fn candidates(name: &OsStr, path: &OsStr) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether this process, with its effective ids, may execute the file; execve answers EACCES for what is no
-/// file.
+/// Checks that this process may execute the file with its effective ids. Returns EACCES for anything but a
+/// regular file, as execve does.
 fn executable(path: &Path) -> Result<(), Errno> {
     let metadata = std::fs::metadata(path).map_err(|error| errno(&error))?;
     if !metadata.is_file() {
@@ -76,7 +76,7 @@ fn executable(path: &Path) -> Result<(), Errno> {
     faccessat(nix::fcntl::AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)
 }
 
-/// The errno of an error of the system; EIO for one that has none.
+/// Returns the errno of an error of the system, or EIO for an error that has none.
 pub fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

@@ -1,16 +1,16 @@
-//! Programs and libraries of the system's compiler that ask for NVIDIA's private tables, and some that only
-//! look like it: `check PROGRAM` says so of a program with a statically linked runtime, and of cuDNN, NCCL
-//! and cuFFT.
+//! Tests with programs and libraries from the system's compiler that request NVIDIA's private tables, and
+//! some that only look similar. `check PROGRAM` reports such requests by a program with a statically linked
+//! runtime, and by cuDNN, NCCL and cuFFT.
 
 use std::process::Command;
 
 use super::*;
 use crate::scratch::Scratch;
 
-/// Constants that the static runtime contains.
+/// Source with the constants that the static runtime contains.
 const RUNTIME_SOURCE: &str = "const char *const driver = \"libcuda.so.1\";\nconst char *const function = \"cuGetExportTable\";\n\
     const unsigned char table[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};\n";
-/// Constants of a program that asks the driver itself, by its names.
+/// Source with the constants of a program that looks up driver functions by name.
 const DRIVER_SOURCE: &str =
     "const char *const driver = \"libcuda.so.1\";\nconst char *const function = \"cuGetExportTable\";\n";
 const EMPTY_SOURCE: &str = "int nothing(void) { return 0; }\n";

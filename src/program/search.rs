@@ -1,4 +1,4 @@
-//! Where the loader looks for a library: a pure function of what it is told, and of the files that are there.
+//! Determines where the loader looks for a library, as a pure function of its inputs and the existing files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -35,25 +35,25 @@ impl Reason {
     }
 }
 
-/// Search order of the loader for a library's needs.
+/// Search order of the loader for the libraries that a library needs.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// The folders of `LD_LIBRARY_PATH`, in order.
+    /// Directories of `LD_LIBRARY_PATH`, in order.
     pub folders: Vec<PathBuf>,
-    /// RUNPATH of the library that asks.
+    /// Directories in the RUNPATH of the library whose needs are resolved.
     pub run_path: Vec<PathBuf>,
     /// Content of `/etc/ld.so.cache`.
     pub cache: Vec<u8>,
 }
 
 impl Search {
-    /// Search with these directories in LD_LIBRARY_PATH, and with this system's cache.
+    /// Creates a search with these directories in LD_LIBRARY_PATH and with this system's cache.
     pub fn new(folders: Option<&OsStr>, run_path: Vec<PathBuf>) -> Self {
         let folders = folders.map(split).unwrap_or_default();
         Self { folders, run_path, cache: cache::content() }
     }
 
-    /// The first file for `soname` that cannot be opened, which the loader skips, and the error.
+    /// Returns the first file for `soname` that cannot be opened, which the loader skips, and the error.
     pub fn refused(&self, soname: &str) -> Option<(PathBuf, std::io::Error)> {
         let folders = self.folders.iter().chain(&self.run_path).map(|folder| folder.join(soname));
         let cached = cache::paths(&self.cache, soname).into_iter().map(PathBuf::from);
@@ -64,8 +64,8 @@ impl Search {
         })
     }
 
-    /// All files that the loader could use for `soname`, in its order. The files are not read, so that those
-    /// of another machine are included.
+    /// Returns all files that the loader could use for `soname`, in its order. Files are not read, so those
+    /// of another architecture are included.
     pub fn files(&self, soname: &str) -> Vec<(PathBuf, Reason)> {
         let in_folders = |folders: &[PathBuf], reason| -> Vec<_> {
             folders.iter().map(|folder| (folder.join(soname), reason)).collect()
@@ -88,7 +88,7 @@ impl Search {
     }
 }
 
-/// The folders of LD_LIBRARY_PATH; an empty one is the current folder.
+/// Splits a value of LD_LIBRARY_PATH into directories; an empty entry stands for the current directory.
 pub fn split(value: &OsStr) -> Vec<PathBuf> {
     if value.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Finds texts in ranges of a file, without having more of the file in memory than a chunk.
+//! Searches ranges of a file for texts, with at most one chunk of the file in memory.
 
 use memchr::memmem::Finder;
 
@@ -7,7 +7,8 @@ use super::elf::{ElfError, FileRange, ReadAt};
 /// Number of bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
 
-/// Which of `texts`, none of them empty or nearly as long as a chunk, are in the ranges of `file`.
+/// Returns which of `texts` occur in the ranges of `file`. A text must not be empty or nearly as long as a
+/// chunk.
 pub fn search<const N: usize>(
     file: &impl ReadAt,
     ranges: &[FileRange],
@@ -46,7 +47,8 @@ mod tests {
     const SHORT: &[u8] = b"absent";
     const OVERLAP: u64 = LONG.len() as u64 - 1;
 
-    /// Searches a file of `bytes` bytes with the text at `at`, in a range that starts at 10.
+    /// Returns whether the search finds the text at `at` in a file of `bytes` bytes, in a range that starts
+    /// at 10.
     fn has(bytes: u64, at: u64) -> bool {
         let mut file = vec![b'.'; bytes as usize + 10];
         let at = at as usize + 10;

@@ -1,5 +1,5 @@
-//! `--bundle FILE`: all that a bug report needs, redacted. An archive, or one JSON object of texts where the
-//! file's name ends in `.json`.
+//! Writes the file of `--bundle FILE` with everything that a bug report needs, redacted. The file is an
+//! archive, or one JSON object of texts if its name ends in `.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::diagnosis::Fix;
 use crate::env::Environment;
 use crate::error::LauncherError;
 
-/// Files of the system that say what system it is.
+/// Files that describe the system.
 const SYSTEM: [&str; 8] = [
     "/etc/os-release",
     "/proc/version",
@@ -30,7 +30,7 @@ const SYSTEM: [&str; 8] = [
     "/etc/ld.so.preload",
     "/proc/sys/vm/memfd_noexec",
 ];
-/// Number of bytes that are kept of each text.
+/// Maximum number of bytes that are kept of each text.
 const KEPT: u64 = 64 << 10;
 /// Depth to which library directories are listed, which reaches `lib/ollama/cuda_v12`.
 const DEEPEST: usize = 2;
@@ -54,7 +54,7 @@ const TOLD: [&str; 15] = [
     "GPU_",
 ];
 
-/// The texts of a bundle, by name.
+/// Texts of a bundle, by name.
 pub type Texts = BTreeMap<String, String>;
 
 /// The bundle could not be written.
@@ -72,7 +72,7 @@ impl LauncherError for BundleError {
     }
 }
 
-/// The texts of a bundle, by name, redacted.
+/// Returns the redacted texts of a bundle, by name.
 pub fn texts(report: &CheckReport, context: &mut CheckContext, redaction: &Redaction) -> Texts {
     let style = Style { unicode: true, colour: false, width: Some(100) };
     let mut texts =
@@ -177,7 +177,7 @@ fn pci(root: &Path) -> String {
     text
 }
 
-/// Appends names, sizes and links below a directory.
+/// Appends the names, sizes and link targets below a directory to `text`.
 fn list(text: &mut String, folder: &Path, depth: usize) {
     _ = writeln!(text, "{}:", folder.display());
     let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -233,8 +233,7 @@ mod tests {
         assert!(texts["environment.txt"].contains("OLLAMA_MODELS=/home/USER/models\n"));
     }
 
-    /// A user becomes root, or writes where they should not: the bundle is not written through what somebody
-    /// planted.
+    /// Guards against privilege escalation: a bundle is not written through a link that another user planted.
     #[test]
     fn it_is_not_written_through_a_planted_link() {
         use std::os::unix::fs::{PermissionsExt, symlink};

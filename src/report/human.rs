@@ -1,4 +1,5 @@
-//! The report for people: a line a link, what is to be known of a failure under it, and the sentence last.
+//! Formats the report for people: one line for each link, the details of a failure below it, and the
+//! conclusion at the end.
 
 use vgpu_findings::human::{self, HumanReport};
 use vgpu_findings::style::Style;
@@ -16,17 +17,17 @@ fn shown(report: &CheckReport) -> HumanReport<'_, LinkId> {
     }
 }
 
-/// The whole report. `details` of links that hold too where `verbose`.
+/// Formats the whole report. `verbose` adds the details of links that hold.
 pub fn whole(report: &CheckReport, style: Style, verbose: bool) -> String {
     human::whole(&shown(report), style, verbose)
 }
 
-/// The sentence, and the command that mends it.
+/// Formats the conclusion and the command that repairs the failure.
 pub fn end(report: &CheckReport, style: Style) -> String {
     human::end(&shown(report), style)
 }
 
-/// The links of the chain, for `--list`; their causes too where `verbose`.
+/// Lists the links of the chain, for `--list`; `verbose` adds their causes.
 pub fn list(verbose: bool) -> String {
     human::list::<LinkId>(verbose)
 }
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
     use crate::diagnosis::catalogue::LINKS;
 
-    /// Compares with a file of the tests; writes it where UPDATE_SNAPSHOTS is set.
+    /// Compares a text with a snapshot file of the tests, or writes the file if UPDATE_SNAPSHOTS is set.
     fn compare(name: &str, text: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
         if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {

@@ -1,5 +1,5 @@
-//! The report for programs: one object, described by `docs/check.schema.json`. Keys are only ever added to
-//! it.
+//! Formats the report for programs as one object, which `docs/check.schema.json` describes. Keys may be added
+//! in later versions and are never removed.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ struct JsonReport<'a> {
     versions: &'a BTreeMap<&'static str, String>,
 }
 
-/// The object, as one line.
+/// Returns the report as a JSON object in one line.
 pub fn object(report: &CheckReport) -> String {
     let object = JsonReport {
         schema: SCHEMA,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::diagnosis::catalogue;
 
-    /// Lists violations of `schema` by `value`, for the part of JSON Schema that ours uses.
+    /// Lists violations of `schema` by `value`, for the part of JSON Schema that this project uses.
     fn wrong(schema: &Value, root: &Value, value: &Value, place: &str) -> Vec<String> {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.strip_prefix("#/$defs/").expect("a reference into $defs");

@@ -1,5 +1,5 @@
-//! What `check` prints; nothing else of it prints. A [`CheckReport`] is what came of a walk; [`human`], [`json`]
-//! and [`bundle`] show it.
+//! The report of `check`. All output of `check` is made here: a [`CheckReport`] is the result of a walk, and
+//! [`human`], [`json`] and [`bundle`] format it.
 
 pub mod bundle;
 pub mod human;
@@ -19,24 +19,24 @@ use crate::device::survey::size;
 use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
 use redact::Redaction;
 
-/// Result of a walk.
+/// Result of a walk of the chain of links.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// The links, in the order of the chain.
+    /// Findings about the links, in the order of the chain.
     pub findings: Vec<Finding>,
     /// Links that could not be examined.
     pub incomplete: Vec<String>,
-    /// Names of what was waited for when time ran out.
+    /// Names of the operations that were still pending when time ran out.
     pub unanswered: Vec<String>,
-    /// A limit under which check itself may lack what it needs to examine everything.
+    /// Resource limit that may have kept `check` itself from examining everything.
     pub scarce: Option<Limit>,
-    /// The devices that the walk reached and that a program would see.
+    /// Devices that the walk reached and that a program would see.
     pub devices: Vec<DeviceReport>,
-    /// Which file won for each name.
+    /// File that the loader selects for each library name.
     pub libraries: Vec<ResolvedLibrary>,
-    /// Versions of everything that has one.
+    /// Versions of all components that have one, by component.
     pub versions: BTreeMap<&'static str, String>,
-    /// Only these were asked for.
+    /// Links that the user selected; empty if all links were requested.
     pub only: Vec<LinkId>,
 }
 
@@ -87,23 +87,23 @@ impl CheckReport {
         }
     }
 
-    /// The first link that is broken.
+    /// Returns the first broken link.
     pub fn first_failure(&self) -> Option<&Finding> {
         first_failure(&self.findings)
     }
 
-    /// Number of links with this status.
+    /// Returns the number of links with this status.
     pub fn count(&self, status: Status) -> usize {
         self.findings.iter().filter(|finding| finding.status == status).count()
     }
 
-    /// Whether Ollama's own processes have found the device.
+    /// Returns whether Ollama's own processes have found the device.
     fn proven(&self) -> bool {
         let proof = [LinkId::Discovery, LinkId::Truth];
         self.findings.iter().any(|finding| proof.contains(&finding.link) && finding.holds())
     }
 
-    /// Overall result of the check.
+    /// Returns the overall result of the check.
     pub fn verdict(&self) -> Verdict {
         if self.first_failure().is_some() {
             Verdict::Broken
@@ -114,7 +114,7 @@ impl CheckReport {
         }
     }
 
-    /// The exit code; `strict` takes warnings for failures.
+    /// Returns the exit code. With `strict`, warnings count as failures.
     pub fn exit(&self, strict: bool) -> u8 {
         match self.verdict() {
             Verdict::Works if strict && self.count(Status::Warn) > 0 => Verdict::Broken as u8,
@@ -122,7 +122,7 @@ impl CheckReport {
         }
     }
 
-    /// One line with the result and, if a link is broken, what to do. The command is left out.
+    /// Returns one line with the result and, if a link is broken, what to do. The command is left out.
     pub fn headline(&self) -> String {
         if let Some(failure) = self.first_failure() {
             return broken(failure);
@@ -158,7 +158,8 @@ impl CheckReport {
     }
 }
 
-/// Describes all devices: one with its properties, several with their total and each by itself.
+/// Describes the devices: a single device with its properties, several devices with their total and one by
+/// one.
 fn gpus(devices: &[DeviceReport]) -> Option<String> {
     let of = |device: &DeviceReport| {
         let DeviceReport { name, total, capability: (major, minor), .. } = device;

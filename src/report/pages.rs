@@ -1,10 +1,10 @@
-//! `--explain LINK`: a page on each link, written for an operator.
+//! Texts of `--explain LINK`: a page on each link, written for an operator.
 
 use crate::diagnosis::LinkId;
 
 macro_rules! pages {
     ($($link:ident $file:literal)*) => {
-        /// The page of a link.
+        /// Returns the page about a link.
         pub fn page(link: LinkId) -> &'static str {
             match link {
                 $(LinkId::$link => include_str!(concat!("../check/pages/", $file, ".md")),)*

@@ -1,8 +1,8 @@
-//! Takes out of text what a bug report need not tell: names of users and of the host, and secrets.
+//! Removes from texts what a bug report does not need: names of users and of the host, and secrets.
 
 use std::path::Path;
 
-/// Replacement for a secret.
+/// Text that replaces a secret.
 const SECRET: &str = "<redacted>";
 /// Words in the name of a variable whose value is a secret.
 const SECRET_NAMES: [&str; 11] = [
@@ -21,15 +21,15 @@ const SECRET_NAMES: [&str; 11] = [
 /// Prefixes of tokens of well-known services.
 const SECRET_BEGINNINGS: [&str; 10] =
     ["sk-", "hf_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "AKIA", "eyJ"];
-/// Number of characters from which a word with such a prefix is a token.
+/// Minimum number of characters of a word with such a prefix that counts as a token.
 const TOKEN_LETTERS: usize = 12;
-/// Accounts of the system: who they are is no secret, and tells what runs.
+/// System accounts whose names are kept: they are no secret and show what is running.
 const SYSTEM: [&str; 4] = ["root", "ollama", "nobody", "daemon"];
 
 /// Names that are removed from texts.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
-    /// Texts and what stands in their place, the longest first.
+    /// Texts to replace and their replacements, the longest text first.
     words: Vec<(String, &'static str)>,
 }
 
@@ -51,7 +51,7 @@ impl Redaction {
         Self::new(users, hosts)
     }
 
-    /// Redaction of these names.
+    /// Creates a redaction of these names of users and hosts.
     pub fn new(users: impl IntoIterator<Item = String>, hosts: impl IntoIterator<Item = String>) -> Self {
         let fit = |name: &String| name.len() > 2 && !SYSTEM.contains(&name.as_str()) && name != "localhost";
         let trim = |name: String| name.trim().to_owned();
@@ -66,7 +66,7 @@ impl Redaction {
         Self { words }
     }
 
-    /// `text` without what is taken out.
+    /// Returns `text` with names and secrets replaced.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for (index, line) in text.split('\n').enumerate() {
@@ -86,7 +86,7 @@ impl Redaction {
         tokens(&urls(&line))
     }
 
-    /// Value of a variable with secrets and names removed.
+    /// Returns the value of a variable with secrets and names replaced.
     pub fn variable(&self, name: &str, value: &str) -> String {
         let upper = name.to_ascii_uppercase();
         // A folder is no secret, whatever it is called.
@@ -104,7 +104,7 @@ fn part_of_word(letter: Option<char>) -> bool {
     letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
-/// Replaces `word` where it stands alone.
+/// Replaces `word` where it is not part of a longer word.
 fn replace_word(text: &str, word: &str, instead: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -119,7 +119,7 @@ fn replace_word(text: &str, word: &str, instead: &str) -> String {
     out
 }
 
-/// `scheme://user:password@host`: without the part before `@`.
+/// Removes user and password from URLs of the form `scheme://user:password@host`.
 fn urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Tests only: reports to render, one failure of each link at least.
+//! Sample reports for tests, with at least one failure of each link.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::diagnosis::catalogue::LINKS;
 use crate::diagnosis::{Finding, LinkId, cause, fix};
 
-/// A failure of each link, with the remedy that the catalogue has for it.
+/// Returns failures of all links, with the remedies of the catalogue.
 pub fn failures() -> Vec<Finding> {
     let fail =
         |cause, found: &str, details: &[&str]| Finding::fail(cause, found).details(details.iter().copied());
@@ -126,7 +126,8 @@ fn all(findings: Vec<Finding>) -> CheckReport {
     }
 }
 
-/// A walk that ends in `failure`: the links before it hold, those that need it were not reached.
+/// Returns the report of a walk that ends in `failure`: the links before it hold, and those that need it were
+/// not reached.
 pub fn report(failure: &Finding) -> CheckReport {
     let broken = failure.link;
     let mut failed = vec![broken];
@@ -144,12 +145,12 @@ pub fn report(failure: &Finding) -> CheckReport {
     all(findings)
 }
 
-/// Report of a system on which everything works.
+/// Returns the report of a system on which everything works.
 pub fn healthy() -> CheckReport {
     all(LINKS.iter().map(|link| passed(link.id)).collect())
 }
 
-/// Report of a system with two warnings.
+/// Returns the report of a system with two warnings.
 pub fn warnings() -> CheckReport {
     let mut report = healthy();
     for finding in &mut report.findings {
@@ -164,7 +165,7 @@ pub fn warnings() -> CheckReport {
     report
 }
 
-/// Report of a check that ran out of time.
+/// Returns the report of a check that ran out of time.
 pub fn incomplete() -> CheckReport {
     let mut report = healthy();
     for finding in &mut report.findings {

@@ -1,11 +1,11 @@
-//! A process's calls as text: one line a call, and one for each refusal by the host.
+//! Writes the calls of a process as text: one line for each call, and one for each refusal by the host.
 
 use std::io::{self, Write};
 
 use super::event::What;
 use super::reader::{CallEnd, TracedCall, TracedProcess};
 
-/// Writes all of them.
+/// Writes all calls and refusals of `process` to `out`, one a line.
 pub fn write(out: &mut dyn Write, process: &TracedProcess) -> io::Result<()> {
     writeln!(out, "# {} {}", process.pid, process.command)?;
     writeln!(
@@ -34,7 +34,7 @@ pub fn write(out: &mut dyn Write, process: &TracedProcess) -> io::Result<()> {
     refused(out, u64::MAX)
 }
 
-/// A call in a line.
+/// Formats a call as one line: function, arguments, result and duration.
 pub fn line(call: &TracedCall) -> String {
     let arguments = call.arguments.map(|argument| format!("{argument:#x}")).join(", ");
     let end = match &call.end {
@@ -57,7 +57,7 @@ pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// A time for people.
+/// Formats a duration in the unit that suits its size.
 pub fn duration(nanoseconds: u64) -> String {
     let seconds = seconds(nanoseconds);
     match nanoseconds {

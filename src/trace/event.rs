@@ -1,4 +1,4 @@
-//! What a process said to the host, what it waited for, and what the host refused.
+//! Events of a traced process: messages to the host, waits for the host, and refusals by the host.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use vgpu_trace_format::{WAIT_ANSWER, WAIT_ROOM};
 
 use super::status;
 
-/// The number of libcuda, whose codes the host answers.
+/// Library number of libcuda. The host's error codes are codes of this library.
 const DRIVER: u16 = 0;
 
 /// A message, a wait or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// The kind of event, with what only this kind has.
+    /// Kind of the event, and the details of that kind.
     pub what: What,
     /// Linux thread id.
     pub thread: u32,
@@ -34,30 +34,31 @@ pub enum What {
         /// Sequence number of the message.
         number: u64,
     },
-    /// A wait that was not over at once.
+    /// A wait during which the thread had to spin or sleep.
     Wait {
         /// Object that the thread waited for.
         awaited: Awaited,
         /// Whether the thread slept rather than only spun.
         slept: bool,
     },
-    /// The host refused a call and said why.
+    /// The host refused a call and gave a reason.
     Refusal(TracedRefusal),
 }
 
-/// A refusal by the host.
+/// Refusal of a message by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracedRefusal {
-    /// The kind of the message that it refused.
+    /// Name of the kind of the refused message.
     pub kind: String,
-    /// The `CUresult` that it answered.
+    /// `CUresult` that the host returned.
     pub code: u32,
-    /// Reason in the host's words, which may be any bytes.
+    /// Explanation from the host; arbitrary bytes that are not trusted.
     pub reason: Vec<u8>,
 }
 
 impl TracedRefusal {
-    /// The reason as text, in one line: it is not to steer a terminal.
+    /// Returns the reason as one line of text. Control characters become spaces, so that the text cannot
+    /// control a terminal.
     pub fn words(&self) -> String {
         let text = String::from_utf8_lossy(&self.reason);
         text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
@@ -80,9 +81,9 @@ impl fmt::Display for TracedRefusal {
 pub enum Awaited {
     /// The answer to a message.
     Answer,
-    /// Room in the ring.
+    /// Free space in the ring.
     Room,
-    /// The completion word of this number.
+    /// The completion word with this index.
     Word(u32),
 }
 

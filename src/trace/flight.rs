@@ -1,17 +1,17 @@
-//! The launch in flight: which kernel a program waited for when it ended.
+//! Finds the launch in flight: the kernel that a program was waiting for when it ended.
 
 use std::collections::BTreeMap;
 
 use vgpu_trace_format::{GRAPH, Record, RecordKind};
 
-/// Launches, names of kernels, and waits that went on for long, of one process.
+/// Launches, kernel names and long waits of one process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Flight {
     /// Launches by session and message number.
     launches: BTreeMap<(u64, u64), KernelLaunch>,
-    /// Names of functions, by session and number of the function.
+    /// Kernel names by session and function number.
     kernels: BTreeMap<(u64, u32), String>,
-    /// The latest of each thread.
+    /// Latest long wait of each thread, by thread id.
     stalls: BTreeMap<u32, Stall>,
 }
 
@@ -20,22 +20,22 @@ pub struct Flight {
 struct KernelLaunch {
     function: u32,
     thread: u32,
-    /// Nanoseconds since boot at which it was sent.
+    /// Time at which the launch was sent, in nanoseconds since boot.
     time: u64,
 }
 
-/// A thread that still waits.
+/// A wait for the host that has taken long and is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stall {
     session: u64,
-    /// Time of the launch in nanoseconds since boot.
+    /// Start of the wait, in nanoseconds since boot.
     time: u64,
-    /// The host has carried out all messages to this number.
+    /// Number of the last message that the host has completed.
     done: u64,
 }
 
 impl Flight {
-    /// Takes a record of a kind that is about launches.
+    /// Adds a record about launches, kernels or waits. Other kinds are ignored.
     pub fn record(&mut self, record: &Record) {
         let argument = record.arguments[0];
         match RecordKind::from_number(record.kind) {
@@ -56,8 +56,8 @@ impl Flight {
         }
     }
 
-    /// Describes the latest launch that is not known to be complete. `within` tells whether a thread was in
-    /// an unfinished call at a time.
+    /// Describes the latest launch that is not known to be complete. `within` returns whether a thread was in
+    /// an unfinished call at a given time.
     pub fn launch(&self, within: impl Fn(u32, u64) -> bool) -> Option<String> {
         let open = self.stalls.iter().filter(|(thread, stall)| within(**thread, stall.time));
         let Some((_, stall)) = open.max_by_key(|(_, stall)| stall.time) else {
@@ -82,7 +82,7 @@ impl Flight {
         ))
     }
 
-    /// Describes a launched kernel.
+    /// Describes a launched kernel by its name, or by its function number if the name is unknown.
     fn launched(&self, session: u64, function: u32) -> String {
         if function == GRAPH {
             return "a graph".to_owned();
@@ -106,14 +106,14 @@ pub mod tests {
         record
     }
 
-    /// A launch by a message.
+    /// Builds a record of a launch of `function` by message `number`.
     pub fn launch(function: u32, number: u64) -> Record {
         let arguments = [number, 0, 0, 0, 0, 0];
         let kind = RecordKind::Launch as u32;
         Record { kind, index: function, thread: 7, begin: number, arguments, ..Record::default() }
     }
 
-    /// A wait of thread 7 that goes on.
+    /// Builds a record of a wait of thread 7 that has not ended; `done` is the last completed message.
     pub fn stall(time: u64, done: u64) -> Record {
         Record { kind: RecordKind::Stall as u32, thread: 7, begin: time, result: done, ..Record::default() }
     }

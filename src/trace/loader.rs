@@ -1,21 +1,23 @@
-//! What ld.so says with `LD_DEBUG=libs,files`: which files a process loaded, which were looked for in vain.
+//! Parses the output of ld.so with `LD_DEBUG=libs,files`: which libraries a process loaded, and which names
+//! the loader searched for without success.
 
 use std::collections::BTreeMap;
 
-/// Beginnings of the names that matter here.
+/// Prefixes of the library names that a trace reports; other libraries are ignored.
 const NAMES: [&str; 7] =
     ["libcuda.", "libcudart.", "libcublas", "libnvidia-ml.", "libggml", "libvgpu-trace", "libllama"];
 
-/// Decisions of one process's loader.
+/// Libraries that the loader of one process loaded, and files that it tried.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// Files that were initialised, in order, of libraries that matter.
+    /// Paths of the initialised libraries, in the order of their initialisation. Only names with a prefix of
+    /// [`NAMES`] are listed.
     pub loaded: Vec<String>,
-    /// Names that were searched, with the files that were tried for each.
+    /// Searched library names, each with the files that the loader tried for it.
     pub searched: BTreeMap<String, Vec<String>>,
 }
 
-/// Reads what a loader said. `ours` are the names of preloaded files, by path.
+/// Parses a loader's debug output. `ours` maps the paths of preloaded files to their SONAMEs.
 pub fn read(text: &str, ours: &BTreeMap<String, String>) -> Decisions {
     let mut decisions = Decisions::default();
     let mut searched: Option<String> = None;

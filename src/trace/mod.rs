@@ -1,10 +1,10 @@
-//! `vgpu-run trace PROGRAM`: the program is started as ever, by another launcher, which finds `VGPU_TRACE` in
-//! its environment and preloads the tracer before the libraries. This process waits, passes signals on, and
-//! then turns what was written into a summary, lines of text, and a timeline.
+//! Implements `vgpu-run trace PROGRAM`. A second launcher starts the program, finds `VGPU_TRACE` in its
+//! environment, and preloads the tracer before the libraries. This process waits, forwards signals, and then
+//! turns the recorded files into a summary, lines of text, and a timeline.
 //!
-//! The directory may lie where other users write, and this process may be root. So it is opened once and used
-//! through its descriptor; files in it are created, never written over; and with `--user` this process
-//! becomes that user before it reads or writes anything there.
+//! Other users may be able to write to the parent directory, and this process may be root. Therefore the
+//! directory is opened once and used through its descriptor; files in it are created and never overwritten;
+//! and with `--user` this process becomes that user before it reads or writes anything in the directory.
 
 mod calls;
 mod event;
@@ -46,7 +46,7 @@ const LIBRARIES: &str = "libraries.tsv";
 /// Start of the names of the loader's files. A dot and the process id follow.
 const LOADER: &str = "loader";
 
-/// Reason for which there is no trace.
+/// Reason why no trace was made.
 #[derive(Debug, thiserror::Error)]
 enum TraceError {
     #[error("failed to make the folder {}", .0.display())]
@@ -111,8 +111,7 @@ pub fn prepare(
     }
 }
 
-/// The directory, open, if nobody but root and this user can put anything into it, or something else in its
-/// place.
+/// Opens the directory. Fails if another user could put files into it or replace it.
 fn private(folder: &Path) -> io::Result<Dir> {
     let dir = Dir::open(folder)?;
     if dir.is_shared()? {
@@ -125,12 +124,12 @@ fn private(folder: &Path) -> io::Result<Dir> {
     Ok(dir)
 }
 
-/// The directory of a trace.
+/// Directory that receives a trace, open.
 struct TraceFolder {
     dir: Dir,
-    /// Path at the start of the trace, for messages.
+    /// Path of the directory when the trace started, for messages.
     path: PathBuf,
-    /// Whom the program runs as, if this process has to become that user.
+    /// User that runs the program, if this process has to become that user.
     user: Option<User>,
 }
 
@@ -141,8 +140,8 @@ impl TraceFolder {
         move |error| TraceError::File(path, error)
     }
 
-    /// Path that is passed to the program's processes. If the program has this process's user and another
-    /// user could replace a directory of the path, it is that of the descriptor.
+    /// Returns the path for the program's processes. If the program runs as this process's user and another
+    /// user could replace a directory of the path, this is a path through the descriptor.
     fn told(&self) -> PathBuf {
         let same =
             self.user.is_none() && vgpu_paths::replaceable(&self.path).is_ok_and(|place| place.is_some());
@@ -154,7 +153,7 @@ impl TraceFolder {
     }
 }
 
-/// Starts `command`, waits for it, and writes the reports. Answers its exit code.
+/// Starts `command`, waits until it ends, and writes the reports. Returns the program's exit code.
 pub fn trace(options: &Options, output: Option<PathBuf>, command: &[OsString]) -> Result<ExitCode, Failure> {
     let folder = make_folder(options, output)?;
     let status = run_program(options, &folder.told(), command)?;
@@ -197,8 +196,8 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<TraceFolder
     Ok(TraceFolder { dir, path, user })
 }
 
-/// First directory of the path that the user may not enter. A program of that user would silently write
-/// nothing.
+/// Returns the first directory of the path that the user may not enter. A program of that user would record
+/// nothing, without an error.
 fn closed_to(folder: &Path, user: &User) -> Option<PathBuf> {
     let (_, groups) = user.groups();
     let closed = |place: &&Path| {
@@ -240,7 +239,7 @@ fn run_program(options: &Options, folder: &Path, command: &[OsString]) -> Result
     status.map_err(TraceError::Start)
 }
 
-/// The launcher's options as words.
+/// Converts the launcher's options to command-line arguments.
 fn words(options: &Options) -> Vec<OsString> {
     let mut words = Vec::new();
     let mut put = |word: &str| words.push(OsString::from(word));
@@ -259,7 +258,7 @@ fn words(options: &Options) -> Vec<OsString> {
     words
 }
 
-/// Reads what was written and writes the reports; answers the summary.
+/// Reads the recorded files, writes the reports, and returns the summary.
 fn report(folder: &TraceFolder, status: ExitStatus) -> Result<String, TraceError> {
     let ours = libraries(folder);
     let (mut processes, mut loaders): (Vec<TracedProcess>, BTreeMap<u32, loader::Decisions>) =
@@ -301,7 +300,7 @@ fn report(folder: &TraceFolder, status: ExitStatus) -> Result<String, TraceError
     Ok(page)
 }
 
-/// A regular file of the directory, no longer than a trace can be.
+/// Reads a regular file of the directory, up to the maximum size of a trace.
 fn read(folder: &TraceFolder, name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     folder.dir.read(name)?.take(FILE_MOST as u64).read_to_end(&mut bytes)?;
@@ -316,7 +315,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Sonames of the preloaded files, by path.
+/// Returns the SONAMEs of the preloaded files, by path.
 fn libraries(folder: &TraceFolder) -> BTreeMap<String, String> {
     // There is none where the program did not start.
     let bytes = read(folder, LIBRARIES).unwrap_or_default();
@@ -340,7 +339,8 @@ mod tests {
         told
     }
 
-    /// Guards against an escalation of privileges through links in the directory, which the loader follows.
+    /// Guards against privilege escalation: a trace directory in which other users could place links, which
+    /// the loader would follow, is refused.
     #[test]
     fn a_program_is_traced_only_where_nobody_else_can_put_links() {
         let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! A process's file, read: what `libvgpu-trace.so` wrote until it ended, however it ended. Nothing in it is
-//! believed: any bytes are read or refused.
+//! Reads the trace file of a process, which `libvgpu-trace.so` wrote. The content is untrusted, and the file
+//! may end anywhere because the process may have died at any time.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use super::event::{Awaited, TraceEvent, TracedRefusal, What};
 use super::flight::Flight;
 use super::status;
 
-/// A process and what it did.
+/// Calls and events of one traced process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TracedProcess {
     /// Process id.
     pub pid: u32,
-    /// The process that started it.
+    /// Id of the parent process.
     pub parent: u32,
     /// Command line, separated by blanks.
     pub command: String,
-    /// When it made its first call.
+    /// Time of the first call, in nanoseconds since boot.
     pub opened: u64,
-    /// Records for which there was no room.
+    /// Number of records that did not fit into the file.
     pub dropped: u64,
-    /// Calls, in the order in which they were begun.
+    /// Calls, ordered by their start.
     pub calls: Vec<TracedCall>,
-    /// Functions whose calls were counted only, and how often.
+    /// Number of calls by function, for functions whose calls are counted without being recorded.
     pub counted: BTreeMap<String, u64>,
     /// Names of threads by id.
     pub threads: BTreeMap<u32, String>,
-    /// Files of the libraries, by their numbers.
+    /// Paths of the traced libraries, by library number.
     pub libraries: BTreeMap<u32, String>,
-    /// Messages to the host, waits for it and its refusals.
+    /// Messages to the host, waits for the host, and refusals by the host.
     pub events: Vec<TraceEvent>,
     names: BTreeMap<u32, TracedFunction>,
     /// Index in `events` of each thread's latest refusal.
@@ -52,7 +52,7 @@ struct TracedFunction {
 pub struct TracedCall {
     /// Name of the function.
     pub name: String,
-    /// The number of its library, if the file names the function.
+    /// Number of the library that exports the function, if the file names the function.
     pub library: Option<u16>,
     /// Linux thread id.
     pub thread: u32,
@@ -60,13 +60,13 @@ pub struct TracedCall {
     pub depth: u16,
     /// Start of the call in nanoseconds since boot.
     pub begin: u64,
-    /// How the call ended.
+    /// Outcome of the call.
     pub end: CallEnd,
-    /// The first six integer registers.
+    /// Contents of the first six integer argument registers.
     pub arguments: [u64; 6],
 }
 
-/// End of a call.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     /// The call did not return.
@@ -77,11 +77,11 @@ pub enum CallEnd {
     Returned {
         /// End of the call in nanoseconds since boot.
         at: u64,
-        /// Content of the result register.
+        /// Content of the result register when the call returned.
         result: u64,
         /// Name of the status that it returned, if the function returns one.
         status: Option<&'static str>,
-        /// Whether it returned a status other than success.
+        /// Whether the function returned a status other than success.
         failed: bool,
     },
 }
@@ -95,16 +95,16 @@ impl TracedCall {
         }
     }
 
-    /// Whether it returned a status other than success.
+    /// Returns whether the function returned a status other than success.
     pub fn failed(&self) -> bool {
         matches!(self.end, CallEnd::Returned { failed: true, .. })
     }
 }
 
-/// Reason for which a file is no trace.
+/// Reason why a file cannot be read as a trace.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Shorter than a header.
+    /// The file is shorter than a header.
     #[error("it is too short")]
     Short,
     /// The file does not have a trace's magic number.
@@ -119,7 +119,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The name of a kind of message.
+/// Returns the name of a kind of message, or its number if the kind is unknown.
 fn message(kind: u32) -> String {
     let known = u16::try_from(kind).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
     known.map_or_else(|| format!("message {kind}"), |kind| format!("{kind:?}"))
@@ -213,14 +213,14 @@ impl TracedProcess {
         }
     }
 
-    /// The launch that the process's threads waited for when it ended, in words.
+    /// Describes the launch that the threads of the process were waiting for when the process ended.
     pub fn in_flight(&self) -> Option<String> {
         let unfinished = self.calls.iter().filter(|call| call.end == CallEnd::Unfinished);
         self.flight
             .launch(|thread, time| unfinished.clone().any(|call| call.thread == thread && call.begin <= time))
     }
 
-    /// Adds a part to the reason of the thread's latest refusal.
+    /// Appends a record's text to the reason of the latest refusal on the same thread.
     fn reason(&mut self, record: &Record) {
         let latest = self.refusals.get(&record.thread).and_then(|latest| self.events.get_mut(*latest));
         if let Some(TraceEvent { what: What::Refusal(refusal), .. }) = latest {
@@ -260,7 +260,7 @@ pub mod tests {
 
     use super::*;
 
-    /// A file of these records.
+    /// Builds a trace file of process `pid` with these records.
     pub fn file(pid: u32, records: &[Record]) -> Vec<u8> {
         let mut command = [0; COMMAND_MOST];
         command[..14].copy_from_slice(b"ollama\0runner\0");
@@ -283,14 +283,14 @@ pub mod tests {
         bytes
     }
 
-    /// The name of a function.
+    /// Builds a record that names a traced function.
     pub fn name(index: u32, library: u16, name: &str) -> Record {
         let mut record = Record { kind: RecordKind::Name as u32, index, depth: library, ..Record::default() };
         record.as_mut_bytes()[16..16 + name.len()].copy_from_slice(name.as_bytes());
         record
     }
 
-    /// A record of a call.
+    /// Builds a record of a call by thread 7.
     pub fn call(index: u32, begin: u64, end: u64, result: u64) -> Record {
         Record { kind: RecordKind::Call as u32, index, thread: 7, begin, end, result, ..Record::default() }
     }
@@ -352,7 +352,7 @@ pub mod tests {
         assert_eq!(said, ["message 65535, 64 bytes", "an answer", "room in the ring", "word 3"]);
     }
 
-    /// A refusal of message kind 0xffff by thread 7, and parts of its reason.
+    /// Builds a refusal of message kind 0xffff by thread 7, followed by records with the parts of its reason.
     pub fn refusal(code: u64, at: u64, parts: &[&str]) -> Vec<Record> {
         let refusal = Record { kind: RecordKind::Refusal as u32, index: 0xffff, ..call(0, at, at, code) };
         let reasons = parts.iter().enumerate().map(|(part, text)| {

@@ -1,4 +1,4 @@
-//! The names of the libraries' codes.
+//! Names of the status codes of the CUDA libraries.
 
 use std::ffi::CStr;
 
@@ -6,7 +6,8 @@ use vgpu_abi::CUresult;
 
 use crate::embedded::OBJECTS;
 
-/// The name of a code of the library of that number: the order is that of the tracer's table, libcuda first.
+/// Returns the name of a status code. `library` is the library's index in the tracer's table, with libcuda at
+/// 0.
 pub fn name(library: u16, code: u32) -> Option<&'static str> {
     let name = match library {
         0 => CUresult(code).name(),
@@ -19,7 +20,7 @@ pub fn name(library: u16, code: u32) -> Option<&'static str> {
     name.map(CStr::to_str)?.ok()
 }
 
-/// The SONAME of the library of that number.
+/// Returns the SONAME of the library with this index in the tracer's table.
 pub fn soname(library: u16) -> Option<&'static str> {
     OBJECTS.get(usize::from(library)).map(|object| object.soname)
 }

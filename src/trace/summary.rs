@@ -1,4 +1,4 @@
-//! What happened, in a page.
+//! Writes the summary of a trace, about one page of text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -9,12 +9,13 @@ use super::loader::Decisions;
 use super::reader::{CallEnd, TracedCall, TracedProcess};
 use super::status;
 
-/// Number of functions in the list.
+/// Number of functions in the list of the most frequent functions.
 const TOP: usize = 12;
-/// Maximum number of failed calls that are shown, and of refusals.
+/// Maximum number of failed calls in the summary, and of refusals.
 const FAILED: usize = 8;
 
-/// Writes the page. `ended` says how the program ended; `loaders` are the loader's decisions by process.
+/// Returns the summary as text. `ended` describes how the program ended; `loaders` holds the loader's
+/// decisions by process id.
 pub fn summary(processes: &[TracedProcess], loaders: &BTreeMap<u32, Decisions>, ended: &str) -> String {
     let mut page = String::new();
     // Writing into a text does not fail.
@@ -51,7 +52,8 @@ fn mentions_ggml(decisions: &Decisions) -> bool {
     decisions.loaded.iter().any(|path| path.contains("libggml"))
 }
 
-/// The sentence at the top: the call in which a process ended, or the first that failed.
+/// Returns the first sentence of the summary: the call during which a process ended, or the first failed
+/// call.
 fn headline(processes: &[TracedProcess], ended: &str) -> String {
     let calls = || processes.iter().flat_map(|process| process.calls.iter().map(move |call| (process, call)));
     let total: u64 = processes.iter().map(|process| process.calls.len() as u64).sum();
@@ -72,7 +74,7 @@ fn headline(processes: &[TracedProcess], ended: &str) -> String {
     format!("{ended}; {} processes made {total} CUDA calls; {what}", processes.len())
 }
 
-/// Refusals by the host during the call.
+/// Returns a refusal by the host that the thread received during the call.
 fn refused_in<'a>(process: &'a TracedProcess, call: &TracedCall) -> Option<&'a TracedRefusal> {
     let CallEnd::Returned { at, .. } = call.end else { return None };
     process.events.iter().find_map(|event| match &event.what {
@@ -215,7 +217,7 @@ mod tests {
         );
     }
 
-    /// The launch that the host has not carried out is named where a program hung.
+    /// The summary of a hung program names the launch that the host has not completed.
     #[test]
     fn the_launch_in_flight_is_named() {
         let records = [

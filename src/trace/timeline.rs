@@ -1,4 +1,4 @@
-//! The run as a timeline: Chrome's trace event format, which Perfetto and chrome://tracing open.
+//! Writes a trace as a timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::event::What;
 use super::reader::{CallEnd, TracedCall, TracedProcess};
 
-/// Writes one JSON object.
+/// Writes all processes as one JSON object. Times are relative to the start of the first process.
 pub fn write(out: &mut dyn Write, processes: &[TracedProcess]) -> io::Result<()> {
     let start = processes.iter().map(|process| process.opened).min().unwrap_or_default();
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
