@@ -1,21 +1,21 @@
-//! The shims, as bytes. The build script has them built and says in OUT_DIR where they are; `embedded/` and
-//! its manifest say what they are.
+//! The embedded shims. The build script builds them and lists them in OUT_DIR; `embedded/` and its manifest
+//! describe them.
 
-/// A shared object that stands in for one of NVIDIA's.
+/// A shared object that replaces one of NVIDIA's.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EmbeddedObject {
-    /// The name by which it is loaded.
+    /// SONAME under which programs load the object.
     pub soname: &'static str,
     /// Content of the ELF file.
     pub bytes: &'static [u8],
 }
 
-/// Begins on a page.
+/// Wrapper that aligns its content to a page.
 #[repr(C, align(4096))]
 struct OnPages<T>(T);
 
-/// The bytes of a file in OUT_DIR, from the beginning of a page on. So the kernel copies them page by page
-/// into a memory file; begun elsewhere, each page is copied in two parts.
+/// Embeds a file of OUT_DIR, aligned to a page. The kernel then copies it page by page into a memory file;
+/// without the alignment each page would be copied in two parts.
 macro_rules! on_pages {
     ($name:literal) => {{
         const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $name));
@@ -28,7 +28,7 @@ macro_rules! on_pages {
 /// All shims, libcuda first.
 pub static OBJECTS: &[EmbeddedObject] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// The helper program of `check`: no shim, and never preloaded.
+/// The helper program of `check`. It is not a shim and is never preloaded.
 pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vgpu-probe"));
 
 /// Library that `trace` preloads before the shims.

@@ -1,4 +1,4 @@
-//! What the launcher says when it gives up: one sentence with its causes, then the fix, then an exit code.
+//! Reports the launcher's errors: one sentence with the causes, then the fix, then an exit code.
 
 use std::error::Error;
 use std::io::Write;
@@ -9,28 +9,28 @@ use crate::exit::Exit;
 /// An error that ends the launcher. Its text is a fragment that fits after the launcher's name and does not
 /// repeat its source. [`Failure::report`] prints the chain.
 pub trait LauncherError: Error + Send + Sync {
-    /// The exit code it ends with.
+    /// Returns the exit code of the launcher after this error.
     fn exit(&self) -> Exit {
         Exit::Launcher
     }
 
-    /// Cause of the breakage in the catalogue. None if the error concerns no link.
+    /// Returns the matching cause in the catalogue, or `None` if the error concerns no link of the chain.
     fn diagnosis(&self) -> Option<Cause> {
         None
     }
 
-    /// What the user can do about it: by default the catalogue's remedy for the cause.
+    /// Returns what the user can do about the error. The default is the catalogue's remedy for the cause.
     fn fix(&self) -> Option<Fix> {
         self.diagnosis()?.remedy().map(Fix::from)
     }
 
-    /// What the user can do about it, as whole sentences.
+    /// Returns what the user can do about the error, as complete sentences.
     fn hint(&self) -> Option<String> {
         self.fix().map(|fix| fix.sentence())
     }
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -42,7 +42,7 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Any [`LauncherError`], on its way to `main`.
+/// Any [`LauncherError`], boxed so that `main` can report it.
 #[derive(Debug)]
 pub struct Failure(Box<dyn LauncherError>);
 
@@ -53,23 +53,24 @@ impl<R: LauncherError + 'static> From<R> for Failure {
 }
 
 impl Failure {
-    /// The exit code it ends with.
+    /// Returns the exit code of the launcher after this error.
     pub fn exit(&self) -> Exit {
         self.0.exit()
     }
 
-    /// The error and its causes in one line.
+    /// Returns the error and its causes in one line.
     pub fn sentence(&self) -> String {
         chain(&*self.0)
     }
 
-    /// The finding that `check` reports for it. None if the error concerns no link.
+    /// Returns the finding that `check` reports for the error, or `None` if the error concerns no link.
     pub fn finding(&self) -> Option<Finding> {
         let finding = Finding::fail(self.0.diagnosis()?, self.sentence());
         Some(Finding { fix: self.0.fix(), ..finding })
     }
 
-    /// Prints the sentence, the fix where there is one, and what `check` calls it.
+    /// Prints the error, its fix if there is one, and the name that `check` gives to the problem. Returns the
+    /// exit code.
     pub fn report(&self, out: &mut dyn Write) -> Exit {
         let hint = self.0.hint().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
         let check = self.finding().and_then(|finding| {

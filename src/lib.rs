@@ -1,10 +1,10 @@
 //! Gives a guest VM's Ollama the GPU of its host: `vgpu-run PROGRAM [ARGS]...`.
 //!
-//! `cli` defines the command line and `commands` carries it out. The way to a program is `launch`; it
-//! uses `device`, `program` and `inject`. `check` examines the same way link by link, `service`
-//! sets up a systemd service, `status` shows who uses the device, and `trace` reads what a program's
-//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom; `waits` has the name
-//! of what is waited for.
+//! `cli` defines the command line and `commands` executes it. `launch` starts a program with the help of
+//! `device`, `program` and `inject`. `check` examines the same path link by link, `service` sets up a systemd
+//! service, `status` shows who uses the device, and `trace` reads the records of a program's processes. All
+//! of them report with `diagnosis` and `error`, which depend on none of them; `waits` keeps the names of
+//! pending operations.
 
 mod check;
 mod cli;

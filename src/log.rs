@@ -1,7 +1,7 @@
-//! The launcher's own log: silent unless asked for, by `--verbose` or by VGPU_LOG as for the shims.
+//! The launcher's own log. It is off by default; `--verbose` or VGPU_LOG turn it on, as for the shims.
 //!
-//! With `--user` the file that VGPU_LOG_FILE names is opened by that user and not by root: until the rights
-//! are dropped, lines wait in memory ([`open_file`]).
+//! With `--user`, that user opens the file that VGPU_LOG_FILE names, rather than root. Until privileges are
+//! dropped, lines are kept in memory ([`open_file`]).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::env::{VGPU_LOG, VGPU_LOG_FILE};
 enum LogSink {
     Stderr,
     File(File),
-    /// Nowhere yet: the file is another user's to open.
+    /// Lines are kept in memory, because the file is opened only after privileges are dropped.
     Waiting {
         lines: Vec<u8>,
         file: OsString,
@@ -30,8 +30,8 @@ enum LogSink {
 
 static SINK: Mutex<LogSink> = Mutex::new(LogSink::Stderr);
 
-/// Starts to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr. `waits`: the
-/// file is opened by [`open_file`], not now.
+/// Starts logging if the user requested it: to the file that VGPU_LOG_FILE names, otherwise to stderr. With
+/// `waits`, the file is opened later by [`open_file`].
 pub fn start(verbose: bool, waits: bool) {
     let asked = std::env::var(VGPU_LOG).ok().and_then(|value| level(&value));
     let Some(level) = (if verbose { Some(Level::DEBUG) } else { asked }) else { return };
@@ -45,7 +45,7 @@ pub fn start(verbose: bool, waits: bool) {
     log.with_writer(|| SinkWriter).init();
 }
 
-/// Opens the file, as the user that this process is by now, and writes what has waited for it.
+/// Opens the log file as the current user, and writes the lines that were kept in memory.
 pub fn open_file() {
     let Some((lines, file)) = waiting() else { return };
     match vgpu_paths::append(Path::new(&file)) {
@@ -63,14 +63,15 @@ pub fn open_file() {
     let _ = SinkWriter.write_all(&lines);
 }
 
-/// Writes what still waits to stderr: this process ends before it has become the user whose file it is.
+/// Writes the lines in memory to stderr. Called if this process ends before it becomes the user that may open
+/// the file.
 pub fn give_up() {
     if let Some((lines, _)) = waiting() {
         let _ = SinkWriter.write_all(&lines);
     }
 }
 
-/// Takes the lines that wait and the file that they wait for, if any. The sink is stderr afterwards.
+/// Takes the lines in memory and the path of their file, if any. Later lines go to stderr.
 fn waiting() -> Option<(Vec<u8>, OsString)> {
     let mut sink = sink();
     if !matches!(*sink, LogSink::Waiting { .. }) {
@@ -86,7 +87,7 @@ fn sink() -> std::sync::MutexGuard<'static, LogSink> {
     SINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes to the sink of that moment, a line a call.
+/// Writer that looks up the current sink for each line.
 struct SinkWriter;
 
 impl Write for SinkWriter {
@@ -103,7 +104,7 @@ impl Write for SinkWriter {
     }
 }
 
-/// Formats lines as the shims do: process, level, message.
+/// Formats lines as the shims do: process, level and message.
 struct LineFormat;
 
 impl<S, N> FormatEvent<S, N> for LineFormat
@@ -124,7 +125,7 @@ where
     }
 }
 
-/// Level that a value of VGPU_LOG asks for, as in the shims.
+/// Parses the level in a value of VGPU_LOG, as the shims do.
 fn level(value: &str) -> Option<Level> {
     match value {
         "" | "0" | "off" => None,

@@ -1,4 +1,4 @@
-//! The program `vgpu-run`. See the library.
+//! The program `vgpu-run`, which calls the library of the same package.
 
 use std::process::ExitCode;
 

@@ -1,21 +1,22 @@
-//! What this process waits for now, by name: a program, an answer, a file whose file system may never answer.
-//! `check` says it while it waits, and where its time has run out.
+//! Names of the operations that this process is waiting for: a program, an answer, or a file whose file
+//! system may never answer. `check` prints them while it waits and when its time has run out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names of what is waited for, outermost first, each with the number of its guard.
+/// Number of the last guard, and the names of the pending operations with their guards' numbers, outermost
+/// first.
 static NAMES: Mutex<(u64, Vec<(u64, String)>)> = Mutex::new((0, Vec::new()));
 
 fn names() -> MutexGuard<'static, (u64, Vec<(u64, String)>)> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something is waited for while this lives.
+/// Guard of a pending operation. Dropping it removes the operation's name.
 #[derive(Debug)]
 #[must_use]
 pub struct Waiting(u64);
 
-/// Waits for what is called `name`.
+/// Records that this process waits for `name`, until the guard is dropped.
 pub fn on(name: impl Into<String>) -> Waiting {
     let mut names = names();
     names.0 += 1;
@@ -30,7 +31,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Name of the innermost object that is waited for.
+/// Returns the name of the innermost pending operation.
 pub fn now() -> Option<String> {
     names().1.last().map(|(_, name)| name.clone())
 }

@@ -1,4 +1,4 @@
-//! The options of `check`.
+//! Options of `check`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use vgpu_findings::style::When;
 use crate::diagnosis::LinkId;
 use crate::diagnosis::catalogue::{self, LINKS};
 
-/// Time limit for a check.
+/// Default time limit for a check.
 const USUAL: Duration = Duration::from_secs(15);
-/// The same where a model is loaded: its file may come from a slow disk.
+/// Default time limit for a check that loads a model, whose file may be on a slow disk.
 const WITH_MODEL: Duration = Duration::from_mins(1);
 
-/// Options of `check`.
+/// Options of `check`, parsed from the command line.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CheckOptions {
     /// Print the links of the chain
@@ -66,7 +66,7 @@ pub struct CheckOptions {
 }
 
 impl CheckOptions {
-    /// When the whole check must have ended, from its start on.
+    /// Returns the time limit for the whole check, counted from its start.
     pub fn limit(&self) -> Duration {
         let usual = if self.model.is_some() { WITH_MODEL } else { USUAL };
         self.timeout.unwrap_or(usual)
@@ -80,7 +80,7 @@ fn link_id(text: &str) -> Result<LinkId, String> {
     })
 }
 
-/// Reads a number of seconds above 0, a day at most.
+/// Parses a number of seconds above 0, up to a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= 86_400.0);
     number.map(Duration::from_secs_f64).ok_or("expected a number of seconds above 0")

@@ -1,4 +1,4 @@
-//! The command line: types only, nothing that needs the system.
+//! Types of the command line. They are parsed without access to the system.
 
 mod check;
 mod options;
@@ -51,10 +51,10 @@ pub use worker::WorkerTask;
                   libraries log; VGPU_SYSFS=FOLDER replaces /sys."
 )]
 pub struct Cli {
-    /// The options that hold for all commands.
+    /// Options that all commands share.
     #[command(flatten)]
     pub options: Options,
-    /// A command of vgpu-run's own.
+    /// Command of vgpu-run, if the command line has one.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The program to start, and its arguments
@@ -65,7 +65,7 @@ pub struct Cli {
     pub program: Vec<OsString>,
 }
 
-/// Commands.
+/// Commands of vgpu-run.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Prints the variables that would be set for PROGRAM, as KEY=VALUE lines
@@ -123,23 +123,23 @@ pub enum Command {
     /// Writes manual pages and shell completions, for a release
     #[command(hide = true, name = "__pages")]
     Pages {
-        /// The prefix below which they go
+        /// Directory below which the pages and completions are written
         prefix: PathBuf,
     },
-    /// What check has done in a process of its own
+    /// Runs a task of check in a process of its own
     #[command(hide = true, name = "__worker")]
     Worker {
-        /// Groups besides those of `--user`
+        /// Supplementary group ids besides those of `--user`
         #[arg(long = "group")]
         groups: Vec<u32>,
-        /// What to look at
+        /// Task to run
         #[command(subcommand)]
         task: WorkerTask,
     },
 }
 
-/// What starts a program, which is all that most command lines do. Of [`Cli`], clap would make all commands
-/// and their options ready before it reads a word.
+/// A command line that only starts a program, which is the common case. Parsing it is faster than parsing
+/// [`Cli`], for which clap prepares all commands and their options first.
 #[derive(Parser)]
 #[command(disable_help_flag = true)]
 struct Start {
@@ -149,7 +149,7 @@ struct Start {
     program: Vec<OsString>,
 }
 
-/// Reads a command line, the launcher's name first.
+/// Parses a command line that begins with the launcher's name.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     match Start::try_parse_from(arguments) {
         Ok(Start { options, program }) if !program[0].to_str().is_some_and(Command::has_subcommand) => {
@@ -160,7 +160,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     }
 }
 
-/// Whether a command line that could not be read is one of `check`, which has its own exit codes.
+/// Returns whether a command line that could not be parsed is one of `check`, which has its own exit codes.
 pub fn is_check(arguments: &[OsString]) -> bool {
     let own = OwnWords::read(arguments.iter().skip(1).map(OsString::as_os_str));
     own.operand == Some(Operand::Word("check".as_ref()))

@@ -1,11 +1,11 @@
-//! The options that hold for all commands.
+//! Options that all commands share.
 
 use clap::Args;
 
 use crate::inject::DeliveryMode;
 use crate::launch::user::UserName;
 
-/// Options.
+/// Options that all commands share, parsed from the command line.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// If the GPU is not available, print one line of warning and start PROGRAM without it

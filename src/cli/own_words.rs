@@ -1,5 +1,5 @@
-//! Reads the launcher's own words of a command line: its options, and the first word that is no option. This
-//! serves where clap does not: for a command line that clap refuses, and for one that stands in a unit.
+//! Parses the launcher's own arguments of a command line: its options, and the first argument that is not an
+//! option. Used where clap is not: for a command line that clap rejects, and for one in a unit file.
 
 use std::ffi::OsStr;
 
@@ -7,28 +7,28 @@ use clap::{Args, Command};
 
 use super::options::Options;
 
-/// The launcher's own words.
+/// Arguments of a command line that belong to the launcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnWords<'a> {
-    /// The value of `--user`.
+    /// Value of `--user`, if given.
     pub user: Option<&'a OsStr>,
-    /// The value of `--via`.
+    /// Value of `--via`, if given.
     pub via: Option<&'a OsStr>,
-    /// The first word that is no option. None if there are only options.
+    /// First argument that is not an option; `None` if there are only options.
     pub operand: Option<Operand<'a>>,
 }
 
-/// The first word of a command line that is no option of the launcher.
+/// The first argument of a command line that is not an option of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand<'a> {
-    /// A command of the launcher, or the program to start.
+    /// A command of the launcher, or a program to start.
     Word(&'a OsStr),
-    /// The program to start, after `--`.
+    /// A program to start, given after `--`.
     Program(&'a OsStr),
 }
 
 impl<'a> OwnWords<'a> {
-    /// Reads a command line without the launcher's name.
+    /// Parses a command line without the launcher's name.
     pub fn read(words: impl IntoIterator<Item = &'a OsStr>) -> Self {
         let options = Options::augment_args(Command::new(""));
         let with_value = |word: &OsStr| {

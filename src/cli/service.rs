@@ -1,4 +1,4 @@
-//! The tasks of `service` and their options.
+//! Tasks of `service` and their options.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::launch::user::UserName;
 
-/// What `service` does.
+/// Tasks of `service`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ServiceTask {
     /// Makes a systemd service start its program with vgpu-run, as the user that it has
@@ -28,7 +28,7 @@ pub enum ServiceTask {
     Remove(ChangeOptions),
 }
 
-/// Which service, of which system.
+/// Selects a service and the system that it belongs to.
 #[derive(Args, Clone, Debug)]
 pub struct ServiceOptions {
     /// The service
@@ -39,10 +39,10 @@ pub struct ServiceOptions {
     pub root: PathBuf,
 }
 
-/// How a change is made.
+/// Options of the tasks that change a service.
 #[derive(Args, Clone, Debug)]
 pub struct ChangeOptions {
-    /// Which service.
+    /// Service to change.
     #[command(flatten)]
     pub service: ServiceOptions,
     /// Show what would be done, and change nothing
@@ -56,10 +56,10 @@ pub struct ChangeOptions {
     pub no_restart: bool,
 }
 
-/// Options of `service install`.
+/// Options of `service install`, parsed from the command line.
 #[derive(Args, Clone, Debug)]
 pub struct InstallOptions {
-    /// How.
+    /// Service to change, and how the change is made.
     #[command(flatten)]
     pub change: ChangeOptions,
     /// Set up only the device and no service, to start Ollama by hand

@@ -1,4 +1,4 @@
-//! The options of `status`.
+//! Options of `status`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use vgpu_findings::style::When;
 
 use super::check::seconds;
 
-/// Options of `status`.
+/// Options of `status`, parsed from the command line.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StatusOptions {
     /// Print again every second, or as often as this says, until Ctrl-C

@@ -1,76 +1,76 @@
-//! The tasks of `__worker`, which `check` starts for itself.
+//! Tasks of the hidden command `__worker`, which `check` starts as a separate process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
-/// What `__worker` does. Each task reports steps, one JSON object a line: see `check::messages`.
+/// A task of `__worker`. Each task reports its steps as JSON objects, one a line: see `check::messages`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum WorkerTask {
-    /// Opens files for reading and writing
+    /// Opens files for reading and writing and reports the results
     Access {
-        /// The files
+        /// Paths of the files to open
         files: Vec<PathBuf>,
     },
-    /// Opens a device, speaks with its host, and measures
+    /// Opens a device, exchanges messages with its host, and measures its speed
     Device {
-        /// The address of the function
+        /// PCI address of the function
         address: String,
     },
-    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it
-    /// what it got
+    /// Delivers the libraries to a program as vgpu-run does, and reports which of its processes received them
     Follow {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,
     },
-    /// Puts these libraries and the probe in place, and keeps them there until its input ends
+    /// Delivers these libraries and the probe, and keeps them available until standard input ends
     Hold {
-        /// No other way than `--via` is tried
+        /// Use only the method given by `--via`, without falling back to another
         #[arg(long)]
         fixed: bool,
-        /// Their SONAMEs
+        /// SONAMEs of the libraries to deliver
         objects: Vec<String>,
     },
-    /// Tells which processes have sessions of a device, without opening one
+    /// Lists the processes that have sessions of a device, without opening one
     Sessions {
-        /// The address of the function
+        /// PCI address of the function
         address: String,
     },
-    /// Says of each file whether it can be read and executed
+    /// Reports for each file whether it can be read and executed
     Rights {
-        /// The files
+        /// Paths of the files to examine
         files: Vec<PathBuf>,
     },
-    /// Starts a program, as another user
+    /// Starts a program as another user
     Run {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,
     },
-    /// Starts a server with a home of its own until it has said what it computes on, or its input ends
+    /// Starts a server with a home directory of its own, until it has reported its compute devices or until
+    /// standard input ends
     Serve {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,
     },
-    /// Walks the chain, for the check with these arguments, whose process is behind stdin
+    /// Walks the chain for a `check` with these arguments, whose process is connected to stdin
     Walk {
-        /// The report's letters are not only ASCII's
+        /// Whether the report may contain characters outside ASCII
         #[arg(long)]
         unicode: bool,
-        /// It is in colour
+        /// Whether the report is printed in colour
         #[arg(long)]
         colour: bool,
-        /// Columns that it may have
+        /// Maximum width of the report in columns
         #[arg(long)]
         width: Option<usize>,
-        /// The arguments of vgpu-run
+        /// Arguments of the vgpu-run that started this process
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Hands the libraries over and starts the program
+    /// Delivers the libraries and starts the program
     Handover {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

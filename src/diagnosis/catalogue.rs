@@ -1,15 +1,15 @@
-//! The chain by which Ollama finds a GPU, as data: its links in the order in which a call travels them, what
-//! each link needs, the causes that are known to break it, and what mends each.
+//! The chain by which Ollama finds a GPU, as data: its links in the order in which a call passes them, the
+//! links that each link needs, the known causes of failure, and the remedies.
 //!
-//! Ids are permanent: scripts and bug reports name them.
+//! Ids never change, because scripts and bug reports refer to them.
 
 use vgpu_findings::Remedy;
 pub use vgpu_findings::catalogue::{entry, find_cause};
 
-/// A step of the chain.
+/// A link of the chain by which Ollama finds a GPU.
 pub type Link = vgpu_findings::Link<LinkId>;
 
-/// Reason for which a link of this chain is broken.
+/// Known reason why a link of this chain can be broken.
 pub type Cause = vgpu_findings::Cause<LinkId>;
 
 // Remedies of several causes.
@@ -375,7 +375,7 @@ vgpu_findings::chain! {
     }
 }
 
-/// The link of a name.
+/// Returns the link with this id.
 pub fn link(id: &str) -> Option<&'static Link> {
     vgpu_findings::catalogue::link(id)
 }

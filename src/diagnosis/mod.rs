@@ -1,8 +1,8 @@
-//! What can be wrong between a program and the GPU, typed: the chain of links, its causes and what mends them
-//! ([`catalogue`]), and what was found at a link ([`Finding`]).
+//! Types for the problems between a program and the GPU: the chain of links with causes and remedies
+//! ([`catalogue`]), and the result for a link ([`Finding`]).
 //!
-//! The launcher's errors and `check`'s report are both made of these, so one breakage has one sentence
-//! wherever it is met. Nothing here depends on either.
+//! The launcher's errors and the report of `check` both use these types, so that one problem is described by
+//! one sentence everywhere. This module depends on neither.
 
 pub mod catalogue;
 

@@ -1,17 +1,17 @@
-//! What LD_PRELOAD and LD_LIBRARY_PATH have to be: a pure function of what they were and of where our
-//! libraries are.
+//! Computes LD_PRELOAD and LD_LIBRARY_PATH from their inherited values and the locations of our libraries, as
+//! a pure function.
 //!
-//! ld.so splits LD_PRELOAD on colons and spaces, LD_LIBRARY_PATH on colons and semicolons, and expands `$` in
-//! both; the paths given here hold none of these ([`fits`]). What was inherited is kept as it was written,
-//! after ours, so that ours win; only entries of an earlier launcher are taken out, lest a process hold a
-//! library twice.
+//! ld.so splits LD_PRELOAD on colons and spaces and LD_LIBRARY_PATH on colons and semicolons, and expands `$`
+//! in both; the paths given here contain none of these ([`fits`]). Inherited values are kept unchanged after
+//! ours, so that ours take precedence. Only entries of an earlier launcher are removed, so that a process
+//! does not load a library twice.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 
-/// Whether the loader takes `path` in both variables for one entry, as it stands.
+/// Returns whether the loader takes `path` as a single literal entry in both variables.
 pub fn fits(path: &OsStr) -> bool {
     path.as_bytes().starts_with(b"/") && !path.as_bytes().iter().any(|byte| b" :;$\n".contains(byte))
 }
@@ -25,7 +25,8 @@ pub struct Places {
     pub folder: Option<OsString>,
 }
 
-/// Sets both variables in `environment`. `earlier` tells an entry of an earlier launcher, of either variable.
+/// Sets both variables in `environment`. `earlier` recognises an entry of an earlier launcher in either
+/// variable.
 pub fn compose(environment: &mut Environment, places: &Places, earlier: impl Fn(&OsStr) -> bool) {
     let preload = prepend(&places.preload, environment.get(LD_PRELOAD), b": ", &earlier);
     let folders = prepend(places.folder.as_slice(), environment.get(LD_LIBRARY_PATH), b":;", &earlier);
@@ -57,8 +58,8 @@ fn prepend(
     Some(value)
 }
 
-/// `text` without the entries that `earlier` tells; each goes with the separator before it, or the first
-/// one's after it.
+/// Returns `text` without the entries that `earlier` recognises. Each entry is removed with the separator
+/// before it, the first one with the separator after it.
 fn without(text: &OsStr, separators: &[u8], earlier: impl Fn(&OsStr) -> bool) -> OsString {
     let bytes = text.as_bytes();
     let mut kept = Vec::with_capacity(bytes.len());

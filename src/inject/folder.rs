@@ -1,10 +1,10 @@
-//! A private folder of libraries, for programs that look for files by path (Ollama to 0.12.3), and for
-//! systems that do not let memory files be mapped for execution. Beside libraries in memory it holds only
-//! links to them, for programs that ask for a library by another of its names.
+//! A private directory of libraries, for programs that look for files by path (Ollama up to 0.12.3), and for
+//! systems on which memory files cannot be mapped for execution. If the libraries are in memory, the
+//! directory holds only links to them, for programs that load a library by another of its names.
 //!
-//! It is on a tmpfs where there is one, belongs to the user, is open to nobody else, and names the process
-//! that it was made for; the next start that finds this process gone removes it. Nothing in it is ever
-//! written again.
+//! The directory is on a tmpfs if there is one, belongs to the user, is accessible to nobody else, and its
+//! name identifies the process that it was made for. The next start removes it once that process has ended.
+//! Its content never changes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -20,27 +20,27 @@ use super::owner::Owner;
 use crate::embedded::EmbeddedObject;
 use crate::env::{Environment, TMPDIR, XDG_RUNTIME_DIR};
 
-/// Start of the directories' names.
+/// Prefix of the directories' names.
 const PREFIX: &str = "vgpu-run.";
-/// Suffix after the owner's label that mkdtemp replaces.
+/// Template after the owner's label that mkdtemp replaces by random characters.
 const RANDOM: &str = ".XXXXXX";
-/// The names under which programs ask for the driver's libraries when they leave the version out.
+/// Names without a version by which programs load the driver's libraries, with their SONAMEs.
 const SHORT_NAMES: [(&str, &str); 2] =
     [("libcuda.so", "libcuda.so.1"), ("libnvidia-ml.so", "libnvidia-ml.so.1")];
 
-/// Reason for which a directory cannot hold the libraries.
+/// Reason why a directory cannot hold the libraries.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// Its path contains a separator of ld.so.
+    /// The directory's path contains a separator of ld.so.
     #[error("its path cannot be written in LD_PRELOAD")]
     Path,
-    /// It, or a directory on the way to it, belongs to another user, or others can replace what is in it.
+    /// The directory, or a parent of it, belongs to another user, or others can replace its content.
     #[error("other users could replace what is in it")]
     Shared,
-    /// The system said no.
+    /// The system reported an error.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// Mapping for execution is not allowed there.
+    /// Files in the directory cannot be mapped for execution.
     #[error("files there cannot be mapped for execution")]
     NotMappable,
 }
@@ -48,11 +48,11 @@ pub enum Unfit {
 /// Content of a private directory.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// The libraries themselves.
+    /// The directory holds the libraries themselves.
     Files(&'a [&'static EmbeddedObject]),
-    /// Links: names and where they lead.
+    /// The directory holds links: their names and targets.
     Links(&'a [(&'static str, PathBuf)]),
-    /// Nothing: it is a place for files of others.
+    /// The directory is empty, and others will put files into it.
     Nothing,
 }
 
@@ -63,7 +63,8 @@ pub struct PrivateFolder {
     kept: bool,
 }
 
-/// Candidates for a private directory, best first: the user's runtime directory, tmpfs, then others.
+/// Returns the possible locations of a private directory, best first: the user's runtime directory, tmpfs,
+/// then others.
 pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
     let given = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let mut places: Vec<PathBuf> = Vec::new();
@@ -78,7 +79,7 @@ pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
 }
 
 impl PrivateFolder {
-    /// Creates a directory for `owner` in `place`, after removing those of owners that have ended.
+    /// Creates a directory for `owner` in `place`, after removing those whose owners have ended.
     pub fn create(place: &Path, owner: Owner, content: Content<'_>) -> Result<Self, Unfit> {
         if !fits(place.as_os_str()) {
             return Err(Unfit::Path);
@@ -119,12 +120,12 @@ impl PrivateFolder {
         Ok(())
     }
 
-    /// Path of the directory, which ld.so takes verbatim.
+    /// Returns the path of the directory, which ld.so can parse without escaping.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Leaves it there when this process ends; the next start that finds its owner gone removes it.
+    /// Keeps the directory when this value is dropped. The next start removes it once its owner has ended.
     pub fn persist(&mut self) {
         self.kept = true;
     }
@@ -139,7 +140,7 @@ impl Drop for PrivateFolder {
     }
 }
 
-/// Removes this user's folders in `place` whose owners are gone.
+/// Removes this user's directories in `place` whose owners have ended.
 pub fn sweep(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
@@ -153,14 +154,14 @@ pub fn sweep(place: &Path) {
     }
 }
 
-/// Owner that a directory of this name was created for.
+/// Returns the owner for which a directory of this name was created.
 fn owner_of(name: &OsStr) -> Option<Owner> {
     let rest = name.to_str()?.strip_prefix(PREFIX)?;
     let (label, random) = rest.rsplit_once('.')?;
     (random.len() == RANDOM.len() - 1).then(|| Owner::from_label(label))?
 }
 
-/// Whether `path` is such a directory or lies in one, of any launcher.
+/// Returns whether `path` is such a directory, or lies in one, of any launcher.
 pub fn is_ours(path: &Path) -> bool {
     let last_two = path.ancestors().take(2);
     last_two.filter_map(Path::file_name).any(|name| owner_of(name).is_some())

@@ -1,7 +1,7 @@
-//! The launcher's own file, out of which the kernel copies the embedded libraries.
+//! The launcher's own file, from which the kernel copies the embedded libraries.
 //!
-//! Writing a library from the launcher's memory maps all of its pages first, sixteen a fault, and unmaps them
-//! at exec. Copied from file to file they are never mapped.
+//! Writing a library from the launcher's memory would first map all of its pages, sixteen per fault, and
+//! unmap them at exec. A copy from file to file does not map them.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::fs::sendfile;
 
 use crate::program::elf::Segments;
 
-/// The running program as the kernel knows it, whatever its path leads to by now.
+/// Path of the running program's file in `/proc`. It stays valid if the program's own path is replaced.
 const PATH: &str = "/proc/self/exe";
 
-/// The file of this program.
+/// File of the running launcher, with its segments.
 #[derive(Debug)]
 pub struct LauncherImage {
     file: File,
@@ -22,15 +22,15 @@ pub struct LauncherImage {
 }
 
 impl LauncherImage {
-    /// Opens it. None where it cannot be read, as by a user who may only execute it.
+    /// Opens the launcher's file. Returns `None` if this user may only execute it.
     pub fn open() -> Option<Self> {
         let file = File::open(PATH).ok()?;
         let segments = Segments::read(&file).ok()?;
         Some(Self { file, segments })
     }
 
-    /// Copies `bytes`, which the file holds, to the end of `to`, and returns how many were copied: all of
-    /// them, or fewer where the kernel copies no further or the file does not hold them.
+    /// Copies `bytes`, which are part of the file, to the end of `to` and returns the number of copied bytes.
+    /// It is lower than the size if the kernel stops copying or the file does not contain the bytes.
     pub fn send(&self, bytes: &'static [u8], to: &File) -> usize {
         let Some(mut offset) = self.offset(bytes) else { return 0 };
         let mut sent = 0;
@@ -47,14 +47,15 @@ impl LauncherImage {
         sent
     }
 
-    /// Offset of `bytes` in the file.
+    /// Returns the offset of `bytes` in the file.
     fn offset(&self, bytes: &'static [u8]) -> Option<u64> {
         self.segments.offset(program_headers(), bytes.as_ptr().addr() as u64, bytes.len() as u64)
     }
 }
 
-/// Address of this program's headers. If the loader was told to run this program, as in `ld.so vgpu-run`,
-/// they are the loader's, [`PATH`] names the loader as well, and nothing of this program is found in it.
+/// Returns the address of this program's headers. If the loader was told to run this program, as in `ld.so
+/// vgpu-run`, the headers are the loader's, [`PATH`] names the loader as well, and no byte of this program is
+/// found in it.
 fn program_headers() -> u64 {
     // SAFETY: the call reads a vector that the kernel has written before the process began.
     unsafe { libc::getauxval(libc::AT_PHDR) }

@@ -2,11 +2,9 @@
 //!
 //! | era | releases | who looks | text |
 //! |---|---|---|---|
-//! | A | to 0.12.3 | `ollama serve` itself, which opens the driver's library by its path | `looking for
-//! compatible GPUs` |
+//! | A | to 0.12.3 | `ollama serve` itself, which opens the driver's library by its path | `looking for compatible GPUs` |
 //! | B | 0.12.4 to 0.24 | a child, `ollama runner` | `discovering available GPUs` |
-//! | C | from 0.30 | children, `llama-server` and `ollama gpu-discover` | the same, and `llama-server
-//! --list-devices` |
+//! | C | from 0.30 | children, `llama-server` and `ollama gpu-discover` | the same, and `llama-server --list-devices` |
 //!
 //! Checked against Ollama's sources of 0.3.14 to 0.31.2 and the built binaries of one release of each era.
 

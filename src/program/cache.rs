@@ -18,15 +18,15 @@ const X86_64: u32 = 0x0303;
 
 /// Path of the loader's cache.
 const CACHE: &str = "/etc/ld.so.cache";
-/// Many times the size of any.
+/// Maximum number of bytes that are read of the cache; real caches are far smaller.
 const MOST: u64 = 64 << 20;
 
-/// This system's cache; empty where there is none that can be read.
+/// Returns the content of this system's cache, or nothing if it cannot be read.
 pub fn content() -> Vec<u8> {
     vgpu_paths::read(Path::new(CACHE), MOST).unwrap_or_default()
 }
 
-/// The paths that the cache has for `soname`, in its order, which is the loader's.
+/// Returns the paths that the cache lists for `soname`, in the loader's order.
 pub fn paths(cache: &[u8], soname: &str) -> Vec<String> {
     let Some(start) = memmem::find(cache, MAGIC) else { return Vec::new() };
     let cache = &cache[start..];

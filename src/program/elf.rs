@@ -1,7 +1,6 @@
-//! Reads what the launcher must know of an ELF file: its kind, its loader, the libraries it needs, and where
-//! its constants are. Only the headers and the strings they point to are read, never the whole file: a CUDA
-//! backend is hundreds of megabytes. The files are other people's: every number in them is checked, and none
-//! is believed.
+//! Reads the parts of an ELF file that the launcher needs: its kind, its loader, the libraries it needs, and
+//! the location of its constants. Only the headers and the strings that they refer to are read, because a
+//! CUDA backend has hundreds of megabytes. The files are untrusted, so every number in them is checked.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +13,9 @@ use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_INTERP, PT_LO
 use goblin::elf::section_header::SHT_NOBITS;
 use goblin::elf::{Dynamic, ProgramHeader, SectionHeader};
 
-/// The largest ELF header, that of 64-bit files.
+/// Size of the largest ELF header in bytes, which is that of 64-bit files.
 const HEADER_BYTES: usize = 64;
-/// Longest loader path: PATH_MAX with its zero.
+/// Maximum length of the loader's path in bytes: PATH_MAX, which includes the terminating zero.
 const INTERPRETER_MAX: u64 = 4096;
 /// Maximum size of a dynamic section in bytes.
 const DYNAMIC_MAX: u64 = 1 << 20;
@@ -25,11 +24,11 @@ const TEXT_MAX: usize = 4096;
 /// Maximum size of the section header table and of its names, in bytes.
 const SECTIONS_MAX: u64 = 1 << 22;
 
-/// Bytes at offsets: a file, or in tests a slice.
+/// A source of bytes at offsets: a file, or a slice in tests.
 pub trait ReadAt {
-    /// Fills `buffer` from `offset` on; reaching the end first is `UnexpectedEof`.
+    /// Fills `buffer` with the bytes from `offset` on. Fails with `UnexpectedEof` if the file ends first.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Reads what there is, up to the size of `buffer`.
+    /// Reads up to `buffer.len()` bytes from `offset` on and returns their number.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -42,25 +41,25 @@ impl ReadAt for File {
     }
 }
 
-/// Reason for which a file cannot be read as ELF.
+/// Reason why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// It does not start with ELF's magic number.
+    /// The file does not start with ELF's magic number.
     #[error("not an ELF file")]
     NotElf,
     /// Reading this part of the file failed.
     #[error("failed to read ELF {0}")]
     Read(&'static str, #[source] io::Error),
-    /// The file ends before what its headers promise.
+    /// The file ends before the end of this part.
     #[error("the file ends before its ELF {0}")]
     Short(&'static str),
-    /// A header says something impossible.
+    /// This part of the file has impossible values.
     #[error("damaged ELF {0}")]
     Damaged(&'static str),
 }
 
 impl ElfError {
-    /// The error of a read of `what`.
+    /// Converts an error of reading the part `what`.
     pub fn reading(what: &'static str, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Short(what),
@@ -69,7 +68,7 @@ impl ElfError {
     }
 }
 
-/// A range of a file.
+/// A contiguous range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRange {
     /// Offset of the first byte.
@@ -81,20 +80,20 @@ pub struct FileRange {
 /// Facts from the headers of an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
-    /// Class 64 for x86-64; anything else the shims cannot be loaded into.
+    /// Whether this is a 64-bit x86-64 file, the only kind that can load the shims.
     pub x86_64: bool,
-    /// 64-bit class, whatever the machine.
+    /// Whether the file has the 64-bit class, for any machine.
     pub wide: bool,
-    /// An executable or a shared object, not a relocatable object or a core dump.
+    /// Whether this is an executable or a shared object, rather than a relocatable object or a core dump.
     pub loadable: bool,
-    /// PT_INTERP: the loader; none for static programs and for libraries.
+    /// Path of the loader from PT_INTERP; `None` for static programs and for libraries.
     pub interpreter: Option<String>,
     /// The library's name, from `DT_SONAME`.
     pub soname: Option<String>,
-    /// Values of DT_NEEDED in order.
+    /// SONAMEs of the needed libraries (DT_NEEDED), in order.
     pub needed: Vec<String>,
-    /// DT_RUNPATH, or where there is none DT_RPATH: a list of folders with `:` between them, as it is written
-    /// (`$ORIGIN/lib`).
+    /// Directories from DT_RUNPATH, or from DT_RPATH if there is no DT_RUNPATH, as written: separated by `:`,
+    /// and possibly with `$ORIGIN`.
     pub run_path: Option<String>,
 }
 
@@ -121,9 +120,9 @@ impl Elf {
     }
 }
 
-/// Ranges with a program's string constants: `.rodata`, or the read-only segments if there are no section
-/// headers. Also returns whether the file has a section named `also`, which is assumed of a file that ends
-/// before its section headers.
+/// Returns the ranges with a program's string constants: `.rodata`, or the read-only segments if there are no
+/// section headers. Also returns whether the file has a section named `also`, which is assumed for a file
+/// that ends before its section headers.
 pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<FileRange>, bool), ElfError> {
     let (header, ctx) = header(file)?;
     let mut found = Vec::new();
@@ -148,20 +147,20 @@ pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<FileRange>, bool
     Ok((found, marked))
 }
 
-/// A file's section headers, and how its numbers are written.
+/// Section headers of a file, and the encoding of its numbers.
 #[derive(Debug)]
 pub struct Tables {
     /// All sections in order. Empty if the file has none.
     pub sections: Vec<SectionHeader>,
-    /// Class and byte order.
+    /// Class and byte order of the file.
     pub ctx: Ctx,
 }
 
-/// The segments of a program that runs, by which an address in it is found in its file.
+/// Segments of a running program, which map its addresses to file offsets.
 #[derive(Debug)]
 pub struct Segments {
     segments: Vec<ProgramHeader>,
-    /// Address of the table of program headers, as the file has it.
+    /// Address of the program header table according to the file.
     table: u64,
 }
 
@@ -180,8 +179,8 @@ impl Segments {
         Ok(Self { segments, table })
     }
 
-    /// File offset of the `bytes` bytes that the process has at `address`. `table` is the address of its
-    /// program headers. None if the bytes are not part of the file.
+    /// Returns the file offset of the `bytes` bytes at `address` in the process. `table` is the address of
+    /// the process's program headers. Returns `None` if the bytes are not part of the file.
     pub fn offset(&self, table: u64, address: u64, bytes: u64) -> Option<u64> {
         let first = address.wrapping_sub(table.wrapping_sub(self.table));
         let last = first.checked_add(bytes.checked_sub(1)?)?;
@@ -190,7 +189,7 @@ impl Segments {
     }
 }
 
-/// Checks that the file contains all that the kernel and the loader map. An interrupted copy does not.
+/// Checks that the file contains everything that the kernel and the loader map. An incomplete copy does not.
 pub fn whole(file: &impl ReadAt) -> Result<(), ElfError> {
     const WHAT: &str = "segments";
     let (header, ctx) = header(file)?;
@@ -202,14 +201,14 @@ pub fn whole(file: &impl ReadAt) -> Result<(), ElfError> {
     Ok(())
 }
 
-/// Reads the section headers.
+/// Reads the section headers of `file`.
 pub fn tables(file: &impl ReadAt) -> Result<Tables, ElfError> {
     let (header, ctx) = header(file)?;
     let sections = sections(file, &header, ctx)?.into_iter().map(|(_, section)| section).collect();
     Ok(Tables { sections, ctx })
 }
 
-/// Range of the section `name`, if the file has such a section with content.
+/// Returns the range of the section `name`, if the file has such a section with content.
 pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<FileRange>, ElfError> {
     let (header, ctx) = header(file)?;
     let found = sections(file, &header, ctx)?.into_iter().find(|(found, _)| found == name.as_bytes());
@@ -218,7 +217,7 @@ pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<FileRange>, ElfE
         .map(|(_, section)| FileRange { offset: section.sh_offset, bytes: section.sh_size }))
 }
 
-/// A section's bytes, of which there may be `most`.
+/// Reads the content of a section. Fails if the section has more than `most` bytes.
 pub fn content(
     file: &impl ReadAt,
     section: &SectionHeader,
@@ -371,7 +370,7 @@ fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Re
     Ok(names)
 }
 
-/// File offset of the byte that the loader maps to `address`.
+/// Returns the file offset of the byte that the loader maps to `address`.
 fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     segments.iter().filter(|segment| segment.p_type == PT_LOAD).find_map(|segment| {
         let within = address.checked_sub(segment.p_vaddr).filter(|within| *within < segment.p_filesz)?;
@@ -379,7 +378,7 @@ fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     })
 }
 
-/// The bytes before the first zero.
+/// Returns the bytes before the first zero.
 fn string(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

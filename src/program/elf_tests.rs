@@ -1,4 +1,4 @@
-//! Real files of this machine, and files damaged in every way that chance finds.
+//! Tests the ELF reader with real files of this machine and with randomly damaged files.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -22,13 +22,13 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// The test program itself: dynamic where the tests are built so, always with constants.
+/// Returns the test program's own file. It has constants, and is dynamic if the tests are built so.
 fn own() -> &'static [u8] {
     static OWN: OnceLock<Vec<u8>> = OnceLock::new();
     OWN.get_or_init(|| std::fs::read("/proc/self/exe").unwrap())
 }
 
-/// Headers and the first bytes that they point to, to be damaged by tests.
+/// Returns the headers and the data next to them, for tests that damage them.
 fn head() -> Vec<u8> {
     own()[..0x2_0000].to_vec()
 }
@@ -75,7 +75,8 @@ fn constants_says_whether_the_section_is_there() {
 
 #[test]
 fn an_address_of_a_running_program_is_found_in_its_file() {
-    /// Linked at its own address: 0x40 headers, then a segment whose addresses are not its offsets.
+    /// Load address of the test's program. It has headers of 0x40 bytes and a segment whose addresses differ
+    /// from its offsets.
     const BIAS: u64 = 0x5555_0000_0000;
     let segment = |p_vaddr, p_offset, p_filesz| ProgramHeader {
         p_type: PT_LOAD,

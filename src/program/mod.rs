@@ -1,5 +1,5 @@
-//! The program to start: which file its name means, and whether libraries can be preloaded into it. Decided
-//! from the files alone; nothing is run.
+//! Finds the program to start: the file of its name, and whether libraries can be preloaded into it. The
+//! decision uses only the files; no program is run.
 
 pub mod cache;
 pub mod elf;
@@ -23,30 +23,30 @@ use find::NotFound;
 use script::FileKind;
 use secure::Secure;
 
-/// The loader that the shims are made for.
+/// File name of the loader that the shims are made for.
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
-/// A program that was found.
+/// A program that the launcher found on disk.
 #[derive(Debug)]
 pub struct Program {
-    /// The file that its name means.
+    /// Path of the file with the program's name.
     pub path: PathBuf,
-    /// The binary that the kernel will load: the file itself, or a script's interpreter.
+    /// Path of the binary that the kernel will load: the file itself, or a script's interpreter.
     pub binary: PathBuf,
-    /// The binary, opened; none if it may be executed but not read.
+    /// The opened binary; `None` if it may be executed but not read.
     file: Option<File>,
 }
 
-/// Reason for which there is no program to start.
+/// Reason why a program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfound {
-    /// There is no such file, or it may not be executed.
+    /// The program does not exist, or it may not be executed.
     #[error(transparent)]
     Program(NotFound),
     /// The script's interpreter was not found.
     #[error("failed to execute {}: failed to find its interpreter", .0.display())]
     Interpreter(PathBuf, #[source] NotFound),
-    /// Scripts that interpret each other.
+    /// The scripts are interpreters of each other.
     #[error("failed to execute {}: its interpreters are scripts of each other", .0.display())]
     Loop(PathBuf),
     /// The file cannot be read.
@@ -74,7 +74,7 @@ impl LauncherError for Unfound {
     }
 }
 
-/// Reason for which nothing can be preloaded into a program.
+/// Reason why libraries cannot be preloaded into a program.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to give the GPU to {}", binary.display())]
 pub struct Unsuitable {
@@ -173,17 +173,17 @@ impl Program {
         Err(Unfound::Loop(found))
     }
 
-    /// The program itself is the binary: not a script.
+    /// Returns whether the program is a binary rather than a script.
     pub fn is_binary(&self) -> bool {
         self.path == self.binary
     }
 
-    /// The binary, opened for reading.
+    /// Returns the opened binary, or `None` if it may not be read.
     pub fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// Reads the binary's headers; fails where libraries cannot be preloaded into it.
+    /// Reads the binary's headers. Fails if libraries cannot be preloaded into it.
     pub fn preloadable(&self) -> Result<Elf, Unsuitable> {
         let refuse = |why| Unsuitable { binary: self.binary.clone(), why };
         let file = self.file.as_ref().ok_or_else(|| refuse(Why::Unreadable))?;
@@ -197,7 +197,7 @@ impl Program {
     }
 }
 
-/// Whether glibc's loader will be there to read LD_PRELOAD.
+/// Checks that glibc's loader will load the program, because that loader reads LD_PRELOAD.
 fn judge(elf: &Elf) -> Result<(), Why> {
     if !elf.wide {
         return Err(Why::Narrow);
@@ -255,7 +255,7 @@ mod tests {
         assert!(matches!(judge(&Elf { loadable: false, ..elf() }), Err(Why::Machine)));
     }
 
-    /// Writes an executable script, which is only read. Programs that a test starts are written by
+    /// Writes an executable script that the test only reads. Programs that a test starts are written by
     /// `tests/common/executable.rs`.
     fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
         let path = scratch.join(name);

@@ -1,7 +1,7 @@
-//! What asks NVIDIA's driver for its private export tables (`cuGetExportTable`): a CUDA runtime that is
-//! linked statically, as nvcc does unless told otherwise, and NVIDIA's cuDNN, NCCL and cuFFT. Behind the
-//! tables is a check that the driver is genuine, which is not defeated here. Told from files alone, and only
-//! of the libraries that they name: what a program opens later by itself is in none of its headers.
+//! Finds code that requests the private export tables of NVIDIA's driver (`cuGetExportTable`): a statically
+//! linked CUDA runtime, which is nvcc's default, and NVIDIA's cuDNN, NCCL and cuFFT. The tables include a
+//! check that the driver is genuine, which this project does not circumvent. Only files and the libraries in
+//! their headers are examined; libraries that a program opens at run time are not.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,37 +13,36 @@ use super::texts;
 use crate::diagnosis::Remedy;
 use crate::diagnosis::fix::backend as fix;
 
-/// SONAME prefixes of NVIDIA's libraries that ask for the tables.
+/// SONAME prefixes of NVIDIA's libraries that request the tables, with the libraries' names.
 const LIBRARIES: [(&str, &str); 4] =
     [("libcudnn", "cuDNN"), ("libnccl.so", "NCCL"), ("libcufft.so", "cuFFT"), ("libcufftw.so", "cuFFT")];
-/// SONAME prefix of the runtime.
+/// SONAME prefix of the CUDA runtime.
 const RUNTIME: &str = "libcudart.so";
-/// The driver's library, which the runtime opens by this name.
+/// SONAME by which the runtime opens the driver's library, with its terminating zero.
 const DRIVER: &[u8] = b"libcuda.so.1\0";
-/// The function that it takes the tables from.
+/// Name of the driver function that returns the tables, with its terminating zero.
 const FUNCTION: &[u8] = b"cuGetExportTable\0";
-/// The id of the table that is for the runtime. NVIDIA's libcudart of CUDA 12.9 and 13 has it among its
-/// constants, and so have their libcublas, into which the runtime is linked; GGML's backends, which need
-/// libcudart, have not.
+/// Id of the runtime's private table. It is a constant in NVIDIA's libcudart of CUDA 12.9 and 13 and in their
+/// libcublas, into which the runtime is linked, but not in GGML's backends, which need libcudart.
 const TABLE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
 /// Evidence for a positive result of [`linked_in`].
 pub const SEEN: &str = "among its constants are the names libcuda.so.1 and cuGetExportTable and the id of the CUDA runtime's private table";
-/// Maximum number of libraries of one program that are read.
+/// Maximum number of files that are read for one program.
 const MOST: usize = 256;
 
-/// Something that asks for the tables.
+/// A file that requests the private tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// The runtime is linked into this file.
+    /// The runtime is statically linked into this file.
     Runtime(PathBuf),
-    /// A library of NVIDIA's.
+    /// A library of NVIDIA's that a file needs.
     Library {
-        /// The file that needs it.
+        /// Path of the file that needs the library.
         by: PathBuf,
         /// SONAME of the library.
         soname: String,
-        /// NVIDIA's name of the library.
+        /// NVIDIA's name for the library.
         name: &'static str,
     },
 }
@@ -66,7 +65,7 @@ impl fmt::Display for Asker {
 }
 
 impl Asker {
-    /// What the user can do about it.
+    /// Returns the remedy that the user can apply.
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Runtime(_) => fix::LINKED_IN,
@@ -75,22 +74,22 @@ impl Asker {
     }
 }
 
-/// Result of the search for one program.
+/// Result of the search for the files of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableAskers {
-    /// Files that ask, in the order in which they were found.
+    /// Files that request the tables, in the order of the search.
     pub askers: Vec<Asker>,
-    /// Files that could not be read, one line each.
+    /// Files that could not be read, one message each.
     pub unseen: Vec<String>,
 }
 
-/// NVIDIA's name of a library that asks, found by its SONAME.
+/// Returns NVIDIA's name of a library that requests the tables, by its SONAME.
 pub fn asks(soname: &str) -> Option<&'static str> {
     LIBRARIES.iter().find(|(begin, _)| soname.starts_with(begin)).map(|(_, name)| *name)
 }
 
-/// Whether the runtime is linked into a file whose headers say `elf`. One that needs libcudart, or is it, has
-/// it from there.
+/// Returns whether the runtime is statically linked into a file with the headers `elf`. A file that needs
+/// libcudart, or is libcudart itself, is not counted.
 pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
     if elf.needed.iter().chain(&elf.soname).any(|name| name.starts_with(RUNTIME)) {
         return Ok(false);
@@ -99,9 +98,9 @@ pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
     Ok(texts::search(file, &constants, [DRIVER, FUNCTION, &TABLE])? == [true; 3])
 }
 
-/// Finds what asks among `files` and the libraries that they need, which are searched as `search` says and in
-/// the directories that each file names. Libraries named in `ours` are skipped, because vgpu-run replaces
-/// them.
+/// Finds the files that request the tables among `files` and the libraries that they need. Libraries are
+/// looked up with `search` and in the directories that each file names. SONAMEs in `ours` are skipped,
+/// because vgpu-run replaces those libraries.
 pub fn find_askers(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> TableAskers {
     let mut found = TableAskers::default();
     let mut met = BTreeSet::new();
@@ -143,7 +142,7 @@ pub fn find_askers(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) 
     found
 }
 
-/// Reads a file's headers, and notes if the runtime is linked into it.
+/// Reads a file's headers, and records the file if the runtime is linked into it.
 fn read(path: &Path, found: &mut TableAskers) -> Result<Elf, ElfError> {
     let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     let elf = Elf::read(&file)?;
@@ -153,7 +152,8 @@ fn read(path: &Path, found: &mut TableAskers) -> Result<Elf, ElfError> {
     Ok(elf)
 }
 
-/// The folders that a file names for what it needs; `$ORIGIN` is the one it lies in.
+/// Returns the directories in which a file looks for its libraries; `$ORIGIN` is replaced by the file's own
+/// directory.
 fn folders(elf: &Elf, path: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let origin = real.parent().unwrap_or(Path::new("/")).display().to_string();

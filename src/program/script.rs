@@ -1,4 +1,4 @@
-//! Which file the kernel will load for a script: the interpreter that its first line names.
+//! Finds the file that the kernel loads for a script, which is the interpreter in the script's first line.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 use super::elf::ReadAt;
 
-/// Number of bytes by which the kernel determines the kind of a file (BINPRM_BUF_SIZE).
+/// Number of bytes from which the kernel determines the kind of a file (BINPRM_BUF_SIZE).
 const LOOKED_AT: usize = 256;
 
-/// Maximum number of scripts that interpret each other before execve fails with ELOOP.
+/// Maximum number of nested script interpreters before execve fails with ELOOP.
 pub const DEEPEST: usize = 5;
 
-/// Program to which execvp(3) passes a file that is neither ELF nor names an interpreter.
+/// Program to which execvp(3) passes a file that is neither ELF nor a script with an interpreter.
 pub const SHELL: &str = "/bin/sh";
 
-/// Kind of a file, by its first bytes.
+/// Kind of a file according to its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// An ELF binary.
+    /// The file is an ELF binary.
     Elf,
-    /// A script with this interpreter.
+    /// The file is a script with this interpreter.
     Script(PathBuf),
-    /// Anything else: text without `#!`, an empty file, a format that only the kernel knows.
+    /// Any other file: text without `#!`, an empty file, or a format that only the kernel knows.
     Other,
 }
 
-/// Tells the kind of `file`.
+/// Determines the kind of `file` from its first bytes.
 pub fn kind(file: &impl ReadAt) -> std::io::Result<FileKind> {
     let mut head = [0; LOOKED_AT];
     let mut filled = 0;
@@ -43,8 +43,9 @@ pub fn kind(file: &impl ReadAt) -> std::io::Result<FileKind> {
     Ok(interpreter(head).map_or(FileKind::Other, |path| FileKind::Script(OsStr::from_bytes(path).into())))
 }
 
-/// Interpreter in the first line of `head`, parsed as the kernel does: blanks before it are skipped, and a
-/// blank, a zero or the end of the line ends it. A name that `head` cuts off is ignored.
+/// Returns the interpreter in the first line of `head`, parsed as the kernel does: blanks before it are
+/// skipped, and a blank, a zero or the end of the line ends it. A name that continues beyond `head` is
+/// ignored.
 fn interpreter(head: &[u8]) -> Option<&[u8]> {
     let line = head.strip_prefix(b"#!")?;
     let end = line.iter().position(|byte| *byte == b'\n');

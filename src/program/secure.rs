@@ -1,4 +1,4 @@
-//! Whether the kernel will start a program in secure mode (AT_SECURE), in which the loader ignores
+//! Determines whether the kernel will start a program in secure mode (AT_SECURE), in which the loader ignores
 //! LD_PRELOAD. The rules are those of `cap_bprm_creds_from_file` and `bprm_fill_uid` in Linux.
 
 use std::fs::File;
@@ -9,22 +9,22 @@ use nix::libc;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid};
 
-/// Set in the first word of the attribute: the capabilities are effective from the start.
+/// Flag in the first word of the attribute: the capabilities are effective from the start.
 const CAP_EFFECTIVE: u32 = 1;
 
-/// Reason for which the kernel starts a program in secure mode.
+/// Reason why the kernel starts a program in secure mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Secure {
-    /// The set-user-ID bit, of another user than the caller.
+    /// The file has the set-user-ID bit and belongs to another user than the caller.
     #[error("it is setuid")]
     User,
-    /// The set-group-ID bit, of another group than the caller's.
+    /// The file has the set-group-ID bit and a group that is not the caller's.
     #[error("it is setgid")]
     Group,
-    /// File capabilities, and the caller is not root.
+    /// The file has capabilities and the caller is not root.
     #[error("it has file capabilities")]
     Capabilities,
-    /// The caller's own effective ids are not its real ones.
+    /// The caller's effective ids differ from its real ids.
     #[error("vgpu-run itself runs with the rights of another user or group")]
     Caller,
 }
@@ -35,11 +35,11 @@ struct Facts {
     mode: u32,
     owner: u32,
     group: u32,
-    /// The attribute gives any capability.
+    /// Whether the file's capability attribute grants a capability.
     capabilities: bool,
-    /// The file system is mounted nosuid: neither bits nor capabilities count.
+    /// Whether the file system is mounted nosuid, which disables both the bits and the capabilities.
     nosuid: bool,
-    /// PR_SET_NO_NEW_PRIVS: the bits do not count.
+    /// Whether PR_SET_NO_NEW_PRIVS is set, which disables the bits.
     no_new_privileges: bool,
     real_user: u32,
     real_group: u32,
@@ -47,8 +47,8 @@ struct Facts {
     effective_group: u32,
 }
 
-/// Whether `file` would start in secure mode, and why. A security module may have further reasons, which
-/// cannot be determined.
+/// Returns the reason why `file` would start in secure mode, or `None` if it would not. Security modules may
+/// have further reasons, which cannot be determined.
 pub fn secure(file: &File) -> std::io::Result<Option<Secure>> {
     let metadata = file.metadata()?;
     let flags = fstatvfs(file).map_or(FsFlags::empty(), |filesystem| filesystem.flags());
@@ -86,7 +86,7 @@ fn judge(facts: Facts) -> Option<Secure> {
     (facts.capabilities && !facts.nosuid && facts.real_user != 0).then_some(Secure::Capabilities)
 }
 
-/// The file's `security.capability` attribute, if it has one.
+/// Returns the file's `security.capability` attribute, if it has one.
 fn capabilities(file: &File) -> Option<Vec<u8>> {
     let mut value = [0_u8; 32];
     // SAFETY: the name is a C string, the buffer is as large as said, and the descriptor is open while `file`
@@ -102,8 +102,9 @@ fn capabilities(file: &File) -> Option<Vec<u8>> {
     usize::try_from(got).ok().map(|length| value[..length].to_vec())
 }
 
-/// Whether a `security.capability` attribute gives anything: `struct vfs_cap_data`, little endian: a word of
-/// revision and flags, then pairs of permitted and inheritable words (one in revision 1, two later).
+/// Returns whether a `security.capability` attribute grants a capability. The attribute is a little-endian
+/// `struct vfs_cap_data`: a word of revision and flags, then pairs of permitted and inheritable words (one
+/// pair in revision 1, two in later ones).
 fn raises(attribute: &[u8]) -> bool {
     let words: Vec<u32> = attribute
         .chunks_exact(4)

@@ -1,4 +1,4 @@
-//! Changes of files: found out, shown, agreed on, made.
+//! Plans, shows, confirms and applies changes of files.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::receipt::Receipt;
 use super::root::SystemRoot;
 use crate::cli::ChangeOptions;
 
-/// A file that is to be another.
+/// A planned change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
     /// Path of the file.
@@ -23,7 +23,7 @@ pub struct FileChange {
 }
 
 impl FileChange {
-    /// The change as diff(1) shows it.
+    /// Formats the change as diff(1) does.
     fn shown(&self) -> String {
         let name = |text: &Option<String>| match text {
             Some(_) => self.path.display().to_string(),
@@ -34,7 +34,7 @@ impl FileChange {
     }
 }
 
-/// The system at `path`.
+/// Opens the system whose root directory is `path`.
 pub fn open_root(path: &Path) -> Result<SystemRoot, ServiceError> {
     SystemRoot::open(path).map_err(|source| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -42,7 +42,8 @@ pub fn open_root(path: &Path) -> Result<SystemRoot, ServiceError> {
     })
 }
 
-/// A file as it is. One that is no text is somebody else's.
+/// Returns the current content of a file, or `None` if it does not exist. A file that is not UTF-8 text is an
+/// error, because vgpu-run did not write it.
 pub fn current(root: &SystemRoot, path: &Path) -> Result<Option<String>, ServiceError> {
     let bytes =
         root.read_if_there(path).map_err(|source| ServiceError::File { path: root.path(path), source })?;
@@ -94,7 +95,8 @@ pub fn to_lose(
     if changed.is_empty() { Ok(changes) } else { Err(ServiceError::Changed(changed)) }
 }
 
-/// Refuses what only root can do to this system, if it is to be done.
+/// Fails if the change needs root and this process is not root. Another system's directory tree and
+/// `--dry-run` do not need root.
 pub fn may(root: &SystemRoot, options: &ChangeOptions) -> Result<(), ServiceError> {
     let needs_root = root.is_this() && !options.dry_run;
     if needs_root && !Uid::effective().is_root() { Err(ServiceError::NotRoot) } else { Ok(()) }
@@ -106,12 +108,13 @@ pub fn show(changes: &[FileChange]) {
     print(&text);
 }
 
-/// Prints to stdout. Where its words go is closed: the exit code says it.
+/// Prints to stdout. Errors are ignored, because the exit code reports the result.
 pub fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// Asks whether to go on: nobody, if that was said before.
+/// Asks the user for confirmation, unless `--yes` was given. Fails if there is no terminal or the user
+/// declines.
 pub fn agree(options: &ChangeOptions) -> Result<(), ServiceError> {
     if options.yes {
         return Ok(());
@@ -129,7 +132,7 @@ pub fn agree(options: &ChangeOptions) -> Result<(), ServiceError> {
     }
 }
 
-/// Makes the changes. Folders that had to be made for them are put into the receipt.
+/// Applies the changes. Directories that had to be created are added to the receipt.
 pub fn make(root: &SystemRoot, changes: &[FileChange], receipt: &mut Receipt) -> Result<(), ServiceError> {
     for change in changes {
         let error = |source| ServiceError::File { path: root.path(&change.path), source };

@@ -1,4 +1,4 @@
-//! What a unit starts, and the same started by vgpu-run.
+//! Determines the command that a unit starts, and builds the same command started by vgpu-run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use crate::systemd::{PLACES, UnitFiles, settings};
 
 /// Prefixes of a command line that change how it is started (systemd.service(5)); they stay before vgpu-run.
 const PREFIXES: [char; 6] = ['-', ':', '+', '!', '|', '@'];
-/// Programs that start containers: what they start sees nothing of this process.
+/// Programs that start containers. The containers do not inherit anything from this process.
 const CONTAINERS: [&str; 4] = ["docker", "podman", "nerdctl", "lxc"];
 
-/// Reason for which vgpu-run cannot start a unit's command.
+/// Reason why vgpu-run cannot start a unit's command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum CommandError {
@@ -34,18 +34,18 @@ pub enum CommandError {
     Snap { path: PathBuf, command: String },
 }
 
-/// The one command that a unit starts, as it stands in a file.
+/// The single command that a unit starts, as its file contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitCommand {
-    /// The text after `ExecStart=`.
+    /// Text after `ExecStart=`.
     pub text: String,
-    /// The file that has it, as the system names it.
+    /// Path of the file with the command, as the system itself names it.
     pub path: PathBuf,
     /// Paths of all files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// The files of a unit of that system, as the system names them.
+/// Returns the files of a unit, with the paths that the system itself uses.
 pub fn files(root: &SystemRoot, unit: &str) -> UnitFiles {
     let places = PLACES.map(PathBuf::from);
     UnitFiles::find_by(unit, &places, |folder| root.entries(folder), |path| root.has(path))
@@ -102,7 +102,7 @@ impl UnitCommand {
         }
     }
 
-    /// The prefixes, and the command line behind them.
+    /// Splits the text into its prefixes and the command line after them.
     fn split(&self) -> (&str, &str) {
         let rest = self.text.trim_start_matches(PREFIXES);
         (&self.text[..self.text.len() - rest.len()], rest)

@@ -1,4 +1,4 @@
-//! Why a service cannot be set up, or not be undone: sentence and hint.
+//! Errors of setting a service up or removing it, as sentence and hint.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const CHANGED: Remedy =
 const ELSEWHERE: Remedy =
     Remedy::new("Do so there.").command("usermod --append --groups {group} {user}").as_root();
 
-/// Reason for which a service could not be changed.
+/// Reason why a service could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ServiceError {

@@ -1,4 +1,4 @@
-//! `service install`.
+//! Implements `service install`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,10 +19,10 @@ use crate::inject::DeliveryMode;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
-/// State at the failure of a later command, for messages.
+/// What has already been done when a later command fails, for messages.
 const DONE: &str = "the files are in place";
 
-/// Sets a service up.
+/// Sets a service up: plans the files, asks for confirmation, writes them, and activates them.
 pub fn install(options: &Options, install: &InstallOptions) -> Result<(), ServiceError> {
     let asked = &install.change;
     let root = change::open_root(&asked.service.root)?;
@@ -85,12 +85,12 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
     }
 }
 
-/// Whether the service has to be started anew, for what starts it has changed.
+/// Returns whether the service must be restarted because its files have changed.
 fn restart_wanted(install: &InstallOptions, changes: &[FileChange]) -> bool {
     !install.change.no_restart && !changes.is_empty()
 }
 
-/// User who is to join the group.
+/// Returns the user that is to join the group, if one was given.
 fn member(root: &SystemRoot, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
     let Some(name) = install.user.as_ref().map(ToString::to_string) else { return Ok(None) };
     if !root.is_this() {
@@ -100,8 +100,8 @@ fn member(root: &SystemRoot, install: &InstallOptions) -> Result<Option<String>,
     if known { Ok(Some(name)) } else { Err(ServiceError::User(name)) }
 }
 
-/// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it,
-/// or move it away.
+/// Returns the path of the vgpu-run that the service will start. The service runs it, so only root may be
+/// able to write to it or to replace it.
 fn launcher(root: &SystemRoot, install: &InstallOptions) -> Result<String, ServiceError> {
     let path = match &install.launcher {
         Some(path) => path.clone(),
@@ -126,7 +126,7 @@ fn roots_alone(path: &Path) -> bool {
     })
 }
 
-/// vgpu-run with the options that are to hold for the service.
+/// Returns the start of the service's command line: vgpu-run with the options for the service.
 fn start(launcher: &str, options: &Options) -> String {
     let mut start = launcher.to_owned();
     if options.allow_cpu {
@@ -140,7 +140,7 @@ fn start(launcher: &str, options: &Options) -> String {
     start
 }
 
-/// Puts a unit's drop-in into `wanted`.
+/// Adds a unit's drop-in to `wanted`.
 fn add_unit(
     root: &SystemRoot,
     name: &str,
@@ -171,8 +171,8 @@ fn add_unit(
     Ok(())
 }
 
-/// Settings of the unit that keep the device from it. Not undone here: they are rights that somebody took
-/// away.
+/// Returns remarks on settings of the unit that block access to the device. They are not changed, because an
+/// administrator removed these rights on purpose.
 fn hardening(root: &SystemRoot, command: &UnitCommand) -> Vec<String> {
     let mut remarks = Vec::new();
     for path in &command.files {
@@ -190,8 +190,7 @@ fn hardening(root: &SystemRoot, command: &UnitCommand) -> Vec<String> {
     remarks
 }
 
-/// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it
-/// is.
+/// Makes systemd verify the unit as it would be, and fails for problems that the current unit does not have.
 fn verify(root: &SystemRoot, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
     let files = super::command::files(root, unit);
     let (Some(main), Some(entry)) = (&files.main, wanted.units.get(unit)) else { return Ok(()) };
@@ -219,7 +218,7 @@ fn verify(root: &SystemRoot, unit: &str, wanted: &Receipt) -> Result<(), Service
     found?.map_or(Ok(()), |line| Err(ServiceError::Verify(line)))
 }
 
-/// Has this system take notice of what was written.
+/// Activates the written files on the running system: the group, udev and the unit.
 fn take_notice(unit: Option<&str>, wanted: &Receipt, restart: bool) -> Result<(), ServiceError> {
     system::make_group(DONE, &wanted.members)?;
     system::reload_udev(DONE)?;

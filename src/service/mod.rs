@@ -1,12 +1,12 @@
-//! `vgpu-run service`: has a service of systemd start by vgpu-run, as the user that it has, with the device
-//! given to a group that it is in; says how that stands; undoes it.
+//! Implements `vgpu-run service`: makes systemd start a service with vgpu-run, as the service's own user,
+//! with access to the device through a group; reports the state of that setup; and removes it.
 //!
-//! Nothing of anybody else's is changed. Three files are written: a drop-in that puts vgpu-run before the
+//! No files of other software are changed. Three files are written: a drop-in that puts vgpu-run before the
 //! unit's own command, a udev rule that gives the device to the group, and the group's entry for
-//! systemd-sysusers; and a receipt that has them word for word. Ollama's installer rewrites its unit and
-//! leaves drop-ins alone. The command stands in the drop-in as the unit had it: systemd has no way to prefix
-//! a command that is not spelled out, and a generator that did so would run as root at each start. When a
-//! unit comes to start something else, `status` says so, and `install` again takes that over.
+//! systemd-sysusers. A receipt records their content. Ollama's installer rewrites its unit and leaves
+//! drop-ins alone. The drop-in repeats the unit's command, because systemd cannot prefix a command without
+//! repeating it, and a generator that could would run as root at each start. If the unit's command changes
+//! later, `status` reports it, and running `install` again updates the drop-in.
 
 mod change;
 mod command;
@@ -29,7 +29,7 @@ use crate::cli::{Options, ServiceTask};
 use crate::error::Failure;
 use crate::exit::Exit;
 
-/// Carries out a task of `service`.
+/// Executes a task of `service` and returns the exit code.
 pub fn service(options: &Options, task: &ServiceTask) -> Result<ExitCode, Failure> {
     match task {
         ServiceTask::Install(install) => install::install(options, install)?,
@@ -39,12 +39,12 @@ pub fn service(options: &Options, task: &ServiceTask) -> Result<ExitCode, Failur
     Ok(Exit::Success.into())
 }
 
-/// The command that sets a unit up.
+/// Returns the command that sets a unit up.
 pub fn install_command(unit: &str) -> String {
     command_for("install", unit)
 }
 
-/// The command that says how a unit stands.
+/// Returns the command that reports the state of a unit.
 pub fn status_command(unit: &str) -> String {
     command_for("status", unit)
 }

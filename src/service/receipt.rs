@@ -1,4 +1,5 @@
-//! What `service install` wrote, word for word, so that it can be taken away again and nothing else.
+//! The receipt of `service install`. It records the written files with their content, so that exactly these
+//! can be removed later.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,40 +10,40 @@ use serde::{Deserialize, Serialize};
 use super::error::ServiceError;
 use super::root::SystemRoot;
 
-/// Path of the receipt.
+/// Path of the receipt file.
 pub const PATH: &str = "/var/lib/vgpu-run/service.json";
 /// Schema name in the receipt.
 const SCHEMA: &str = "vgpu-run.service/1";
 
-/// The receipt; empty if nothing is installed.
+/// Record of everything that is installed; empty if nothing is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     schema: String,
-    /// The units that are set up.
+    /// Units that are set up, by name.
     pub units: BTreeMap<String, UnitEntry>,
-    /// The files, with their content.
+    /// Written files with their content, by path.
     pub files: BTreeMap<PathBuf, String>,
-    /// The folders that were made for them, the deepest last.
+    /// Directories that were created for the files, the deepest last.
     pub folders: Vec<PathBuf>,
-    /// The group was made.
+    /// Whether the installation created the group.
     pub group_made: bool,
-    /// Users that were put into the group.
+    /// Names of the users that were added to the group.
     pub members: Vec<String>,
 }
 
-/// A unit that is set up.
+/// Entry of a unit that is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitEntry {
-    /// Command that the unit started without vgpu-run.
+    /// Command that the unit starts without vgpu-run.
     pub own: String,
     /// Path of its drop-in, which is among `files`.
     pub drop_in: PathBuf,
 }
 
 impl Receipt {
-    /// The one of a system.
+    /// Loads the receipt of a system. Returns an empty receipt if there is none.
     pub fn load(root: &SystemRoot) -> Result<Self, ServiceError> {
         let path = Path::new(PATH);
         let error = |source| ServiceError::File { path: root.path(path), source };
@@ -55,12 +56,12 @@ impl Receipt {
         Ok(receipt)
     }
 
-    /// Whether there is nothing to take away.
+    /// Returns whether nothing is installed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Writes it; an empty one is taken away.
+    /// Writes the receipt to its file.
     pub fn save(&mut self, root: &SystemRoot) -> Result<(), ServiceError> {
         let path = Path::new(PATH);
         let error = |source| ServiceError::File { path: root.path(path), source };
@@ -70,7 +71,7 @@ impl Receipt {
         root.write(path, &(text + "\n")).map_err(error)
     }
 
-    /// Takes it away, and the folders of the receipt that are empty then.
+    /// Removes the receipt's file, and the directories of the receipt that are then empty.
     pub fn discard(&self, root: &SystemRoot) -> Result<(), ServiceError> {
         if let Err(source) = root.remove(Path::new(PATH)) {
             return Err(ServiceError::File { path: root.path(PATH), source });

@@ -1,4 +1,4 @@
-//! `service remove`.
+//! Implements `service remove`.
 
 use super::change::{self, print};
 use super::error::ServiceError;
@@ -8,10 +8,10 @@ use super::unit_name::unit_name;
 use super::{surroundings, system};
 use crate::cli::ChangeOptions;
 
-/// State at the failure of a later command, for messages.
+/// What has already been done when a later command fails, for messages.
 const DONE: &str = "the files are taken away";
 
-/// Removes what `service install` wrote for a unit. The last unit takes the rest with it.
+/// Removes what `service install` wrote for a unit. Removing the last unit also removes the device's setup.
 pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
     let root = change::open_root(&options.service.root)?;
     change::may(&root, options)?;
@@ -65,7 +65,7 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Folders that a unit's drop-in alone was in.
+/// Removes the directories of the receipt that are now empty.
 fn remove_empty(root: &SystemRoot, receipt: &Receipt) {
     for folder in receipt.folders.iter().rev() {
         // One that is in use stays, and is in the receipt still.

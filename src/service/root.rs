@@ -1,6 +1,6 @@
-//! The system that is set up: this one, or a directory tree of another (`--root`). All files are reached
-//! through it, and nothing leads out of it: links in the tree are followed as its own processes will see
-//! them.
+//! The system that is set up: this one, or the directory tree of another one (`--root`). All files are
+//! accessed through it and access never leaves the tree: links are followed as the processes of that system
+//! will see them.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use vgpu_paths::Tree;
 
-/// Bytes of a file that is read whole: unit files, receipts.
+/// Maximum size in bytes of a file that is read whole, such as a unit file or a receipt.
 const MOST: u64 = 4 << 20;
 /// Maximum number of links followed from one file, as in the kernel.
 const LINKS: usize = 40;
 
-/// A system's tree. Paths are those that the system itself sees: absolute.
+/// The file system of the system that is set up. Paths are absolute, as the system itself sees them.
 #[derive(Clone, Debug)]
 pub struct SystemRoot {
     path: PathBuf,
@@ -22,19 +22,19 @@ pub struct SystemRoot {
 }
 
 impl SystemRoot {
-    /// The tree at `path`; `/` is this system.
+    /// Opens the tree at `path`; `/` is the running system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let tree = Tree::open(&path)?;
         Ok(Self { path, tree: tree.into() })
     }
 
-    /// Whether it is this system, which has to take notice of what changes.
+    /// Returns whether this is the running system, on which changes must also be activated.
     pub fn is_this(&self) -> bool {
         self.path == Path::new("/")
     }
 
-    /// Path on the running system, for messages. A link may make it another file.
+    /// Returns the path on the running system, for messages. Links in the tree are not resolved.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let mut real = self.path.clone();
         for part in path.as_ref().components() {
@@ -68,7 +68,7 @@ impl SystemRoot {
         Err(io::Error::other("too many links"))
     }
 
-    /// Reads a file, if there is one.
+    /// Reads a file. Returns `None` if it does not exist.
     pub fn read_if_there(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         match self.read(path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -77,34 +77,34 @@ impl SystemRoot {
         }
     }
 
-    /// Whether something is there.
+    /// Returns whether a file of any kind exists at `path`.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.tree.contains(path.as_ref())
     }
 
-    /// The names in a directory; none where it cannot be read.
+    /// Returns the names in a directory, or nothing if it cannot be read.
     pub fn entries(&self, path: &Path) -> Vec<OsString> {
         self.tree.entries(path).unwrap_or_default()
     }
 
-    /// Makes the directories that `path` lies in. Those that were made, the deepest last.
+    /// Creates the parent directories of `path` and returns those that did not exist, the deepest last.
     pub fn make_folders(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         self.tree.make_parents(path)
     }
 
-    /// Replaces a file atomically. A link of that name is replaced and not followed.
+    /// Replaces a file atomically. A link of the same name is replaced rather than followed.
     pub fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let (dir, name) = self.tree.parent(path)?;
         dir.replace(name, text.as_bytes())
     }
 
-    /// Removes a file, or a link itself.
+    /// Removes a file. A link is removed itself.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         let (dir, name) = self.tree.parent(path)?;
         dir.remove(name)
     }
 
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     pub fn remove_folder(&self, path: &Path) -> io::Result<()> {
         let (dir, name) = self.tree.parent(path)?;
         dir.remove_dir(name)
@@ -151,8 +151,8 @@ mod tests {
         assert!(root.has("/etc/masked") && !root.has("/etc/none"));
     }
 
-    /// A user becomes root, or writes where they should not: nothing is read, written, made or removed
-    /// outside of the tree.
+    /// Guards against privilege escalation: no operation reads, writes, creates or removes anything outside
+    /// of the tree.
     #[test]
     fn nothing_leads_out_of_the_tree() {
         let scratch = Scratch::new();
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.join("outside")).unwrap().count(), 1);
     }
 
-    /// Opening it for reading would wait for a writer for ever.
+    /// Reading a FIFO fails. Opening it for reading would block until a writer opens it.
     #[test]
     fn a_fifo_in_the_tree_is_no_file() {
         let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! `service status`: what is set up, and what has changed since.
+//! Implements `service status`, which reports what is set up and what has changed since.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,14 +21,14 @@ use crate::diagnosis::Status;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
-/// Everything is set up and unchanged.
+/// Exit code if everything is set up and unchanged.
 const GOOD: u8 = 0;
-/// Something needs attention.
+/// Exit code if some item needs attention.
 const BAD: u8 = 1;
-/// Nothing is set up: systemctl says so of a unit that does not run.
+/// Exit code if nothing is set up, the same that systemctl uses for a unit that does not run.
 const NONE: u8 = 3;
 
-/// State of one item, and the command or advice that mends it.
+/// State of one item, and the command or advice that repairs it.
 struct StatusLine(Status, String, Option<String>);
 
 impl StatusLine {
@@ -45,10 +45,10 @@ impl StatusLine {
     }
 }
 
-/// Command that mends most states.
+/// Command that repairs most states.
 const AGAIN: &str = "sudo vgpu-run service install";
 
-/// Prints how it stands.
+/// Prints the state of a service's setup and returns the exit code.
 pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
     let root = change::open_root(&options.root)?;
     let unit = unit_name(&options.unit)?;
@@ -93,7 +93,7 @@ pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
     Ok(if bad { BAD } else { GOOD }.into())
 }
 
-/// Whether the unit starts by itself what it started when it was set up.
+/// Reports whether the unit's own command is still the one that was recorded at the installation.
 fn command(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> StatusLine {
     match UnitCommand::find(root, unit, &entry.drop_in) {
         Ok(command) if command.text == entry.own => {
@@ -113,7 +113,7 @@ fn command(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> StatusLine {
     }
 }
 
-/// A drop-in that counts after ours and starts something else.
+/// Reports a drop-in that is ordered after ours and starts another command.
 fn overridden(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> Option<StatusLine> {
     let files = command::files(root, unit);
     let after = files.drop_ins.into_iter().skip_while(|path| *path != entry.drop_in).skip(1);
@@ -130,7 +130,7 @@ fn overridden(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> Option<Status
         .next()
 }
 
-/// Whether the vgpu-run of the drop-in is there.
+/// Reports whether the vgpu-run that the drop-in starts exists.
 fn launcher(root: &SystemRoot, receipt: &Receipt, entry: &UnitEntry) -> StatusLine {
     let text = receipt.files.get(&entry.drop_in).map_or("", String::as_str);
     let last = settings(text, "Service").filter(|(key, _)| key == "ExecStart").last();
@@ -146,7 +146,7 @@ fn launcher(root: &SystemRoot, receipt: &Receipt, entry: &UnitEntry) -> StatusLi
     }
 }
 
-/// State of the group, the device and the unit on the running system.
+/// Reports the state of the group, the device and the unit on the running system.
 fn here(unit: &str) -> Vec<StatusLine> {
     let group = Accounts::system().ok().and_then(|accounts| accounts.group(texts::GROUP));
     let Some(group) = group else {

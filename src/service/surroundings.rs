@@ -1,5 +1,5 @@
-//! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would
-//! take the device.
+//! Examines the surroundings of a service: installations of Ollama without a systemd unit, and software that
+//! would claim the device.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::device::survey;
 use crate::error::{Failure, LauncherError as _};
 use crate::ollama::installer;
 
-/// The unit of Ollama's own installer.
+/// Name of the unit that Ollama's own installer writes.
 pub const OLLAMA: &str = "ollama.service";
 /// Command in the unit of Ollama's installer, which installs to the first of three directories on PATH.
 pub const OLLAMA_COMMAND: &str = "/usr/local/bin/ollama serve";
@@ -24,7 +24,8 @@ const CONTAINER: &str = "A container needs vgpu-run inside, before Ollama, and t
 const INIT: &str = "Have its script start Ollama as root by vgpu-run, which gives the device to Ollama's user and drops to it: \
                     vgpu-run --user ollama ollama serve";
 
-/// Advice for an Ollama that was installed without a unit. None: it was not.
+/// Returns advice for an Ollama that is installed without a systemd unit, or `None` if no such installation
+/// is found.
 pub fn other_ways(root: &SystemRoot) -> Option<&'static str> {
     let snap = ["/snap/bin/ollama", "/var/snap/ollama", "/etc/systemd/system/snap.ollama.listener.service"];
     let container = ["/.dockerenv", "/run/.containerenv", "/etc/containers/systemd/ollama.container"];
@@ -44,7 +45,7 @@ pub fn other_ways(root: &SystemRoot) -> Option<&'static str> {
     any(&init).then_some(INIT)
 }
 
-/// Whether Docker keeps a container of Ollama's image.
+/// Returns whether Docker has a container of Ollama's image.
 fn docker_has_ollama(root: &SystemRoot) -> bool {
     let containers = Path::new("/var/lib/docker/containers");
     let folders = root.entries(containers).into_iter();
@@ -53,12 +54,12 @@ fn docker_has_ollama(root: &SystemRoot) -> bool {
         .any(|text| String::from_utf8_lossy(&text).contains("\"Image\":\"ollama/ollama"))
 }
 
-/// Advice for a system on which systemd does not run.
+/// Returns advice for a system on which systemd does not run.
 pub fn without_systemd(root: &SystemRoot) -> String {
     other_ways(root).unwrap_or(INIT).to_owned()
 }
 
-/// Advice for a unit whose command vgpu-run cannot start.
+/// Returns advice for a unit whose command vgpu-run cannot start.
 pub fn hint(root: &SystemRoot, error: &CommandError) -> String {
     match error {
         CommandError::Missing(_) => {
@@ -83,12 +84,12 @@ pub fn hint(root: &SystemRoot, error: &CommandError) -> String {
     }
 }
 
-/// Finds the functions of this machine. Empty if they cannot be determined, which does not matter here.
+/// Finds the VGPU-STUB functions of this machine. The list is empty if they cannot be determined.
 pub fn functions() -> Vec<PciFunction> {
     scan(&sysfs_root()).unwrap_or_default()
 }
 
-/// Remarks on drivers and installers that would take the device for a GPU of theirs.
+/// Returns remarks on drivers and installers that would claim the device as a GPU of their own.
 pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
     let mut remarks = Vec::new();
     for function in functions {

@@ -1,4 +1,5 @@
-//! This system takes notice: the group, udev, systemd. Each command is one that an administrator would type.
+//! Activates changes on the running system: the group, udev and systemd. Each step runs a command that an
+//! administrator would type.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +14,10 @@ use crate::device::files::FILES;
 use crate::device::prepare::settled;
 use crate::launch::accounts::Accounts;
 
-/// Fixed search path for the commands, independent of whoever called sudo.
+/// Search path for the commands. It is fixed, so that the environment of sudo's caller has no influence.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs a command and returns what it printed.
+/// Runs a command and returns its standard output.
 fn run_tool(done: &'static str, words: &[&str]) -> Result<String, ServiceError> {
     let error = |why: String| ServiceError::Tool { done, command: words.join(" "), why };
     tracing::debug!(?words, "runs");
@@ -35,17 +36,18 @@ fn run_tool(done: &'static str, words: &[&str]) -> Result<String, ServiceError> 
     Err(error(format!("{last} ({})", output.status)))
 }
 
-/// Whether a command is there.
+/// Returns whether a command exists on the search path.
 fn has(name: &str) -> bool {
     PATH.split(':').any(|folder| Path::new(folder).join(name).exists())
 }
 
-/// Whether the group is there.
+/// Returns whether the group exists.
 pub fn has_group() -> io::Result<bool> {
     Ok(Accounts::system()?.group(GROUP).is_some())
 }
 
-/// Makes the group, as the file for systemd-sysusers says, which is in place, and puts users into it.
+/// Creates the group from the file for systemd-sysusers, which must already be written, and adds the members
+/// to it.
 pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceError> {
     if has("systemd-sysusers") {
         run_tool(done, &["systemd-sysusers", SYSUSERS])?;
@@ -58,7 +60,7 @@ pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceE
     Ok(())
 }
 
-/// Takes users out of the group, or the whole group away.
+/// Removes users from the group, or with `whole` the group itself.
 pub fn unmake_group(done: &'static str, whole: bool, members: &[String]) -> Result<(), ServiceError> {
     if !has_group().unwrap_or(true) {
         return Ok(());
@@ -72,7 +74,7 @@ pub fn unmake_group(done: &'static str, whole: bool, members: &[String]) -> Resu
     Ok(())
 }
 
-/// Has udev read its rules anew, and apply them to the device.
+/// Makes udev reload its rules and apply them to the device.
 pub fn reload_udev(done: &'static str) -> Result<(), ServiceError> {
     run_tool(done, &["udevadm", "control", "--reload"])?;
     let vendor = format!("--attr-match=vendor={:#06x}", pci::VENDOR);
@@ -81,7 +83,7 @@ pub fn reload_udev(done: &'static str) -> Result<(), ServiceError> {
     run_tool(done, &["udevadm", "settle"]).map(drop)
 }
 
-/// Makes the functions root's alone again, and lets drivers have them.
+/// Makes root the only owner of the functions again, and allows drivers to bind them.
 pub fn take_back(functions: &[PciFunction]) -> Result<(), ServiceError> {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     for function in functions {
@@ -100,12 +102,12 @@ pub fn take_back(functions: &[PciFunction]) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Has systemd read its units anew.
+/// Makes systemd reload its units.
 pub fn reload_systemd(done: &'static str) -> Result<(), ServiceError> {
     run_tool(done, &["systemctl", "daemon-reload"]).map(drop)
 }
 
-/// Starts a unit anew, if it runs or keeps failing.
+/// Restarts a unit if it is running or being restarted. Returns whether it did.
 pub fn restart(done: &'static str, unit: &str) -> Result<bool, ServiceError> {
     let state = run_tool(done, &["systemctl", "show", "--property=ActiveState", "--value", unit])?;
     let runs = !matches!(state.trim(), "inactive" | "failed");
@@ -115,14 +117,14 @@ pub fn restart(done: &'static str, unit: &str) -> Result<bool, ServiceError> {
     Ok(runs)
 }
 
-/// State of a unit according to systemd, and whether systemd has read its current files.
+/// Returns the state of a unit according to systemd, and whether systemd has read its current files.
 pub fn state(unit: &str) -> Option<String> {
     run_tool("", &["systemctl", "show", "--property=ActiveState,SubState,NRestarts,NeedDaemonReload", unit])
         .ok()
 }
 
-/// Lines that `systemd-analyze verify` prints about a copy of a unit and its drop-ins. Empty without
-/// systemd-analyze.
+/// Returns the lines that `systemd-analyze verify` prints about a copy of a unit and its drop-ins. The list
+/// is empty if systemd-analyze is not available.
 pub fn verify(unit: &Path) -> Vec<String> {
     let command = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])

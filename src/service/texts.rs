@@ -1,4 +1,4 @@
-//! What is written: the udev rule, the group, the drop-in. Pure text.
+//! Texts of the files that `service install` writes: the udev rule, the group, and the drop-in.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,30 @@ use vgpu_wire::pci;
 
 use crate::device::files::FILES;
 
-/// The group that the device is given to.
+/// Name of the group that may use the device.
 pub const GROUP: &str = "vgpu";
-/// The udev rule. Before 80-drivers.rules, which has modules loaded.
+/// Path of the udev rule. It sorts before 80-drivers.rules, which loads drivers.
 pub const RULE: &str = "/etc/udev/rules.d/60-vgpu-run.rules";
-/// The group, for systemd-sysusers.
+/// Path of the group's entry for systemd-sysusers.
 pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
 /// Name of the device as a systemd unit.
 pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
 /// Path that stands for the same unit in udev.
 const DEVICE_ALIAS: &str = "/sys/subsystem/vgpu";
-/// A driver that does not exist: none binds a function that is meant for it.
+/// Name of a driver that does not exist. Overriding a function's driver with it keeps all drivers from
+/// binding the function.
 pub const NO_DRIVER: &str = "vgpu-run";
 
-/// The name of drop-ins. The last in their order, so that another one's ExecStart does not undo it.
+/// File name of the drop-ins. It sorts last, so that another drop-in's ExecStart does not override it.
 pub const DROP_IN: &str = "zz-vgpu-run.conf";
 
-/// The drop-in of a unit.
+/// Returns the path of a unit's drop-in.
 pub fn drop_in_path(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system").join(format!("{unit}.d")).join(DROP_IN)
 }
 
-/// The udev rule: gives VGPU-STUB functions to the group, turns their memory decoding on, keeps drivers away,
-/// and tells systemd.
+/// Returns the udev rule. It gives VGPU-STUB functions to the group, enables their memory decoding, keeps
+/// drivers away, and announces the device to systemd.
 pub fn rule() -> String {
     let files: Vec<_> = FILES.iter().filter(|name| !name.ends_with("_ro")).copied().collect();
     format!(
@@ -60,7 +61,8 @@ pub fn rule() -> String {
     )
 }
 
-/// The group. No members: for those systemd-sysusers would make a group of their own name, too.
+/// Returns the group's entry for systemd-sysusers. It lists no members, because systemd-sysusers would create
+/// a group of the same name for each.
 pub fn sysusers() -> String {
     format!(
         "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
@@ -68,7 +70,8 @@ pub fn sysusers() -> String {
     )
 }
 
-/// The drop-in: `command` is started instead of `own`, in the group, once the device is there.
+/// Returns the text of a drop-in that starts `command` instead of `own`, in the group, once the device is
+/// present.
 pub fn drop_in(own: &str, command: &str) -> String {
     format!(
         "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\

@@ -1,8 +1,8 @@
-//! Names of systemd units, as users type them.
+//! Completes the names of systemd units that users type.
 
 use super::error::ServiceError;
 
-/// The whole name of the service that `name` means.
+/// Returns the full unit name of a service. Fails if `name` is not a valid unit name.
 pub fn unit_name(name: &str) -> Result<String, ServiceError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || ":-_.\\@".contains(letter);
     let whole = if name.ends_with(".service") { name.to_owned() } else { format!("{name}.service") };
