@@ -1,14 +1,14 @@
-//! The heap of kernels: device memory for `malloc` and `free`, which lasts from launch to launch.
+//! The heap of kernels: device memory for `malloc` and `free`, which persists across launches.
 //!
-//! Two bits for each unit of 16 bytes record what is allocated. They lie in host memory, so that no kernel
+//! Two bits for each unit of 16 bytes record what is allocated. They are in host memory, so that no kernel
 //! can overwrite them and their size does not depend on what kernels do.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of the smallest allocation, which is also the alignment.
+/// Size of the smallest allocation in bytes, which is also the alignment.
 const UNIT: u64 = 16;
-/// Largest heap in bytes.
+/// Maximum size of a heap in bytes.
 const MOST: u64 = 1 << 32;
 
 /// Device memory for the `malloc` of kernels. All launches of a program share one heap.
@@ -80,7 +80,7 @@ impl Heap {
         Some(Self { base, units, state: Mutex::new(state) })
     }
 
-    /// Returns the bytes of host memory that a heap of `bytes` takes.
+    /// Returns the host memory in bytes that the records of a heap of `bytes` take.
     #[must_use]
     pub const fn cost(bytes: u64) -> u64 {
         bytes / UNIT / 4 + 64
@@ -96,8 +96,8 @@ impl Heap {
         self.state().allocations
     }
 
-    /// Allocates `bytes`. Returns the address, or 0 if `bytes` is 0 or no gap is large enough, and the number
-    /// of gaps that the search has examined.
+    /// Allocates `bytes` bytes. Returns the address, and the number of gaps that the search has examined. The
+    /// address is 0 if `bytes` is 0 or no gap is large enough.
     pub(crate) fn allocate(&self, bytes: u64) -> (u64, u64) {
         let count = bytes.div_ceil(UNIT);
         let count = match usize::try_from(count) {
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!((heap.allocate(16).0, heap.allocations()), (BASE, 1));
     }
 
-    /// Compares the heap with a list of allocations: they never overlap, and every gap can be allocated.
+    /// Compares the heap with a list of allocations: allocations never overlap, and every gap can be
+    /// allocated.
     #[test]
     fn pieces_are_apart() {
         const BYTES: u64 = 1 << 12;

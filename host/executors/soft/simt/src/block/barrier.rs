@@ -5,10 +5,10 @@ use vgpu_ptx::ir::Reduce;
 use crate::machine::{Baseline, LANES, SplitState, ValueLoc, Warp, WarpSplit};
 use crate::ops::{put_active, put_predicate};
 
-/// Counts of the predicates that lanes have brought to a barrier.
+/// Counts of the predicates that lanes have passed to a barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Votes {
-    /// Number of lanes whose predicate holds.
+    /// Number of lanes whose predicate is true.
     holding: u32,
     /// Number of lanes that have arrived with a predicate.
     total: u32,
@@ -25,19 +25,20 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    /// Prepares for blocks of `warps` warps. No thread has arrived.
+    /// Resets the barrier for blocks of `warps` warps, with no thread arrived.
     pub(super) fn resize(&mut self, warps: usize) {
         self.arrived.clear();
         self.arrived.resize(warps, 0);
     }
 
-    /// Records that the active lanes of a warp have arrived, at a barrier of `threads`.
+    /// Records that the active lanes of a warp have arrived at the barrier, which waits for `threads`
+    /// threads.
     pub(super) fn arrive(&mut self, warp: &Warp, threads: Option<u32>) {
         self.threads = threads;
         self.arrived[warp.index as usize] |= warp.mask;
     }
 
-    /// Counts the predicates of `lanes`.
+    /// Adds the predicates of `lanes` to the counts.
     pub(super) const fn count(&mut self, predicate: u32, lanes: u32) {
         self.votes.holding += (predicate & lanes).count_ones();
         self.votes.total += lanes.count_ones();
@@ -48,8 +49,8 @@ impl Barrier {
         self.votes
     }
 
-    /// Returns whether all threads have arrived. `splits` are those of the block, `shape` is its number of
-    /// threads by axis.
+    /// Returns whether all expected threads have arrived. `splits` are those of the block, and `shape` is its
+    /// number of threads by axis.
     #[inline]
     pub(super) fn is_complete(&self, splits: &[WarpSplit], shape: [u32; 3]) -> bool {
         if let Some(threads) = self.threads {
@@ -64,8 +65,8 @@ impl Barrier {
         true
     }
 
-    /// Returns whether at least `threads` threads have arrived. A warp whose lanes have all arrived counts as
-    /// full.
+    /// Returns whether at least `threads` threads have arrived. A warp counts as full if all of its lanes
+    /// have arrived, even if the block ends within the warp.
     fn has(&self, threads: u32, [x, y, z]: [u32; 3]) -> bool {
         let arrived = self.arrived.iter().enumerate().map(|(warp, &lanes)| {
             // A warp whose lanes are all here counts as a full one, though the block may end within it.
@@ -82,7 +83,8 @@ impl Barrier {
     }
 }
 
-/// Reads an operand of a barrier. If each lane has its own value, that of the lowest active lane counts.
+/// Reads an operand of a barrier. If each lane has its own value, the value of the lowest active lane is
+/// used.
 pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     match place {
         ValueLoc::Scalar(slot) => warp.frame.get(slot),

@@ -1,4 +1,4 @@
-//! The slots that instructions read and write, and their floating-point mode.
+//! Determines the slots that instructions read and write, and the floating-point mode that they require.
 
 use std::any::TypeId;
 
@@ -8,33 +8,33 @@ use crate::machine::{Field, Inst, ProductOperands, QuadsOperands, Slot, SlotList
 use crate::ops::Vector2;
 use crate::ops::bits::And32;
 
-/// The sign bits of the four bytes of a word.
+/// Mask of the sign bits of the four bytes of a word.
 pub(super) const SIGNS: u32 = 0x8080_8080;
 
-/// The slots that an instruction reads and writes.
+/// Slots that an instruction reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Vectors of lanes of 32 or 64 bits.
+    /// Vectors that the instruction reads, with lanes of 32 or 64 bits.
     pub(super) reads: Vec<Slot>,
     pub(super) writes: Vec<Slot>,
-    /// Scalars and predicates.
+    /// Scalars and predicates that the instruction reads.
     pub(super) scalar_reads: Vec<Slot>,
     pub(super) scalar_writes: Vec<Slot>,
 }
 
-/// The slots of an access: `one`, or those of the instruction's record if there are several.
+/// Returns the slots of a memory access: `one` if `count` is 1, otherwise those of the instruction's record.
 pub(super) fn slots(step: &Inst, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
     if count == 1 { vec![one] } else { list(step, count, tables) }
 }
 
-/// The slots of an instruction's record.
+/// Returns the first `count` slots in the instruction's record.
 pub(super) fn list(step: &Inst, count: usize, tables: &Tables) -> Vec<Slot> {
     let none = SlotList { slots: [Slot::NONE; 4] };
     let SlotList { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
     slots.iter().take(count).copied().collect()
 }
 
-/// The bit fields that an instruction combines.
+/// Returns the bit fields that an instruction combines.
 pub(super) fn fields<'a>(step: &Inst, tables: &'a Tables) -> &'a [Field] {
     let first = step.x as usize;
     tables.fields.get(first..first + step.y as usize).unwrap_or_default()
@@ -52,7 +52,7 @@ pub(super) fn clears_signs(step: &Inst, constant: impl Fn(Slot) -> Option<u64>) 
     constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
 }
 
-/// Collects what an instruction reads and writes.
+/// Collects the slots that an instruction reads and writes.
 pub(super) fn effects<B: Copy>(step: &Inst, entry: Action<B>, tables: &Tables) -> Effects {
     let mut found = Effects::default();
     match entry {
@@ -139,7 +139,7 @@ pub(super) fn effects<B: Copy>(step: &Inst, entry: Action<B>, tables: &Tables) -
     found
 }
 
-/// The constant offset of an access, in bytes.
+/// Returns the constant offset of a memory access, in bytes.
 pub(super) fn distance(step: &Inst, memory: MemSpace) -> i64 {
     match memory {
         MemSpace::Global => step.imm.cast_signed(),
@@ -147,7 +147,7 @@ pub(super) fn distance(step: &Inst, memory: MemSpace) -> i64 {
     }
 }
 
-/// Denormal mode that the instruction requires.
+/// Returns the denormal mode that the instruction requires.
 pub(super) fn flushing<B: Copy>(entry: Action<B>) -> Flush {
     match entry {
         Action::Lanes(Template { flush, .. })
@@ -156,8 +156,8 @@ pub(super) fn flushing<B: Copy>(entry: Action<B>) -> Flush {
     }
 }
 
-/// Whether code for these instructions is made with subnormal floats flushed. Instructions that require the
-/// other mode are interpreted.
+/// Returns whether the code of these instructions runs with subnormal floats flushed. Instructions that
+/// require the other mode are interpreted.
 pub(super) fn flushes<B: Copy>(entries: impl Iterator<Item = Action<B>>) -> bool {
     let (mut always, mut never) = (0usize, 0usize);
     for entry in entries {

@@ -6,7 +6,7 @@ use iced_x86::code_asm::{
 
 use super::value::Emit;
 
-/// Loads an element of 1, 2, 4 or 8 bytes, zero-extended, to a slot of the frame. Changes `rax`.
+/// Loads an element of 1, 2, 4 or 8 bytes, zero-extended, to a slot of the frame. Overwrites `rax`.
 pub(super) fn load(
     asm: &mut CodeAssembler,
     bytes: u32,
@@ -25,7 +25,7 @@ pub(super) fn load(
     asm.mov(dword_ptr(to), eax)
 }
 
-/// Stores an element of 1, 2, 4 or 8 bytes from a slot of words. Changes `rdi`.
+/// Stores an element of 1, 2, 4 or 8 bytes from a slot of the frame to memory. Overwrites `rdi`.
 pub(super) fn store(
     asm: &mut CodeAssembler,
     bytes: u32,

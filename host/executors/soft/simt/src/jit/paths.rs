@@ -1,29 +1,30 @@
-//! Checks that an instruction changes the contents of registers only on code that every path through it
+//! Checks that an instruction changes the contents of registers only in code that every path through it
 //! executes.
 //!
 //! The register cache describes the registers at the point that is being assembled. If a jump skips
 //! instructions, both paths must reach its target with the same registers: a value that was stored, made
-//! canonical, loaded or bound on one path only is wrong on the other. And at a side exit, the live values
-//! must still be in the registers that were recorded for it.
+//! canonical, loaded or bound on one path only is wrong on the other. At a side exit, the live values must
+//! still be in the registers that were recorded for it.
 //!
-//! This check finds violations by the instructions that were emitted. The code is not used then.
+//! This check detects violations from the emitted instructions. Code with a violation is not used.
 
 use iced_x86::code_asm::CodeAssembler;
 use iced_x86::{Instruction, OpKind};
 
-/// The changes of registers in the current instruction.
+/// Changes of register contents within the code of the current instruction.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// Number of emitted instructions before the current one.
+    /// Number of emitted machine instructions before the current instruction.
     first: usize,
-    /// For each change, the number of emitted instructions before it.
+    /// Position of each change, as a number of machine instructions since the start of the current
+    /// instruction.
     changes: Vec<usize>,
-    /// Number of jumps to side exits.
+    /// Number of jumps to side exits within the current instruction.
     leaving: usize,
 }
 
 impl Paths {
-    /// Begins an instruction.
+    /// Starts the check of a new instruction.
     pub(super) fn begin(&mut self, asm: &CodeAssembler) {
         self.first = asm.instructions().len();
         self.changes.clear();
@@ -35,7 +36,7 @@ impl Paths {
         self.changes.push(asm.instructions().len() - self.first);
     }
 
-    /// Number of changes in the current instruction so far.
+    /// Returns the number of changes in the current instruction so far.
     pub(super) fn changes(&self) -> usize {
         self.changes.len()
     }
@@ -45,9 +46,9 @@ impl Paths {
         self.leaving += 1;
     }
 
-    /// Whether all paths agree on the contents of registers: no change lies between a jump and its target,
-    /// and all other jumps go to side exits. A change just before a label is not distinguished from one just
-    /// after it, unless the label has an instruction of its own (`zero_bytes`).
+    /// Returns whether all paths agree on the contents of registers: no change lies between a jump and its
+    /// target, and all other jumps go to side exits. A change just before a label is not distinguished from
+    /// one just after it, unless the label has an instruction of its own (`zero_bytes`).
     pub(super) fn agree(&self, asm: &CodeAssembler) -> bool {
         if self.changes.is_empty() {
             return true;
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
     use crate::jit::value::Emit;
 
-    /// The position of a change in code with a forward jump and a loop.
+    /// Position of a change in test code with a forward jump and a loop.
     #[derive(Clone, Copy, PartialEq)]
     enum ChangeAt {
         Before,

@@ -1,7 +1,7 @@
-//! Templates that both translators spell alike, because the instructions have the same names for both
-//! register widths. Operations, helpers and body forms are resolved where the macros are expanded.
+//! Templates that are written the same for both translators, because the instructions have the same names for
+//! both register widths. Operations, helpers and body forms are resolved where the macros are expanded.
 
-/// Templates of integer arithmetic.
+/// Adds the templates of integer arithmetic to a table.
 macro_rules! plain_integers {
     ($table:ident) => {
         $table.op2::<Add32>(narrow!(|e, d, a, b| e.asm.vpaddd(d, a, b)));
@@ -39,7 +39,7 @@ macro_rules! plain_integers {
     };
 }
 
-/// Templates of floating-point arithmetic.
+/// Adds the templates of floating-point arithmetic to a table.
 macro_rules! plain_floats {
     ($table:ident) => {
         $table.float2::<Add>(ADD);
@@ -56,7 +56,7 @@ macro_rules! plain_floats {
     };
 }
 
-/// Templates of conversions.
+/// Adds the templates of conversions to a table.
 macro_rules! plain_conversions {
     ($table:ident) => {
         $table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));

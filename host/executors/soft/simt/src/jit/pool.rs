@@ -6,7 +6,7 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel};
 
 use super::value::Emit;
 
-/// Labels of constants, by their words.
+/// Labels of the constants that the code uses, by their words.
 #[derive(Default)]
 pub(super) struct ConstantPool {
     /// Whether the code must not be used: an instruction needed more registers than there are, or its paths
@@ -16,13 +16,13 @@ pub(super) struct ConstantPool {
 }
 
 impl ConstantPool {
-    /// Returns the label of a constant, which is added if it is new.
+    /// Returns the label of a constant. A new constant is added to the pool.
     pub(super) fn label(&mut self, asm: &mut CodeAssembler, words: &[u32]) -> CodeLabel {
         *self.constants.entry(words.to_vec()).or_insert_with(|| asm.create_label())
     }
 
-    /// Emits the constants, the longest first. Returns the label of the first vector, which should start at a
-    /// cache line.
+    /// Emits the constants, the longest first. Returns the label of the first vector, which should be aligned
+    /// to a cache line.
     pub(super) fn emit(&mut self, asm: &mut CodeAssembler) -> Emit<Option<CodeLabel>> {
         let mut constants: Vec<_> = self.constants.iter_mut().collect();
         constants.sort_unstable_by_key(|(words, _)| std::cmp::Reverse(words.len()));

@@ -1,5 +1,5 @@
-//! Logic of predicates and selections of scalars, in general registers. Both kinds of value are always in the
-//! frame.
+//! Emits logic of predicates and selections of scalars in general registers. Both kinds of values are always
+//! in the frame.
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, qword_ptr, r12, rax, rbx};
 
@@ -7,7 +7,7 @@ use super::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::compare::{AND, OR};
 
-/// Writes the bits in `eax` to the active lanes of a predicate. Changes `eax`.
+/// Writes the bits in `eax` to the active lanes of a predicate. Overwrites `eax`.
 pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
     let to = dword_ptr(rbx + slot.offset() as i32);
     asm.xor(eax, to)?;
@@ -39,7 +39,7 @@ pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit 
     Ok(())
 }
 
-/// Emits a selection of one of two scalars.
+/// Emits the selection of one of two scalars by a predicate.
 pub(super) fn select(asm: &mut CodeAssembler, step: &Inst, wide: bool) -> Emit {
     let at = |slot: Slot| rbx + slot.offset() as i32;
     asm.mov(edx, dword_ptr(at(step.c)))?;

@@ -1,15 +1,15 @@
-//! Side exits: which registers hold values not yet spilled to the frame.
+//! Side exits, which leave a superblock while some registers hold values not yet spilled to the frame.
 //!
 //! A common routine stores all vector registers to the context, and [`SideExit::restore`] moves the live ones
-//! to the frame. Instructions for each exit would be most of the code.
+//! to the frame. Separate instructions for each exit would be most of the code.
 
 use crate::machine::{Context, Frame, Slot};
 use crate::ops::float::{canonical, flush};
 
-/// Marks a result of machine code as the index of a side exit, in the other bits.
+/// Flag in a result of machine code: the other bits are the index of a side exit.
 pub(super) const SIDE_EXIT: u32 = 1 << 31;
 
-/// Number of words of a register.
+/// Number of 32-bit words in a register.
 const WORDS: usize = 16;
 
 /// A register that holds part of a live vector.
@@ -17,10 +17,10 @@ const WORDS: usize = 16;
 pub(super) struct LiveValue {
     pub(super) register: u8,
     pub(super) slot: Slot,
-    /// Whether the vector has lanes of 64 bits.
+    /// Whether the lanes of the vector have 64 bits.
     pub(super) wide: bool,
     pub(super) part: u8,
-    /// Whether it holds floats that are neither flushed nor canonical.
+    /// Whether the value holds floats that are neither flushed nor canonical.
     pub(super) raw: bool,
 }
 
@@ -56,7 +56,7 @@ impl SideExit {
         }
     }
 
-    /// Size in bytes, including its list of values.
+    /// Returns the size in bytes, including the list of values.
     pub(super) fn bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&self.live[..])) as u64
     }

@@ -1,16 +1,16 @@
-//! The reads and writes of slots within a superblock.
+//! Records which instructions of a superblock read and write each slot.
 
 use std::collections::HashMap;
 
 use crate::machine::Slot;
 
-/// For each slot, its accesses: the index of the instruction, and whether it reads.
+/// Accesses of each slot, and the vectors that are live at the end of the superblock.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     events: HashMap<u32, Vec<(usize, bool)>>,
-    /// Vectors that are live after the superblock.
+    /// Offsets of the vectors that are read after the superblock.
     live: Vec<u32>,
-    /// For each address vector, the instructions that read its offsets.
+    /// Indices of the instructions that read the offsets of each address vector.
     roots: Vec<Vec<usize>>,
 }
 
@@ -35,18 +35,19 @@ impl Uses {
         self.roots[root].push(at);
     }
 
-    /// Index of the next instruction that accesses memory through an address vector, from `at` on.
+    /// Returns the index of the next instruction that accesses memory through an address vector, from `at`
+    /// on.
     pub(super) fn next_of_root(&self, root: usize, at: usize) -> Option<usize> {
         self.roots.get(root)?.iter().copied().find(|when| *when >= at)
     }
 
-    /// The next access of a slot, from the instruction `at` on.
+    /// Returns the next access of a slot from the instruction `at` on: its index, and whether it reads.
     pub(super) fn next(&self, slot: u32, at: usize) -> Option<(usize, bool)> {
         self.events.get(&slot).and_then(|events| events.iter().find(|(when, _)| *when >= at).copied())
     }
 
-    /// Index of the next instruction that reads the current value of a slot, from `at` on. `usize::MAX` if it
-    /// is read only after the superblock.
+    /// Returns the index of the next instruction that reads the current value of a slot, from `at` on. It is
+    /// `usize::MAX` if the value is read only after the superblock.
     pub(super) fn next_read(&self, slot: u32, at: usize) -> Option<usize> {
         match self.next(slot, at) {
             Some((when, true)) => Some(when),

@@ -1,11 +1,11 @@
-//! How values lie in the frame, and the result type of assembling.
+//! Locations of values in the frame, and the result type of assembling.
 
 use iced_x86::IcedError;
 
-/// The result of assembling. It is an error if an operand is out of range; the kernel is interpreted then.
+/// Result of assembling. It is an error if an operand is out of range; the kernel is then interpreted.
 pub(super) type Emit<T = ()> = Result<T, IcedError>;
 
-/// How an operand lies in the frame.
+/// Location and width of an operand in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotKind {
     None,
@@ -15,6 +15,6 @@ pub(super) enum SlotKind {
     Vector {
         wide: bool,
     },
-    /// One bit per lane.
+    /// A predicate, with one bit for each lane.
     Predicate,
 }

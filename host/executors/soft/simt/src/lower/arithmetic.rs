@@ -21,7 +21,7 @@ fn decode(bits: u64, ftz: bool) -> f64 {
     f64::from(if ftz { float::flush(value) } else { value })
 }
 
-/// Encodes a 32-bit result as the modifiers demand.
+/// Encodes a 32-bit result with the rounding, flushing and saturation of the modifiers.
 fn encode(value: f64, modifiers: Float) -> u64 {
     let bits = F32.encode(value, modifiers.round);
     let bits = if modifiers.ftz { F32.flush(bits) } else { bits };
@@ -34,7 +34,8 @@ impl Builder<'_> {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }
 
-    /// Returns where a result goes: a temporary if it is still to be clamped, otherwise its register.
+    /// Returns the location of a result and whether inactive lanes must keep their values: a temporary if the
+    /// result must still be clamped, otherwise its register.
     fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(ValueLoc, bool)> {
         if !sat {
             return self.target(dst, 4);
@@ -51,7 +52,7 @@ impl Builder<'_> {
         if sat { self.op1::<float::Saturate>(dst, 4, place) } else { Ok(()) }
     }
 
-    /// Emits an operation with one source, which `.ftz` always flushes.
+    /// Emits an operation with one source. With `.ftz`, the source is always flushed.
     fn float1<O: Op1<A = f32, R = f32>>(&mut self, dst: Reg, modifiers: Float, a: &Operand) -> Lowered {
         let a = self.source(a, 4)?;
         let target = self.unclamped(dst, modifiers.sat, a.is_scalar())?;
@@ -63,7 +64,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Emits an operation with two sources. `dirty` says that `.ftz` flushes the sources.
+    /// Emits an operation with two sources. `dirty` tells that `.ftz` must flush the sources.
     fn float2<O: Op2<A = f32, B = f32, R = f32>>(
         &mut self,
         dst: Reg,

@@ -1,4 +1,4 @@
-//! Lowers the read-modify-writes `atom` and `red`.
+//! Lowers the read-modify-write instructions `atom` and `red`.
 
 use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty};
 
@@ -12,7 +12,7 @@ use super::error::Lowered;
 use super::places::class_bytes;
 
 impl Builder<'_> {
-    /// Lowers `atom` and `red`.
+    /// Lowers `atom` if there is a destination, and `red` otherwise.
     pub(super) fn atomic(
         &mut self,
         op: Rmw,
@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the function that an operation applies to each element.
+/// Returns the function that an operation applies to each element in memory.
 fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     let bytes = ty.bytes();
     let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));
@@ -126,7 +126,7 @@ fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     })
 }
 
-/// Applies an operation to a floating-point number of 16 bits.
+/// Applies an operation to the 16-bit floating-point number `old` and returns the new bits.
 fn short(op: Rmw, format: FloatFormat, old: u64, b: u64) -> u64 {
     let (x, y) = (format.decode(old as u32), format.decode(b as u32));
     match op {

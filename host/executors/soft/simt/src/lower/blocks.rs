@@ -1,5 +1,5 @@
-//! Numbers of lowered blocks. A barrier ends a block, so that a warp that waits there continues at the start
-//! of one. A block of the kernel therefore becomes one lowered block more than it has barriers.
+//! Numbers the lowered blocks. A barrier ends a block, so that a warp that waits at the barrier continues at
+//! the start of a block. A block of the kernel therefore becomes one lowered block more than it has barriers.
 
 use vgpu_ptx::ir::{BlockId, Kernel, Op, Terminator};
 

@@ -1,4 +1,4 @@
-//! The builder of a program, which all parts of lowering share.
+//! The state of lowering one kernel, which all parts of lowering share.
 
 use std::collections::HashMap;
 
@@ -22,10 +22,11 @@ use super::subnormal::never_subnormal;
 /// Largest frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
 
-/// Number of instructions between two polls of the control, along every straight path through the text.
+/// Maximum number of instructions between two polls of the control, along every straight path through the
+/// text.
 const POLL_INTERVAL: usize = 1024;
 
-/// Slots for values within one PTX instruction. Each PTX instruction reuses them.
+/// Slots for temporary values. They are reused by each PTX instruction.
 #[derive(Debug, Default)]
 pub(super) struct Temporaries {
     slots: Vec<Slot>,
@@ -85,7 +86,7 @@ pub(crate) struct Builder<'a> {
     /// Slots of constants by value. The map below is the reverse.
     pub(super) scalars: HashMap<u64, Slot>,
     pub(super) constants: HashMap<Slot, u64>,
-    /// Vectors in which every lane holds a constant. The key says whether lanes have 64 bits.
+    /// Vectors in which every lane holds the same constant, by the constant and whether lanes have 64 bits.
     pub(super) vectors: HashMap<(u64, bool), Slot>,
     pub(super) specials: HashMap<InitialValue, ValueLoc>,
     pub(super) temporary_scalars: Temporaries,

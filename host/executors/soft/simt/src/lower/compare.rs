@@ -10,7 +10,8 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::places::class_bytes;
 
-/// The comparisons that the engine has. All others are these with exchanged operands or an inverted result.
+/// Comparisons that the engine has. All others are expressed by these with exchanged operands or an inverted
+/// result.
 #[derive(Clone, Copy)]
 enum Basic {
     Eq,
@@ -40,7 +41,7 @@ const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     }
 }
 
-/// An intermediate predicate: its slot, and whether lanes share it.
+/// An intermediate predicate, with its slot and whether all lanes share it.
 #[derive(Clone, Copy)]
 struct Bits {
     at: Slot,
@@ -110,7 +111,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Compares two operands. Of packed halves it compares the lower elements, or the upper ones if `upper`.
+    /// Compares two operands. For packed halves, compares the lower elements, or the upper ones if `upper` is
+    /// set.
     fn compare_operands(
         &mut self,
         compare: Cmp,

@@ -189,7 +189,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Converts 32-bit numbers, which are flushed first if `ftz`.
+    /// Converts 32-bit floating-point numbers. With `ftz`, subnormal numbers are flushed first.
     fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: ValueLoc) -> Lowered {
         if ftz { self.op1::<convert::Flushed<O>>(dst, bytes, src) } else { self.op1::<O>(dst, bytes, src) }
     }
@@ -249,8 +249,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Converts integers to integers: the low bits are extended by the sign of the source type to the
-    /// destination type, and by that type's sign to the register.
+    /// Converts integers to integers. The low bits are extended by the sign of the source type to the
+    /// destination type, and by the sign of that type to the register.
     fn convert_integer(
         &mut self,
         to: Ty,

@@ -1,4 +1,4 @@
-//! `cp.async`: a load of global memory and a store to shared memory.
+//! Lowers `cp.async`: a load of global memory and a store to shared memory.
 
 use vgpu_ptx::ir::{Mem, Operand, Space};
 

@@ -2,10 +2,10 @@
 
 use vgpu_ptx::Spent;
 
-/// The result of lowering a part of a kernel. The error says what is wrong with that part.
+/// Result of lowering a part of a kernel. The error describes the problem with that part.
 pub(super) type Lowered<T = ()> = Result<T, String>;
 
-/// Why the lowering of a kernel could not start.
+/// Reason why the lowering of a kernel could not start.
 pub(super) enum BuildError {
     /// The kernel is malformed or unsupported, for this reason.
     Wrong(String),

@@ -1,9 +1,8 @@
-//! Coalesces chains of shifts, masks and unions, which put a word together from bit fields, into one
-//! instruction.
+//! Combines chains of shifts, masks and unions, which assemble a word from bit fields, into one instruction.
 //!
-//! Kernels unpack quantised values in this way. Values of five and six bits are put together from two words,
-//! by `(a << 4 & 16) | (a << 11 & 4096) | ...`. Such a chain has about ten PTX instructions for each word,
-//! and all results but the last are read only once, within the chain.
+//! Kernels unpack quantised values in this form. Values of five and six bits are assembled from two words, by
+//! `(a << 4 & 16) | (a << 11 & 4096) | ...`. Such a chain has about ten PTX instructions for each word, and
+//! all results but the last are read only once, within the chain.
 
 use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
 
@@ -18,8 +17,8 @@ const MOST_INSTRUCTIONS: usize = 32;
 /// Largest number of bit fields in a word.
 const MOST_FIELDS: usize = 8;
 
-/// A moved bit field of a register: the register shifted to the left, or to the right if `shift` is negative,
-/// and masked.
+/// A bit field taken from a register: the register is shifted to the left, or to the right if `shift` is
+/// negative, and masked.
 #[derive(Clone, Copy, Debug)]
 struct FieldSource {
     reg: Reg,
@@ -27,13 +26,13 @@ struct FieldSource {
     mask: u32,
 }
 
-/// A value that a chain has computed and no PTX instruction has read yet.
+/// A value that a chain has computed and that no PTX instruction has read yet.
 struct FieldWord {
     reg: Reg,
     sources: Vec<FieldSource>,
 }
 
-/// Takes the value of an operand: one that the chain has computed, or else a register as it is.
+/// Takes the value of an operand: one that the chain has computed, or otherwise the whole register.
 fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<FieldSource>> {
     let Operand::Reg(reg) = *operand else { return None };
     Some(match words.iter().position(|word| word.reg == reg) {

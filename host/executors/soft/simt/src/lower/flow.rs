@@ -10,7 +10,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// Starts block `index` of the kernel.
+    /// Starts lowering block `index` of the kernel.
     pub(super) fn begin_block(&mut self, index: usize) {
         debug_assert_eq!(self.blocks.len(), self.block_numbers[index] as usize);
         self.block = index;
@@ -24,14 +24,15 @@ impl Builder<'_> {
         self.block_numbers.get(id.0 as usize).copied().ok_or_else(|| format!("no block {}", id.0))
     }
 
-    /// Emits an instruction that goes to other blocks. It is linked when all blocks have been lowered.
+    /// Emits an instruction that jumps to other blocks. Its targets are filled in when all blocks have been
+    /// lowered.
     fn jump(&mut self, inst: Inst) {
         self.jumps.push(self.insts.len());
         self.push(inst);
     }
 
-    /// Propagates the length of the straight line to the blocks after this one that may come next. Backward
-    /// branches count their loop by themselves.
+    /// Propagates the length of the straight line to the later blocks that may run next. Backward branches
+    /// poll in each iteration of their loop.
     fn extend_line(&mut self, index: usize) {
         let length = self.line_length() + 1;
         let kernel = self.kernel;
@@ -86,7 +87,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Fills in the first instructions of the blocks to which jumps go.
+    /// Fills in the targets of all jumps: the first instructions of their blocks.
     pub(super) fn link(&mut self) {
         for &index in &self.jumps {
             let inst = &mut self.insts[index];

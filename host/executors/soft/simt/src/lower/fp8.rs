@@ -1,4 +1,5 @@
-//! Lowers conversions of floating-point numbers of 8 bits, two at a time, and to the 19 bits of `.tf32`.
+//! Lowers conversions of 8-bit floating-point numbers, two at a time, and conversions to the 19-bit format
+//! `.tf32`.
 
 use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
 
@@ -11,7 +12,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// Lowers conversions to `.tf32`, such as `cvt.rna.tf32.f32`. The number is in the upper bits of a word.
+    /// Lowers conversions to `.tf32`, such as `cvt.rna.tf32.f32`. The result is in the upper bits of a word.
     pub(super) fn convert_to_tf32(
         &mut self,
         round: Option<Round>,

@@ -23,8 +23,8 @@ pub(super) struct Invariants {
     pub(super) copies: Vec<(Reg, Reg)>,
 }
 
-/// Finds the launch invariants. `parameter` and `constant` say whether a register only ever holds one,
-/// `vector` says whether each lane has its own value in a register.
+/// Finds the launch invariants. `parameter` and `constant` tell whether a register holds only a parameter or
+/// a constant, and `vector` tells whether each lane has its own value in a register.
 pub(super) fn find(
     kernel: &Kernel,
     definitions: &[u32],

@@ -1,4 +1,4 @@
-//! Lowers operations on matrices of a warp.
+//! Lowers matrix operations that a whole warp executes.
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
@@ -113,7 +113,8 @@ impl Builder<'_> {
         operands.iter().map(slot).collect()
     }
 
-    /// Returns the slot of a register of which each lane has its own.
+    /// Returns the slot of a register in which each lane has its own value. Fails if the lanes share the
+    /// register.
     fn lanes_of(&self, reg: Reg, bytes: u32) -> Lowered<Slot> {
         match self.register(reg, bytes)? {
             ValueLoc::Vector(slot) => Ok(slot),

@@ -138,7 +138,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Extends a loaded element to its register. `elect` says that all lanes have loaded the same value.
+    /// Extends a loaded element to its register. `elect` tells that all lanes have loaded the same value.
     fn extend(&mut self, ty: Ty, from: ValueLoc, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
             ValueLoc::Vector(slot) if elect => {
@@ -180,7 +180,7 @@ impl Builder<'_> {
         by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
     }
 
-    /// Returns a load. With `SCALAR`, lanes share its address.
+    /// Returns the instruction of a load. With `SCALAR`, all lanes share its address.
     fn load_from<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match ty.bytes() {
             1 => self.load_as::<S, FromU8, SCALAR>(count),
@@ -191,8 +191,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Returns a load through generic addresses. It has one function for all instruction sets, because that
-    /// is large.
+    /// Returns the instruction of a load through generic addresses. All instruction sets share one function,
+    /// because that function is large.
     fn load_generic(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match (ty.bytes(), count) {
             (1, 1) => self.baseline_inst::<Load<Generic, FromU8, false, 1>>(),
@@ -319,7 +319,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Returns a store. It has one function for all instruction sets, because stores are few.
+    /// Returns the instruction of a store. All instruction sets share one function, because kernels have few
+    /// stores.
     fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Inst {
         match count {
             1 => self.baseline_inst::<Store<S, T, SCALAR, 1>>(),

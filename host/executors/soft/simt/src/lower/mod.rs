@@ -63,8 +63,8 @@ pub(crate) fn compile(
     Ok([aligned, any])
 }
 
-/// Lowers a kernel once. `aligned` says that lanes of a warp share `%tid.y` and `%tid.z`, and `held` is the
-/// size of its other variant in bytes.
+/// Lowers a kernel once. `aligned` tells that the lanes of a warp share `%tid.y` and `%tid.z`, and `held` is
+/// the size in bytes of the other variant, which counts towards the limit.
 fn lower(
     kernel: &Kernel,
     globals: &Globals<'_>,
@@ -142,8 +142,8 @@ fn lower(
     })
 }
 
-/// Lowers several PTX instructions to one instruction, starting with the one at `position`. Returns how many
-/// they are, or 0 if the first must be lowered alone.
+/// Lowers several PTX instructions to one instruction, beginning with the one at `position`. Returns the
+/// number of lowered PTX instructions, or 0 if the first must be lowered alone.
 fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
     let loaded = builder.load_two(code)?;
     if loaded != 0 {

@@ -13,7 +13,7 @@ const fn pair(ty: Ty) -> bool {
     matches!(ty, Ty::F16x2 | Ty::Bf16x2)
 }
 
-/// Applies a function to one number, or to each of two.
+/// Applies a function to the one number of a register, or to each of two.
 fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     let low = function(operands.map(|bits| bits as u32 & 0xffff));
     if !pair(ty) {
@@ -23,7 +23,7 @@ fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     u64::from(high << 16 | low)
 }
 
-/// The modifiers of an operation on 16-bit numbers, and the format of its numbers.
+/// Modifiers of an operation on 16-bit numbers, and the format of its numbers.
 #[derive(Clone, Copy)]
 struct Rules {
     format: FloatFormat,

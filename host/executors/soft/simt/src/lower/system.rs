@@ -1,4 +1,4 @@
-//! Lowers instructions that concern more than the block: fences, sleeping, and calls of the system.
+//! Lowers instructions that affect more than the block: fences, sleeping, and calls of the system.
 
 use vgpu_ptx::ir::{Op, Reg};
 
@@ -58,7 +58,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Copies the result of a call, a vector of 32 bits, to a register.
+    /// Copies the result of a call, a vector of 32-bit lanes, to a register.
     fn result(&mut self, dst: Reg, from: Slot) -> Lowered {
         let place = if self.place(dst)?.is_scalar() {
             ValueLoc::Scalar(self.scalar(ValueLoc::Vector(from)))

@@ -22,11 +22,11 @@ use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Inst, Slot};
 
-/// The canonical NaN.
+/// Bits of the canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
 
-/// The state of the registers while the code of a superblock is assembled.
+/// Contents of the registers while the code of a superblock is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
     pub(super) pool: &'a mut ConstantPool,
@@ -34,21 +34,22 @@ pub(super) struct Cache<'a> {
     exit_sites: &'a mut Vec<ExitSite>,
     paths: Paths,
     values: [Option<RegisterValue>; REGISTERS],
-    /// Bit mask of registers that the current instruction uses.
+    /// Bit mask of the registers that the current instruction uses.
     pub(super) pinned: u32,
-    /// Bit mask of registers with results of the current instruction, which stay until it ends.
+    /// Bit mask of the registers with results of the current instruction, which must not be evicted until it
+    /// ends.
     written: u32,
-    /// Index of the instruction being assembled; after its end, of the next one.
+    /// Index of the instruction that is being assembled, or of the next one between instructions.
     pub(super) now: usize,
-    /// The half of all vectors that is being processed.
+    /// Half of all vectors that is being processed, 0 or 1.
     pub(super) half: usize,
     /// Number of halves to process: 1 if all lanes of the other half are inactive.
     pub(super) halves: usize,
-    /// Member mask already verified in this superblock.
+    /// Slot of the member mask that was already verified in this superblock.
     pub(super) met: Option<Slot>,
-    /// How the operands of the current instruction lie in the frame.
+    /// Location and width of the current instruction's operands in the frame.
     pub(super) kinds: [SlotKind; 3],
-    /// Scalars that hold the same constant throughout the program.
+    /// Values of the scalars that are constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
     /// Whether the code runs with subnormal floats flushed to zero.
     flush: bool,
@@ -84,12 +85,12 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// The value of a scalar that is constant throughout the program.
+    /// Returns the value of a scalar that is constant throughout the program.
     pub(super) fn known(&self, slot: Slot) -> Option<u64> {
         self.constants.get(&slot).copied()
     }
 
-    /// Index of the next instruction that reads a value, if there is one.
+    /// Returns the index of the next instruction that reads a value, if there is one.
     fn next_read(&self, key: ValueKey) -> Option<usize> {
         match key {
             ValueKey::Narrow(at, _) | ValueKey::Wide(at, _) => self.uses.next_read(at, self.now),
@@ -104,7 +105,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Allocates a register to the current instruction. If none is free, evicts the value that is read last.
+    /// Allocates a register to the current instruction. If none is free, evicts the value that is read
+    /// furthest in the future.
     fn allocate(&mut self) -> Emit<usize> {
         let unpinned = |at: &usize| self.pinned >> at & 1 == 0;
         let free = (0..REGISTERS).find(|at| self.values[*at].is_none() && unpinned(at));
@@ -154,7 +156,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Allows the current instruction to reuse a register that it has read.
+    /// Allows the current instruction to reuse a register that it has already read.
     pub(super) fn loosen(&mut self, register: AsmRegisterZmm) {
         self.pinned &= !(1 << index(register));
     }
@@ -163,7 +165,7 @@ impl<'a> Cache<'a> {
         self.flush
     }
 
-    /// Flushes a float and makes it canonical. Changes `k6`.
+    /// Flushes a float and makes it canonical. Overwrites `k6`.
     fn finish(&mut self, at: usize) -> Emit {
         let Some(value) = &mut self.values[at] else { return Ok(()) };
         if !std::mem::take(&mut value.raw) {
@@ -183,7 +185,7 @@ impl<'a> Cache<'a> {
         self.make_canonical_nan(register)
     }
 
-    /// Replaces every NaN by the canonical one. Changes `k6`.
+    /// Replaces every NaN in a register by the canonical one. Overwrites `k6`.
     pub(super) fn make_canonical_nan(&mut self, register: AsmRegisterZmm) -> Emit {
         let nan = self.word(NAN);
         self.asm.vcmpps(k6, register, register, 3)?;
@@ -271,8 +273,8 @@ impl<'a> Cache<'a> {
         self.read_key(ValueKey::Wide(slot.offset() as u32, quarter), false)
     }
 
-    /// Whether an instruction may overwrite the register of its third operand, because nothing reads that
-    /// operand later.
+    /// Returns whether an instruction may overwrite the register of its third operand, because nothing reads
+    /// that operand later.
     pub(super) fn may_change(&self, step: &Inst, [a, b, c]: [Pair; 3]) -> bool {
         let vector = self.kinds[2] == SlotKind::Vector { wide: false };
         let last = step.d == step.c || self.uses.next_read(step.c.offset() as u32, self.now + 1).is_none();
@@ -333,8 +335,8 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes the current half of a vector. With `blend`, inactive lanes keep their values. With `raw`, it
-    /// holds floats that are neither flushed nor canonical.
+    /// Writes the current half of a vector. With `blend`, inactive lanes keep their values. `raw` tells that
+    /// the value holds floats that are neither flushed nor canonical.
     pub(super) fn write(&mut self, wide: bool, slot: Slot, value: Pair, blend: bool, raw: bool) -> Emit {
         let (at, half) = (slot.offset() as u32, self.half);
         self.forget_derived(at, half);
@@ -458,13 +460,14 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Rejects the whole code, because a template changes registers on some of its paths only.
+    /// Rejects all code of the program, because a template changes registers on some of its paths only.
     fn refuse(&mut self) {
         debug_assert!(false, "step {}: ways through its code do not agree on registers", self.now);
         self.pool.lacking = true;
     }
 
-    /// Stores all values that the frame lacks, at the end of a superblock. No register changes after this.
+    /// Stores all values that the frame does not have yet, at the end of a superblock. No register may change
+    /// after this.
     pub(super) fn flush(&mut self) -> Emit {
         (0..REGISTERS).try_for_each(|at| self.store(at))?;
         self.paths.begin(self.asm);

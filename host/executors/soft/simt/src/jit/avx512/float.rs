@@ -1,6 +1,6 @@
 //! Templates of 32-bit floating-point arithmetic. Operands and results may be neither flushed nor canonical:
 //! the processor treats subnormal operands as zero where the code flushes, and an instruction that reads a
-//! result as bits finishes it first. Sequences that are spelled out here match the interpreter bit for bit.
+//! result as bits finishes it first. Sequences of several instructions match the interpreter bit for bit.
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
@@ -22,8 +22,8 @@ const INFINITY: u32 = 0x7f80_0000;
 const LESS: u32 = 1;
 const UNORDERED: u32 = 3;
 
-/// The maximum or the minimum. A number wins against NaN, and of two zeros the maximum is +0 and the minimum
-/// -0.
+/// Emits a maximum or minimum. If one operand is NaN the result is the other one, and for two zeros the
+/// maximum is +0 and the minimum -0.
 fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let t = e.temporary()?;
     // The processor returns its second operand for two zeros, and if either is NaN.
@@ -42,7 +42,7 @@ fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterZmm, a: AsmRegisterZmm, b
     e.asm.vmovaps(d.k5(), a)
 }
 
-/// 2^x by the interpreter's sequence of operations.
+/// Emits 2^x with the interpreter's sequence of operations.
 fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     const ROUNDER: f32 = 12_582_912.0;
     let [x, n, f] = e.temporaries()?;
@@ -77,7 +77,7 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
 }
 
 /// Emits a division by a constant power of two as a multiplication, which has the same result. Returns false
-/// if the divisor is not one.
+/// if the divisor is not a power of two.
 fn divide_by_power(e: &mut Cache<'_>, step: &Inst, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit<bool> {
     let is_scalar = e.kinds[1] == SlotKind::Scalar { wide: false };
     let Some(divisor) = e.known(step.b).filter(|_| is_scalar).map(|bits| bits as u32) else {
@@ -93,7 +93,7 @@ fn divide_by_power(e: &mut Cache<'_>, step: &Inst, d: AsmRegisterZmm, a: AsmRegi
     Ok(true)
 }
 
-/// The quotient. For divisors above 2^126, the product of the dividend and zero.
+/// Emits a quotient. For divisors above 2^126 it is the product of the dividend and zero.
 fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let t = e.temporary()?;
     let (sign, most, infinity) = (e.constant(!SIGN), e.constant(0x7e80_0000), e.constant(INFINITY));
@@ -106,7 +106,7 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegiste
     e.asm.vmovaps(d.k5(), t)
 }
 
-/// Sums and maxima, also used to combine the values of two lanes in a reduction.
+/// Template of sums, also used to combine the values of two lanes in a reduction.
 pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
@@ -160,7 +160,7 @@ pub(super) fn register(table: &mut Templates) {
     }));
 }
 
-/// Replaces subnormal numbers by zero of the same sign. All other bits stay.
+/// Replaces subnormal numbers by zero of the same sign. All other numbers stay unchanged.
 pub(super) fn flush(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     let (exponent, sign) = (e.constant(INFINITY), e.constant(SIGN));
     e.asm.vptestnmd(k5, a, exponent)?;

@@ -1,5 +1,5 @@
-//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. The
-//! interpreter's definition describes the layout.
+//! Translates `ldmatrix` and `movmatrix`, which move matrices of 8 by 8 elements of 16 bits from shared
+//! memory or a register. The interpreter's definition describes the layout.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeAssembler, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
@@ -14,9 +14,9 @@ use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::matrix::{LoadMatrices, Transpose};
 
-/// Bytes of a row of a matrix.
+/// Size of a row of a matrix in bytes.
 const ROW: i32 = 16;
-/// Comparison predicate of unsigned integers: greater.
+/// Comparison predicate "greater" of unsigned integers.
 const GREATER: u32 = 6;
 
 pub(super) fn register(table: &mut Templates) {
@@ -72,7 +72,7 @@ pub(super) fn load(e: &mut Cache<'_>, step: &Inst, (generic, trans): (bool, bool
     Ok(())
 }
 
-/// Returns registers with the transposed matrix.
+/// Emits the transposition of a matrix and returns the registers with the result.
 fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegisterZmm; 2]> {
     let columns: [AsmRegisterZmm; 2] = e.temporaries()?;
     for (half, to) in columns.into_iter().enumerate() {
@@ -87,7 +87,7 @@ fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegister
     Ok(columns)
 }
 
-/// Checks the addresses of the rows and stores their offsets to the context.
+/// Emits checks of the rows' addresses and stores their offsets to the context.
 fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
     all_active(e)?;
     let [low, high, t, u] = e.temporaries()?;

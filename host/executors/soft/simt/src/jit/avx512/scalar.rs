@@ -15,7 +15,7 @@ use crate::ops::integer::{
 };
 use crate::ops::{Scalar1, Scalar2, Scalar3};
 
-/// An operation that general registers can compute.
+/// A scalar operation that general registers can compute.
 #[derive(Clone, Copy)]
 enum ScalarOp {
     Copy,
@@ -37,11 +37,11 @@ enum ScalarOp {
     ShiftRight {
         signed: bool,
     },
-    /// The upper half of the product of two words.
+    /// Upper half of the product of two words.
     High {
         signed: bool,
     },
-    /// A word extended to 64 bits.
+    /// Extension of a word to 64 bits.
     Widen {
         signed: bool,
     },
@@ -50,7 +50,7 @@ enum ScalarOp {
         adds: bool,
     },
     MultiplyAdd,
-    /// One of the two words of 64 bits.
+    /// Selection of one of the two words of a 64-bit value.
     Word {
         upper: bool,
     },
