@@ -1,4 +1,4 @@
-//! Tests only: a folder that is gone when the test ends.
+//! Temporary directories for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ impl Scratch {
         Self(nix::unistd::mkdtemp(&template).expect("the temporary folder can be written to"))
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A path in it.
+    /// Returns the path of `name` in the directory.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }

@@ -1,4 +1,4 @@
-//! Runs what may hang or crash in a process of its own, with an environment that is given.
+//! Runs operations that may hang or crash in child processes with a given environment.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,13 +13,13 @@ use super::identity::Become;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
 use crate::waits;
 
-/// Have the loader of each process write what it does, with `LD_DEBUG=all` megabytes. The link `environment`
-/// says so.
+/// Variables that make the loader of each process write logs; `LD_DEBUG=all` writes megabytes. They are
+/// removed, and the link `environment` reports them.
 const FLOODS: [&str; 2] = [LD_DEBUG, LD_DEBUG_OUTPUT];
-/// Words of a command that name it, and letters of that name.
+/// Maximum number of words of a command in its name, and of characters of that name.
 const NAMED: (usize, usize) = (3, 80);
 
-/// Runs `command` with `environment`, no longer than `limit`.
+/// Runs `command` with `environment` and kills it after `limit`.
 pub async fn run_limited(
     command: Command,
     environment: &Environment,
@@ -38,8 +38,8 @@ pub async fn run_unnamed(
     child::run_bounded(with(command, environment), limit).await
 }
 
-/// As [`run_limited`], but ends the child when `done` says so of its stderr and its process id. A child that is ended
-/// this way counts as one that succeeded.
+/// Runs `command` as [`run_limited`] does, but ends the child once `done` returns true for its stderr and its
+/// process id. A child that is ended this way counts as successful.
 pub async fn run_until(
     command: Command,
     environment: &Environment,
@@ -50,8 +50,8 @@ pub async fn run_until(
     child::run_until(with(command, environment), limit, done).await
 }
 
-/// Runs a worker that clears up after itself when its stdin ends, which happens at `limit`, when this is
-/// dropped, and when this process ends, however it does.
+/// Runs a worker that cleans up when its stdin ends. That happens at `limit`, when the returned future is
+/// dropped, and when this process ends for any reason.
 pub async fn run_until_closed(
     command: Command,
     environment: &Environment,
@@ -62,8 +62,8 @@ pub async fn run_until_closed(
     child::run_until_closed(with(command, environment), limit, grace).await
 }
 
-/// Name of a command while it is waited for: its program and first words, such as `llama-server
-/// --list-devices`. If this program only starts another one, behind `--`, the name is that of the other.
+/// Returns a name for a pending command: its program and first words, such as `llama-server --list-devices`.
+/// If this program only starts another one, after `--`, the name is that of the other.
 fn name(command: &Command) -> String {
     let command = command.as_std();
     let words: Vec<&OsStr> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
@@ -86,17 +86,18 @@ fn name(command: &Command) -> String {
     shown.join(" ").chars().take(NAMED.1).collect()
 }
 
-/// The environment of a child from which an answer is wanted: without what would bury it.
+/// Sets the environment of a child, without the variables of [`FLOODS`], whose output would hide the child's
+/// own.
 fn with(mut command: Command, environment: &Environment) -> Command {
     let kept = environment.iter().filter(|(name, _)| !FLOODS.iter().any(|flood| name == flood));
     command.env_clear().envs(kept);
     command
 }
 
-/// Path of this program.
+/// Path of this program's file.
 pub const OURSELVES: &str = "/proc/self/exe";
 
-/// This program as a worker, which becomes `user` if one is given.
+/// Creates a command for this program as a worker, which becomes `user` if one is given.
 pub fn ourselves(user: Option<&Become>) -> Command {
     let mut command = Command::new(OURSELVES);
     command.arg0("vgpu-run");

@@ -5,12 +5,12 @@
 pub struct Become {
     /// Name in the form that `--user` takes.
     pub user: String,
-    /// Groups besides the user's own.
+    /// Supplementary group ids besides the user's own groups.
     pub groups: Vec<u32>,
 }
 
 impl Become {
-    /// The user `name` with its own groups only.
+    /// Creates the identity of the user `name` with only its own groups.
     pub fn user(name: &str) -> Self {
         Self { user: name.to_owned(), groups: Vec::new() }
     }

@@ -1,6 +1,6 @@
-//! What the worker, `vgpu-run __worker`, says in its steps. Each type is what one step says when it succeeds;
-//! the worker writes it and the links read it. [`StepFailure`] is what any of them says when it fails. How steps
-//! become lines, and what `vgpu-probe` says in its own, is in [`vgpu_probe_steps`].
+//! Reports of the worker, `vgpu-run __worker`. Each type is the report of one step that succeeded; the worker
+//! writes it and the links read it. [`StepFailure`] is the report of any step that failed.
+//! [`vgpu_probe_steps`] defines how steps are encoded as lines, and the reports of `vgpu-probe`.
 
 use std::path::PathBuf;
 
@@ -14,15 +14,15 @@ use crate::inject::DeliveryMode;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct StepFailure {
-    /// The link that is broken, if it is one of the chain.
+    /// Broken link, if the failure concerns a link of the chain.
     pub link: Option<LinkId>,
-    /// The id of the cause.
+    /// Id of the cause in the catalogue.
     pub cause: String,
-    /// What was found at the link.
+    /// Sentence that describes the problem.
     pub found: String,
-    /// What the operator can do about it.
+    /// What the operator can do about the failure.
     pub fix: Option<Fix>,
-    /// Error that concerns no link.
+    /// Error message of a failure that concerns no link.
     pub error: String,
 }
 
@@ -35,27 +35,27 @@ impl From<Finding> for StepFailure {
 }
 
 impl From<String> for StepFailure {
-    /// A failure that concerns no link.
+    /// Creates a failure that concerns no link.
     fn from(error: String) -> Self {
         Self { error, ..Self::default() }
     }
 }
 
 messages! {
-    /// The worker became the user that it was asked to become. Only its failure is ever said.
+    /// The worker became the requested user. Only a failure of this step is reported.
     "become" Become {}
 
     /// A file was opened as the shims open it.
     "access" Access {
         /// Path of the file.
         path: String,
-        /// The error number, where it could not be opened.
+        /// Error number if the file could not be opened.
         errno: Option<i32>,
     }
 
-    /// What the user may do with a file or directory.
+    /// Permissions of the user for a file or directory.
     "rights" Rights {
-        /// Path of the file.
+        /// Path of the file or directory.
         path: PathBuf,
         /// Error number if the file cannot be opened or the directory not listed.
         read: Option<i32>,
@@ -66,33 +66,33 @@ messages! {
         /// Path that prevents reading or execution: a parent directory or the file itself. Empty if nothing
         /// does.
         at: PathBuf,
-        /// Whether its file system is mounted noexec.
+        /// Whether the file system is mounted noexec.
         no_exec: bool,
     }
 
     /// The device was opened, and its registers read.
     "open" Open {
-        /// Version of the protocol that the registers say.
+        /// Protocol version in the registers.
         protocol: u32,
-        /// Capability bits of the registers.
+        /// Capability bits in the registers.
         capabilities: u32,
         /// Version of the wire format.
         wire: u32,
         /// Digest of the wire format's tables, in hexadecimal.
         digest: String,
-        /// Generation of the device: it changes when the host's end restarts.
+        /// Generation of the device, which changes when the host's end restarts.
         generation: u32,
-        /// Size of the window.
+        /// Size of the window in MiB.
         window_mib: u32,
         /// Number of channels of the device.
         channels: u32,
         /// Number of channels that are in use.
         attached: u32,
-        /// The number of the virtual machine.
+        /// Number of the virtual machine on the host.
         vm: u32,
         /// Whether waiting processes are woken by a futex.
         futex: bool,
-        /// Caching of the window's mapping.
+        /// Caching mode of the window's mapping.
         kind: String,
     }
 
@@ -111,31 +111,31 @@ messages! {
         name: String,
         /// Version of the host's driver.
         driver: String,
-        /// The UUID, as CUDA prints it.
+        /// UUID of the GPU, as CUDA prints it.
         uuid: String,
         /// Device memory in bytes.
         total: u64,
-        /// The driver's version, as `cuDriverGetVersion` returns it.
+        /// Driver version, as `cuDriverGetVersion` returns it.
         cuda: u32,
         /// Major number of the compute capability.
         cc_major: u32,
         /// Minor number of the compute capability.
         cc_minor: u32,
-        /// Bits of `vgpu_wire::facts::exec`.
+        /// Bits of `vgpu_wire::facts::exec`, which describe the host's abilities.
         abilities: u32,
-        /// Largest number of threads in a block.
+        /// Maximum number of threads in a block.
         threads: i32,
-        /// Threads of a warp.
+        /// Number of threads in a warp.
         warp: i32,
         /// Number of multiprocessors.
         processors: i32,
-        /// The first of the device's addresses; 0 if its host announces none.
+        /// First address of the device's memory; 0 if the host announces no address range.
         address_base: u64,
         /// Size of the address range in bytes.
         address_bytes: u64,
     }
 
-    /// The host takes sessions.
+    /// The host accepts sessions.
     "ready" Ready {}
 
     /// A session was attached.
@@ -160,47 +160,46 @@ messages! {
 
     /// The host's answer about device memory.
     "memory" Memory {
-        /// Bytes of device memory that are free.
+        /// Free device memory in bytes.
         free: u64,
-        /// Bytes of device memory in total.
+        /// Total device memory in bytes.
         total: u64,
     }
 
-    /// Throughput of the window.
+    /// Measured throughput of the window.
     "window" Window {
-        /// Whether there was window memory to measure.
+        /// Whether there was window memory that could be measured.
         measured: bool,
-        /// Version of the protocol if it is 1. Such a device has no window of its own.
+        /// Protocol version, if it is 1. Such a device has no window of its own.
         version: Option<u32>,
-        /// Bytes of this guest's large pages that a device of version 1 was given.
+        /// Bytes of this guest's large pages that a version 1 device was given.
         pages: Option<u64>,
-        /// Bytes of this guest's large pages through which the host answers.
+        /// Bytes of this guest's large pages through which the host returns its answers.
         page_bytes: u64,
-        /// Reason for this path of the answers.
+        /// Reason why the answers take this path.
         why: String,
-        /// Speed of loads of 8 bytes from the window.
+        /// Speed of 8-byte loads from the window, in MB/s.
         polled_mb_s: Option<f64>,
-        /// Speed of loads of 8 bytes from large pages.
+        /// Speed of 8-byte loads from large pages, in MB/s.
         pages_mb_s: Option<f64>,
         /// Whether reads from the window are fast enough to hand window memory to the program.
         reads_well: Option<bool>,
-        /// Bytes that were measured with.
+        /// Number of bytes of the measurement.
         bytes: Option<u64>,
-        /// Throughput of writes in MB/s.
+        /// Throughput of writes to the window in MB/s.
         write_mb_s: f64,
-        /// Throughput of reads in MB/s.
+        /// Throughput of reads from the window in MB/s.
         read_mb_s: f64,
     }
 
     /// The session was closed.
     "close" Close {}
 
-    /// Which processes of this guest have channels of the device, and which channels the device has sessions
-    /// on.
+    /// Processes of this guest that hold channels of the device, and channels that have sessions.
     "sessions" Sessions {
-        /// Number of the channel and process id, for each channel that a process has locked.
+        /// Channel number and process id, for each channel that a process has locked.
         locked: Vec<(u32, u32)>,
-        /// Numbers of the channels that are not free on the device.
+        /// Numbers of the channels that have a session on the device.
         attached: Vec<u32>,
     }
 
@@ -210,47 +209,47 @@ messages! {
         pid: i32,
         /// Path of the program's file.
         program: String,
-        /// LD_PRELOAD, as the program got it.
+        /// Value of LD_PRELOAD in the program's environment.
         preload: String,
         /// Libraries that the loader loads before the first of vgpu-run's.
         before: Vec<String>,
         /// Number of vgpu-run's libraries that LD_PRELOAD names.
         named: u64,
-        /// Number of these that can be opened.
+        /// Number of the named libraries that can be opened.
         reached: u64,
-        /// The limit on its address space in bytes, if it has one.
+        /// Limit on the program's address space in bytes, if there is one.
         address_space: Option<u64>,
     }
 
-    /// A program was followed to its end.
+    /// A program and its descendants were followed to their end.
     "follow" Follow {}
 
-    /// A server was started, and ended with all that it had started. It failed if the server did not say
-    /// what it computes on.
+    /// A server was started and ended, with all processes that it had started. The step fails if the server
+    /// did not report its compute devices.
     "serve" Serve {
-        /// The lines in which it said so, one for each device.
+        /// Log lines about the compute devices, one for each device.
         lines: Vec<String>,
         /// Exit code if the server exited by itself.
         code: Option<i32>,
-        /// The number of the signal that ended it, if one did.
+        /// Number of the signal that ended the server, if one did.
         signal: Option<i32>,
-        /// Whether it had been silent for too long.
+        /// Whether the server was ended because it had been silent for too long.
         silent: bool,
         /// Whether the worker was asked to stop before the server was ready.
         stopped: bool,
-        /// Milliseconds until this was known.
+        /// Milliseconds until the result was known.
         ms: u64,
-        /// Ids of its processes that could not be ended.
+        /// Ids of the server's processes that could not be ended.
         left: Vec<u32>,
     }
 
-    /// The libraries and the probe are in place.
+    /// The libraries and the probe are delivered and available.
     "hold" Hold {
-        /// How the libraries are delivered.
+        /// Delivery mode of the libraries.
         way: Option<DeliveryMode>,
         /// SONAME and path of each library.
         objects: Vec<(String, PathBuf)>,
-        /// Private directory that holds files or links.
+        /// Path of the private directory with the files or links, if there is one.
         folder: Option<PathBuf>,
         /// Path of the probe.
         probe: PathBuf,

@@ -1,26 +1,26 @@
-//! What is said while a check goes on: on a terminal which link is being examined, what is waited for and how
-//! long; elsewhere a line of stderr when something takes long, and else nothing.
+//! Shows the progress of a check: on a terminal the link that is being examined, the pending operation and
+//! its duration; otherwise a line on stderr only if an operation takes long.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::diagnosis::{LinkId, catalogue};
 
-/// Time after which progress names what is waited for.
+/// Time after which progress names the pending operation.
 const SLOW: Duration = Duration::from_secs(1);
-/// Interval of progress lines where stderr is no terminal.
+/// Interval between progress lines if stderr is not a terminal.
 const SILENT: Duration = Duration::from_secs(5);
 
 /// Progress display of a check.
 pub struct CheckProgress {
     bar: indicatif::ProgressBar,
     quiet: bool,
-    /// The link of which lines were written, and for how long it had taken.
+    /// Link of the latest line, and the time that the link had taken by then.
     said: Option<(LinkId, Duration)>,
 }
 
 impl CheckProgress {
-    /// Shows nothing yet. `quiet`: no lines.
+    /// Creates a display that shows nothing yet. `quiet` suppresses lines.
     pub fn new(quiet: bool) -> Self {
         // It shows nothing where stderr is no terminal.
         let bar = indicatif::ProgressBar::new_spinner();
@@ -30,7 +30,7 @@ impl CheckProgress {
         Self { bar, quiet, said: None }
     }
 
-    /// A link is being examined since then, and waits for something.
+    /// Shows the link that is being examined since a given time, and the pending operation.
     pub fn show(&mut self, at: Option<(LinkId, Instant)>, waits: Option<&str>) {
         let Some((link, since)) = at else { return };
         let elapsed = since.elapsed();
@@ -42,7 +42,7 @@ impl CheckProgress {
         }
     }
 
-    /// Whether it is time for a line.
+    /// Returns whether the next line is due.
     fn due(&mut self, link: LinkId, elapsed: Duration) -> bool {
         let last = self.said.filter(|(said, _)| *said == link).map_or(Duration::ZERO, |(_, last)| last);
         let due = elapsed >= last + SILENT;
@@ -52,13 +52,13 @@ impl CheckProgress {
         due
     }
 
-    /// Shows nothing any more.
+    /// Removes the display.
     pub fn clear(self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// `Discovery: waits for llama-server --list-devices, 3 s`
+/// Formats the progress, such as `Discovery: waits for llama-server --list-devices, 3 s`.
 fn words(link: LinkId, elapsed: Duration, waits: Option<&str>) -> String {
     let title = catalogue::entry(link).title;
     match waits {

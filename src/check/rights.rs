@@ -1,5 +1,6 @@
-//! Whether the user that Ollama runs as may read, write and execute what it needs. A worker tries it as that user
-//! where this process can become it. What may not be looked at is not missing.
+//! Determines whether the user that Ollama runs as may read, write and execute the files it needs. If this
+//! process can become that user, a worker tries it as that user. Files that may not be examined do not count
+//! as missing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::context::CheckContext;
 use super::messages::Rights;
 use super::steps::{StepReport, Steps};
 
-/// Looking takes no time.
+/// Time limit for the worker's query, which takes little time.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Queries what the user may do with each of `paths`, in their order. Empty if this process cannot become
@@ -37,7 +38,7 @@ pub async fn query(context: &CheckContext, paths: &[PathBuf]) -> io::Result<Vec<
     Ok(answers)
 }
 
-/// The user that these rights are of, as the subject of a sentence.
+/// Returns the user whose rights are queried, as the subject of a sentence.
 pub fn who(context: &CheckContext) -> String {
     context.runs_as.as_ref().map_or_else(|| "this user".into(), |user| format!("the user {}", user.user))
 }
@@ -60,12 +61,13 @@ pub fn own_rights(path: &Path) -> Rights {
     Rights { path: path.to_owned(), read, execute, write, at, no_exec: no_exec(path) }
 }
 
-/// Whether the file system is mounted noexec. Then it is not the file's mode that forbids to execute it.
+/// Returns whether the file system is mounted noexec, so that changing the file's mode would not help.
 fn no_exec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// Which of the folders on the way does not let this process through; else `path` itself.
+/// Returns the first directory on the path that does not let this process through, or `path` itself if there
+/// is none.
 fn refusing(path: &Path) -> PathBuf {
     let mut folders: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
     folders.reverse();
@@ -75,7 +77,7 @@ fn refusing(path: &Path) -> PathBuf {
     closed.unwrap_or(path).to_owned()
 }
 
-/// Whether the file certainly does not exist. A file that cannot be examined may exist.
+/// Returns whether the file certainly does not exist. A file that cannot be examined may exist.
 pub fn missing(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }

@@ -1,6 +1,6 @@
-//! The libraries and the probe, in place as long as `check` needs them. This process holds them or, where
-//! Ollama runs as another user, a child that became that user: memory files are reached through
-//! `/proc/PID/fd`, which is open only to processes of the same user.
+//! Makes the libraries and the probe available as long as `check` needs them. This process holds them or, if
+//! Ollama runs as another user, a child that became that user, because only processes of the same user can
+//! open memory files through `/proc/PID/fd`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -24,10 +24,10 @@ use crate::inject::owner::Owner;
 use crate::inject::{DeliveryMode, DeliveryPlan, InjectError, Injection, Placed};
 
 static PROBE_OBJECT: EmbeddedObject = EmbeddedObject { soname: "vgpu-probe", bytes: PROBE };
-/// Making nine files takes milliseconds.
+/// Time limit for the child that makes the files, which takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Libraries and the probe that are in place. They are taken away when this is dropped.
+/// The delivered libraries and the probe. Dropping this removes them.
 #[derive(Debug)]
 pub struct StagedShims {
     /// Paths of the shim libraries.
@@ -37,16 +37,16 @@ pub struct StagedShims {
     _holder: Holder,
 }
 
-/// The process that holds them.
+/// Process that holds the files.
 #[derive(Debug)]
 #[expect(dead_code, reason = "both are kept for what happens when they are dropped")]
 enum Holder {
     Ourselves([Injection; 2]),
-    /// This child removes everything and exits when its input ends.
+    /// A child holds them. It removes everything and exits when its input ends.
     Another(Box<Child>),
 }
 
-/// The finding of link `shims` for an error of the launcher.
+/// Converts an error of the launcher to a finding of the link `shims`.
 fn refused(error: impl LauncherError + 'static) -> Box<Finding> {
     let failure = error::Failure::from(error);
     let finding = failure.finding();
@@ -57,7 +57,7 @@ fn refused(error: impl LauncherError + 'static) -> Box<Finding> {
 }
 
 impl StagedShims {
-    /// Puts them in place for children of this process.
+    /// Makes the files available to children of this process.
     pub fn here(plan: &DeliveryPlan, environment: &Environment) -> Result<Self, Box<Finding>> {
         let owner = Owner::this().map_err(|error| refused(InjectError::Process(error)))?;
         let libraries = Injection::carry_out(plan, environment, owner).map_err(refused)?;
@@ -71,7 +71,7 @@ impl StagedShims {
         })
     }
 
-    /// Has a child put them in place that becomes `user` first.
+    /// Starts a child that becomes `user` and makes the files available.
     pub async fn by(
         user: &Become,
         plan: &DeliveryPlan,
@@ -129,7 +129,7 @@ impl StagedShims {
     }
 }
 
-/// Reads [`StagedShims::message`]. None if it names a library that this program does not embed.
+/// Parses [`StagedShims::message`]. Returns `None` if it names a library that this program does not embed.
 fn placed(message: Hold) -> Option<(Placed, PathBuf)> {
     let objects = message.objects.into_iter().map(|(soname, path)| {
         let object = OBJECTS.iter().find(|object| object.soname == soname)?;

@@ -1,6 +1,6 @@
-//! Waits for the process that walks the chain ([`super::walker`]) no longer than the check may take. It opens
-//! nothing that others chose, so that nothing can hold it: when time has run out it prints what it was told
-//! until then, names what did not answer, and leaves the other process to the kernel.
+//! Waits for the process that walks the chain ([`super::walker`]), up to the time limit of the check. This
+//! process opens no file that others chose, so nothing can block it. When time has run out, it prints the
+//! findings that it has received, names what did not answer, and abandons the other process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeWriter, Write};
@@ -33,14 +33,14 @@ use crate::program::find::NotFound;
 use crate::report::redact::Redaction;
 use crate::report::{CheckReport, bundle};
 
-/// Time that the walking process has to end everything it started.
+/// Time limit for the walking process to end everything it started.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time limit for reaping killed processes. A process blocked in the kernel ends later.
 const REAP: Duration = Duration::from_millis(300);
 /// Interval at which time, signals and progress are polled.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Has the chain walked by a process of its own. The exit code of the check.
+/// Runs the walk in another process and returns the exit code of the check.
 pub fn supervise_walk(launch: &Options, options: &CheckOptions) -> ExitCode {
     let deadline = Instant::now() + options.limit();
     match start(options) {
@@ -53,34 +53,34 @@ pub fn supervise_walk(launch: &Options, options: &CheckOptions) -> ExitCode {
     }
 }
 
-/// A walk in another process.
+/// A walk that runs in another process.
 struct Walk {
     process: Child,
     lines: Receiver<String>,
     errors: Errors,
-    /// The signal that asks this process to end; 0: none.
+    /// Number of the signal that asked this process to end; 0 if there was none.
     signal: Arc<AtomicUsize>,
     known: WalkState,
 }
 
-/// State of a walk, as far as it has been reported.
+/// Findings and progress of a walk, as received so far.
 #[derive(Default)]
 struct WalkState {
     findings: Vec<Finding>,
     incomplete: Vec<String>,
     unanswered: Vec<String>,
-    /// The link that is being examined, and since when.
+    /// Link that is being examined, and the time since when.
     at: Option<(LinkId, Instant)>,
     waits: Option<String>,
 }
 
-/// How waiting for a walk ended.
+/// Reason why waiting for a walk ended.
 enum WalkEnd {
-    /// This is its report.
+    /// The walk sent its report.
     Done(PrintedReport),
     /// The process ended without a report.
     Broken,
-    /// This process was asked to end.
+    /// A signal with this number asked this process to end.
     Signal(u8),
     /// The time limit of the check was exceeded.
     TimedOut,
@@ -115,7 +115,7 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     Ok(Walk { process, lines, errors, signal, known: WalkState::default() })
 }
 
-/// A style as options of `__worker walk`.
+/// Converts a style to options of `__worker walk`.
 fn style_words(style: Style) -> Vec<String> {
     let flags = [("--unicode", style.unicode), ("--colour", style.colour)];
     let flags = flags.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag.to_owned());
@@ -126,7 +126,8 @@ fn style_words(style: Style) -> Vec<String> {
 struct Errors(Receiver<()>);
 
 impl Errors {
-    /// Passes on what is written to the pipe's end.
+    /// Creates a pipe and starts a thread that forwards its content to stderr. Returns the pipe's writing
+    /// end.
     fn pass_on() -> io::Result<(Self, PipeWriter)> {
         let (mut from, end) = io::pipe()?;
         let (tell, ended) = channel();
@@ -138,14 +139,14 @@ impl Errors {
         Ok((Self(ended), end))
     }
 
-    /// Waits briefly for the last of the output of the walking process, which is ending.
+    /// Waits briefly until the last output of the ending process has been forwarded.
     fn passed(&self) {
         let _ = self.0.recv_timeout(GRACE);
     }
 }
 
 impl Walk {
-    /// Waits for its end, or for `deadline`.
+    /// Waits for the end of the walk or for `deadline`, and prints the report.
     fn wait(mut self, launch: &Options, options: &CheckOptions, deadline: Instant) -> ExitCode {
         let mut progress = CheckProgress::new(options.quiet);
         let end = self.follow(&mut progress, deadline);
@@ -166,7 +167,7 @@ impl Walk {
         self.known.report(launch, options)
     }
 
-    /// Applies messages until the walk is over or is no longer waited for.
+    /// Processes messages until the walk ends, its time is up, or a signal arrives.
     fn follow(&mut self, progress: &mut CheckProgress, deadline: Instant) -> WalkEnd {
         loop {
             if let Some(number) = self.signalled() {
@@ -190,7 +191,8 @@ impl Walk {
         }
     }
 
-    /// Passes a signal on, has the other process clear up, and ends as a shell says it.
+    /// Forwards a signal to the walking process, waits for its cleanup, and returns the exit code 128 plus
+    /// the signal, as shells do.
     fn end(mut self, number: u8) -> ExitCode {
         // It may have ended.
         let _ = kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGTERM);
@@ -200,7 +202,7 @@ impl Walk {
         ExitCode::from(128 + number)
     }
 
-    /// Status of the walking process, if it ends within that time.
+    /// Returns the exit status of the walking process, if it ends within that time.
     fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + within;
         loop {
@@ -217,7 +219,7 @@ impl Walk {
     }
 }
 
-/// Kills everything that came of this process, and does not wait for what the kernel holds.
+/// Kills all descendants of this process, without waiting for those that are blocked in the kernel.
 fn abandon() {
     let left = family::end(REAP);
     if !left.is_empty() {
@@ -241,7 +243,7 @@ impl WalkState {
         }
     }
 
-    /// Prints what is known, and what is not.
+    /// Prints the findings so far and what is missing.
     fn report(self, launch: &Options, options: &CheckOptions) -> ExitCode {
         let mut context = CheckContext::new(launch.clone(), options.clone());
         // It is not looked for again: that may be what does not answer.
@@ -258,7 +260,7 @@ impl WalkState {
     }
 }
 
-/// Describes how a process ended.
+/// Describes how a process ended, for messages.
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),

@@ -1,5 +1,5 @@
-//! What systemd makes of a service: its user, what it starts, with which environment, in which sandbox. Asked
-//! of `systemctl show`; where that gives no answer, read from the unit's files and drop-ins.
+//! Determines systemd's configuration of a service: its user, command, environment and sandbox. The source is
+//! `systemctl show`, or the unit's files and drop-ins if that does not answer.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
 use crate::waits;
 
-/// Time limit for systemctl.
+/// Time limit for `systemctl show`.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of a unit file, or of a file of variables. systemd reads no more than a MiB of a line.
+/// Maximum size in bytes of a unit file or an environment file. systemd reads no more than a MiB of a line.
 const MOST: u64 = 4 << 20;
-/// Properties that are queried.
+/// Properties that `systemctl show` is asked for.
 const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
     EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
     MemoryDenyWriteExecute,NoExecPaths,ExecPaths,ReadOnlyPaths,InaccessiblePaths,SystemCallFilter,RestrictFileSystems,\
@@ -29,11 +29,11 @@ pub struct Unit {
     pub name: String,
     /// Properties by name.
     pub properties: BTreeMap<String, String>,
-    /// The files that it was read from, where systemctl did not answer.
+    /// Paths of the files with the properties, if systemctl did not answer; empty otherwise.
     pub files: Vec<PathBuf>,
 }
 
-/// Reason for which a unit is unknown.
+/// Reason why the properties of a unit are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// There is no such unit.
@@ -41,7 +41,7 @@ pub enum UnitError {
     Missing(String),
 }
 
-/// The unit called `name`.
+/// Determines the properties of the unit `name`; the suffix may be omitted.
 pub async fn find(name: &str, environment: &Environment) -> Result<Unit, UnitError> {
     let name = if name.contains('.') { name.to_owned() } else { format!("{name}.service") };
     if let Some(properties) = ask(&name, environment).await {
@@ -73,7 +73,7 @@ async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, S
     (!properties.is_empty()).then_some(properties)
 }
 
-/// A file of a unit. One that leads to /dev/null is masked: it is empty.
+/// Reads a unit's file. A file that is a link to /dev/null is masked and counts as empty.
 fn content(path: &Path) -> std::io::Result<String> {
     let _waits = waits::on(path.display().to_string());
     if std::fs::canonicalize(path).is_ok_and(|real| real == Path::new("/dev/null")) {
@@ -142,22 +142,23 @@ impl Unit {
 }
 
 impl Unit {
-    /// A property; empty if it is not set or not known.
+    /// Returns a property, or an empty text if it is not set or not known.
     pub fn get(&self, key: &str) -> &str {
         self.properties.get(key).map_or("", String::as_str)
     }
 
-    /// Whether a property is on.
+    /// Returns whether a boolean property is on.
     pub fn on(&self, key: &str) -> bool {
         matches!(self.get(key), "yes" | "true" | "1" | "on")
     }
 
-    /// The user, if it is not root.
+    /// Returns the service's user, unless it is root.
     pub fn user(&self) -> Option<&str> {
         Some(self.get("User")).filter(|user| !user.is_empty() && !["root", "0"].contains(user))
     }
 
-    /// Program and arguments of what it starts. systemctl's form is `{ path=… ; argv[]=… ; … }`.
+    /// Returns the program and arguments that the unit starts. systemctl's form is `{ path=… ; argv[]=… ; …
+    /// }`.
     pub fn command(&self) -> Vec<String> {
         let text = self.get("ExecStart");
         let argv =
@@ -170,21 +171,23 @@ impl Unit {
         words
     }
 
-    /// Paths of its environment files.
+    /// Returns the paths of the unit's environment files.
     fn variable_files(&self) -> impl Iterator<Item = &str> {
         let files = [self.get("EnvironmentFiles"), self.get("EnvironmentFile")];
         let paths = files.into_iter().flat_map(str::split_ascii_whitespace);
         paths.map(|path| path.trim_start_matches('-')).filter(|path| path.starts_with('/'))
     }
 
-    /// The files of variables that are there and cannot be read, and why. What they set is not known.
+    /// Returns the environment files that exist and cannot be read, with the errors. The variables in them
+    /// are unknown.
     pub fn unread(&self) -> Vec<(String, std::io::Error)> {
         let read = |path: &str| content(Path::new(path)).err();
         let failed = self.variable_files().filter_map(|path| Some((path.to_owned(), read(path)?)));
         failed.filter(|(_, error)| error.kind() != std::io::ErrorKind::NotFound).collect()
     }
 
-    /// The variables that it sets, in order. Files of variables come after.
+    /// Returns the variables that the unit sets, in order. Those of environment files come last, because they
+    /// take precedence.
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut variables: Vec<(String, String)> =
             words(self.get("Environment")).iter().filter_map(|word| variable(word)).collect();
@@ -201,7 +204,7 @@ impl Unit {
         variables
     }
 
-    /// Paths of a list that cover `path`.
+    /// Returns whether a path in the list property `key` covers `path`.
     pub fn covers(&self, key: &str, path: &Path) -> bool {
         self.get(key)
             .split_ascii_whitespace()
@@ -215,7 +218,7 @@ fn variable(word: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
 }
 
-/// Splits as systemd does: on spaces, with quotes of both kinds.
+/// Splits a text into words as systemd does: on spaces, with quotes of both kinds.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,8 +1,8 @@
-//! The process that walks the chain, `vgpu-run __worker walk`. It opens and asks what others chose, and a file
-//! system that does not answer holds it for good, deadline or not. So it is not waited for: it tells what it
-//! begins, waits for and finds ([`WalkMessage`]) to the process that started it ([`super::supervise`]), which goes
-//! on without it when time has run out. It has nothing of that process's but the socket, for what it held
-//! open would be held open for good.
+//! The process that walks the chain, `vgpu-run __worker walk`. It opens files that others chose, and a file
+//! system that does not answer blocks it without regard to time limits. It therefore reports each step, wait
+//! and finding ([`WalkMessage`]) to the process that started it ([`super::supervise`]), which continues
+//! without it when time has run out. It inherits nothing but the socket, because files that a blocked process
+//! holds open stay open.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -26,12 +26,12 @@ use crate::report::redact::Redaction;
 use crate::report::{CheckReport, bundle, human, json};
 use crate::waits;
 
-/// Interval at which the name of what is waited for is sent.
+/// Interval at which the name of the pending operation is sent.
 const TICK: Duration = Duration::from_millis(100);
-/// Time reserved for what follows the walk: at most the first value, and at most this fraction of the limit.
+/// Time reserved for the work after the walk: the lower of the first value and this fraction of the limit.
 const AFTER: (Duration, u32) = (Duration::from_millis(1500), 8);
 
-/// Walks for the process at the other end of this one's stdin, which prints the report in that style.
+/// Walks the chain for the process at the other end of stdin, which prints the report in that style.
 pub fn apart(launch: &Options, options: &CheckOptions, style: Style) -> ExitCode {
     // Whoever started it may be killed.
     if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
@@ -43,7 +43,7 @@ pub fn apart(launch: &Options, options: &CheckOptions, style: Style) -> ExitCode
     }
 }
 
-/// Walks and prints in this process, where no other can be started.
+/// Walks the chain and prints the report in this process. Used if no other process can be started.
 pub fn here(launch: &Options, options: &CheckOptions) -> ExitCode {
     walk_and_report(launch, options, Style::of_stdout(options.color), &Reporter::new(None))
 }
@@ -89,7 +89,7 @@ fn walk_and_report(launch: &Options, options: &CheckOptions, style: Style, repor
     }
 }
 
-/// Renders a report and writes its bundle.
+/// Renders a report and writes its bundle, if one was requested.
 pub fn show(
     report: &CheckReport,
     launch: &Options,
@@ -117,11 +117,12 @@ pub fn show(
     shown
 }
 
-/// Reports what the walk does to the process that waits for it; `None`: there is no such process.
+/// Sends the progress of the walk to the process that waits for it, if there is one.
 struct Reporter(Option<Arc<Mutex<UnixStream>>>);
 
 impl Reporter {
-    /// Starts a thread that also reports what is waited for, because the waiting thread cannot.
+    /// Creates the reporter and starts a thread that reports pending operations, because the waiting thread
+    /// cannot.
     fn new(other: Option<UnixStream>) -> Self {
         let other = other.map(|stream| Arc::new(Mutex::new(stream)));
         if let Some(stream) = other.clone() {

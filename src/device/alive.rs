@@ -1,5 +1,5 @@
-//! Whether a device answers. It is asked on a thread of its own, since a device that does not answer holds
-//! whoever asks; the launcher and `check` name its silence alike.
+//! Tests whether a device answers. A thread of its own asks, because a device that does not answer blocks the
+//! asking thread. The launcher and `check` report a silent device in the same words.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -29,26 +29,26 @@ const TURN: Duration = Duration::from_secs(30);
 /// Hard cap on the wait, as a multiple of the limit, however much progress the device makes.
 const MOST: u32 = 10;
 
-/// Remaining time that an answer is waited for. Each tick spends as much of it as this process had of a
-/// processor, so that a busy machine does not make the device look mute. Progress of the device with other
-/// sessions' work renews it.
+/// Remaining time to wait for an answer. Each tick is charged by the share of a processor that this process
+/// had, so that a busy machine does not make the device look silent. Progress of the device on other
+/// sessions' work renews the time.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
     left: Duration,
-    /// Hard cap, which progress does not renew.
+    /// Remaining time until the hard cap, which progress does not renew.
     most: Duration,
     progress: u64,
 }
 
 impl Patience {
-    /// Patience of that length.
+    /// Creates a wait of the length `limit`.
     pub fn new(limit: Duration) -> Self {
         Self { limit, left: limit, most: limit * MOST, progress: 0 }
     }
 
-    /// Spends a tick during which this process had `share` of a processor. A changed `progress` renews the
-    /// patience. Returns whether any is left.
+    /// Charges a tick during which this process had `share` of a processor. A changed `progress` renews the
+    /// time. Returns whether any time is left.
     pub fn tick(&mut self, progress: u64, share: f64) -> bool {
         if progress != self.progress {
             (self.progress, self.left) = (progress, self.limit);
@@ -62,15 +62,15 @@ impl Patience {
 /// Message of the thread that asks the device.
 #[derive(Debug)]
 enum QuestionEvent {
-    /// The thread now waits for this part of the device.
+    /// The thread starts waiting for this part of the device.
     Asks(Silence),
-    /// Counters by which progress of the device is seen.
+    /// Counters that show the device's progress.
     Gets(Progress),
-    /// The check has ended, with this result.
+    /// The test has ended with this result.
     Done(Result<(), DeviceError>),
 }
 
-/// A function that is being asked, on a thread of its own.
+/// A pending test of a function, on a thread of its own.
 #[derive(Debug)]
 pub struct DeviceQuestion {
     name: String,
@@ -79,7 +79,7 @@ pub struct DeviceQuestion {
 }
 
 impl DeviceQuestion {
-    /// Starts to open a function, ask it who it is, and have its host answer one echo.
+    /// Starts a test of a function: opening it, reading its identity, and one echo of its host.
     pub fn ask(function: &PciFunction, root: &Path) -> Self {
         let name = function.address.to_string();
         // Room for all that the thread ever says, so that it never waits for a reader who has given up.
@@ -104,15 +104,15 @@ impl DeviceQuestion {
         Self { name, heard, first }
     }
 
-    /// Waits for the answer as long as there is patience.
+    /// Waits for the result until the time is used up.
     pub fn answer(self) -> Result<(), DeviceError> {
         let Self { name, heard, first } = self;
         wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
     }
 }
 
-/// Moves this thread to another of the processors that it may use, if there is one. Not where system calls
-/// are filtered: hardened units kill for this one (`SystemCallFilter=~@resources`).
+/// Moves this thread to another of its permitted processors, if there is one. Does nothing if system calls
+/// are filtered, because hardened units kill a process for this call (`SystemCallFilter=~@resources`).
 fn leave_processor() {
     let (Ok(SecureComputingMode::Disabled), Ok(mut others)) =
         (secure_computing_mode(), sched_getaffinity(None))
@@ -126,7 +126,7 @@ fn leave_processor() {
     }
 }
 
-/// Waits as long as there is patience.
+/// Waits for the result until the time is used up. The error is the part of the device that did not answer.
 fn wait(heard: &Receiver<QuestionEvent>, first: Silence) -> Result<Result<(), DeviceError>, Silence> {
     let limit = |silence| if silence == Silence::Mediator { TURN } else { ANSWER };
     let (mut silence, mut patience, mut progress) = (first, Patience::new(limit(first)), None);
@@ -191,7 +191,7 @@ mod tests {
         (1..u32::MAX).find(|&tick| !patience.tick(progress(tick), 1.0)).unwrap()
     }
 
-    /// The processors that the host does not get, nor this process, are not held against the device.
+    /// Time during which other processes use the processors does not count against the device.
     #[test]
     fn a_busy_machine_renews_patience_but_not_for_ever() {
         let waited = |share: f64| {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((waited(1.0), waited(0.25), waited(0.001)), (50, 200, 50 * MOST));
     }
 
-    /// A device is mute when it makes no progress, not when a second has passed.
+    /// A device counts as silent when it makes no progress, not when a fixed time has passed.
     #[test]
     fn progress_renews_patience_but_not_for_ever() {
         let limit = TICK * 50;

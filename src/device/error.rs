@@ -1,4 +1,5 @@
-//! Why the device cannot be had: sentence, fix, and the cause in the catalogue of `diagnosis` that it is.
+//! Errors of using the device, each with its sentence, its fix, and its cause in the catalogue of
+//! `diagnosis`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,27 +14,27 @@ use crate::diagnosis::{Cause, Fix, LinkId, Remedy, cause, fix};
 use crate::env::VGPU_SYSFS;
 use crate::error::LauncherError;
 
-/// Reason for which the device cannot be used.
+/// Reason why the device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The thread that asks the device could not be started.
+    /// The thread that tests the device could not be started.
     #[error("failed to start a thread that asks the device")]
     Thread(#[source] io::Error),
-    /// sysfs, at this path, lists no function with VGPU-STUB's ids.
+    /// sysfs at this path lists no function with VGPU-STUB's ids.
     #[error("failed to find a VGPU-STUB device in {}", .0.join("bus/pci/devices").display())]
     Absent(PathBuf),
     /// There is no sysfs at this path.
     #[error("failed to look for a VGPU-STUB device: there is no sysfs at {}", .0.display())]
     NoSysfs(PathBuf),
-    /// The only functions with the ids are no VGPU-STUB.
+    /// The only functions with VGPU-STUB's ids are real GPUs.
     #[error("failed to find a VGPU-STUB device: {name} has its ids and is a real GPU ({size} of registers)")]
     RealGpu {
         /// PCI address of the function.
         name: String,
-        /// Size of BAR0, in words.
+        /// Size of BAR0, formatted with its unit.
         size: String,
     },
-    /// A function whose registers or window have no address.
+    /// A function's registers or window have no address.
     #[error("failed to use the device {name}: its {what} has no address")]
     Bars {
         /// PCI address of the function.
@@ -54,16 +55,16 @@ pub enum DeviceError {
     /// sysfs cannot be read.
     #[error("failed to look for a VGPU-STUB device")]
     Scan(#[source] ScanError),
-    /// A function is there, and cannot be used.
+    /// The function exists and cannot be opened.
     #[error("failed to use the device {name}")]
     Open {
         /// PCI address of the function.
         name: String,
         /// Directory of the function in sysfs.
         dir: PathBuf,
-        /// Kernel lockdown is in force.
+        /// Whether kernel lockdown is in force.
         lockdown: bool,
-        /// Error of the transport.
+        /// Error that the transport reported.
         #[source]
         source: OpenError,
     },
@@ -78,7 +79,7 @@ pub enum DeviceError {
     /// The host cannot open sessions.
     #[error("failed to use the device {0}: its host is not ready")]
     NotReady(String),
-    /// The two ends are of different builds.
+    /// Guest and host are of different builds.
     #[error(
         "failed to use the device {name}: its host speaks VGPU-STUB {}, this vgpu-run {}",
         speech(*wire_version, *digest),
@@ -87,28 +88,28 @@ pub enum DeviceError {
     Speech {
         /// PCI address of the function.
         name: String,
-        /// The host's wire version.
+        /// Wire version of the host.
         wire_version: u32,
-        /// The host's table digest.
+        /// Digest of the host's tables.
         digest: u64,
     },
     /// Memory decoding could not be turned on.
     #[error("failed to turn on memory decoding: failed to write {}", .0.display())]
     Enable(PathBuf, #[source] io::Error),
-    /// A file could not be given away.
+    /// The owner of a file could not be changed.
     #[error("failed to give {} to the user {user}", path.display())]
     Give {
-        /// The file whose owner was to change.
+        /// Path of the file whose owner was to change.
         path: PathBuf,
         /// User id of the new owner.
         user: Uid,
-        /// The error of the call.
+        /// Error that the system reported.
         #[source]
         source: io::Error,
     },
 }
 
-/// A wire version with its table digest, as a person reads it.
+/// Formats a wire version and the digest of its tables for people.
 pub fn speech(version: u32, digest: u64) -> String {
     format!("{}.{} (tables {digest:016x})", version >> 16, version & 0xffff)
 }
@@ -166,7 +167,7 @@ impl LauncherError for DeviceError {
     }
 }
 
-/// Cause for a function that cannot be opened.
+/// Returns the cause for a function that cannot be opened.
 pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
     match error {
         OpenError::Open { path, source } | OpenError::Map { path, source } => {
@@ -188,7 +189,7 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
     }
 }
 
-/// Cause for a file of a function that cannot be opened or mapped.
+/// Returns the cause for a file of a function that cannot be opened or mapped.
 pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> Cause {
     let window = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"resource2"));
     match error.kind() {
@@ -203,7 +204,7 @@ pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> 
     }
 }
 
-/// The remedy for a function that cannot be opened, where it is not that of [`cause_of`].
+/// Returns the remedy for a function that cannot be opened, if it differs from the remedy of [`cause_of`].
 fn open_remedy(error: &OpenError) -> Option<Remedy> {
     Some(match error {
         OpenError::Open { path, source } => match source.kind() {
@@ -253,7 +254,7 @@ mod tests {
         assert!(hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("/d/enable"));
     }
 
-    /// A version 1 host that has no context, or no room, is reported as such.
+    /// A version 1 host that lacks a context or memory is reported with that cause.
     #[test]
     fn a_host_without_a_context_or_room_is_told_as_such() {
         let dir = PathBuf::from("/d");

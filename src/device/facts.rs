@@ -1,18 +1,18 @@
-//! What a device says of itself, as people read it.
+//! Formats the facts that a device announces for people.
 
-/// A text of the facts, which ends with a zero.
+/// Decodes a text of the facts, which ends with a zero byte.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// A UUID, as CUDA and NVML print it.
+/// Formats a UUID as CUDA and NVML print it.
 pub fn uuid(bytes: &[u8; 16]) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// A version of CUDA, as `cuDriverGetVersion` reports it: 1000 * major + 10 * minor.
+/// Formats a version of CUDA from the number of `cuDriverGetVersion`, which is 1000 * major + 10 * minor.
 pub fn cuda_version(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -1,4 +1,4 @@
-//! Whether a function that was opened can be used: its host must be of this build and take sessions.
+//! Decides whether an opened function can be used: its host must be of this build and accept sessions.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
 use super::error::DeviceError;
 
-/// File below sysfs that names the lockdown mode in force, in brackets.
+/// Path below sysfs of the file that names the lockdown mode in force, in brackets.
 const LOCKDOWN: &str = "kernel/security/lockdown";
-/// Bytes of a file of sysfs: a page.
+/// Maximum number of bytes that are read of a sysfs file: a page.
 const MOST: u64 = 4096;
 
-/// Creates the error for a function that cannot be used.
+/// Creates the error for a function that cannot be opened or used.
 pub fn refused(function: &PciFunction, root: &Path, source: OpenError) -> DeviceError {
     DeviceError::Open {
         name: function.address.to_string(),
@@ -22,7 +22,7 @@ pub fn refused(function: &PciFunction, root: &Path, source: OpenError) -> Device
     }
 }
 
-/// Whether its host speaks as the shims do.
+/// Checks that the host of a device is of the same build as the shims.
 pub fn agrees(name: String, probe: &Probe) -> Result<(), DeviceError> {
     let Probe { wire_version, digest, .. } = *probe;
     if wire_version != WIRE_VERSION || digest != TABLE_DIGEST {
@@ -31,12 +31,12 @@ pub fn agrees(name: String, probe: &Probe) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Whether its host takes sessions.
+/// Checks that the host of a device accepts sessions.
 pub fn ready(name: String, probe: &Probe) -> Result<(), DeviceError> {
     if probe.executor_ready { Ok(()) } else { Err(DeviceError::NotReady(name)) }
 }
 
-/// Whether the kernel is locked down: the file reads such as `none [integrity] confidentiality`.
+/// Returns whether kernel lockdown is in force. The file reads such as `none [integrity] confidentiality`.
 pub fn locked_down(root: &Path) -> bool {
     vgpu_paths::read_to_string(&root.join(LOCKDOWN), MOST)
         .is_ok_and(|text| text.contains('[') && !text.contains("[none]"))

@@ -1,8 +1,9 @@
-//! A look at the device before the program starts: is there one, may it be opened, does its host speak as
-//! this launcher's shims do. Everything is given back before exec; the shims open it for themselves.
+//! Examines the device before the program starts: whether one exists, whether it may be opened, and whether
+//! its host is of the same build as the shims. Everything is closed before exec; the shims open the device
+//! themselves.
 //!
-//! What is refused here has a cause of the catalogue ([`error::DeviceError`]), and `check` examines the
-//! device with the same functions: one finding has one sentence, wherever it is met.
+//! Each error has a cause in the catalogue ([`error::DeviceError`]), and `check` examines the device with the
+//! same functions, so that a problem is reported by the same sentence everywhere.
 
 pub mod alive;
 pub mod error;
@@ -20,26 +21,27 @@ use alive::DeviceQuestion;
 pub use error::DeviceError;
 pub use prepare::prepare;
 
-/// Finds all functions of this guest, at least one.
+/// Finds all functions of this guest. Fails if there is none.
 pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
     survey::find(&sysfs_root())
 }
 
-/// Functions that are being asked whether they can be used.
+/// Pending tests of whether functions can be used.
 #[derive(Debug)]
 pub struct Questions(Vec<Result<DeviceQuestion, DeviceError>>);
 
 impl Questions {
-    /// Starts to open each function, ask it who it is, and have its host answer. What that takes is mostly the
-    /// host's time, so that the caller has something else to do meanwhile.
+    /// Starts to test each function. The test mostly waits for the host, so the caller can do other work in
+    /// the meantime.
     pub fn ask(functions: &[PciFunction]) -> Self {
         let root = sysfs_root();
         let ask = |function| survey::examine(function).map(|()| DeviceQuestion::ask(function, &root));
         Self(functions.iter().map(ask).collect())
     }
 
-    /// Waits for the answers. All functions must be usable, for CUDA fails with the first that is not; where
-    /// `chosen` says that the user chose among them, one that works is enough, and the others are logged.
+    /// Waits for the results. All functions must be usable, because CUDA fails with the first unusable one.
+    /// If the user selected devices (`chosen`), one usable function is enough, and errors of the others are
+    /// logged.
     pub fn answer(self, chosen: bool) -> Result<(), DeviceError> {
         let all = self.0.len();
         let answers = self.0.into_iter().map(|question| question.and_then(DeviceQuestion::answer));

@@ -1,5 +1,6 @@
-//! As root: turns memory decoding on, and for `--user` gives the function's files away. Both last
-//! until the function is removed or the guest restarts. Mends the file of turns of version 1.
+//! Prepares functions as root: turns memory decoding on, and with `--user` changes the owner of the
+//! function's files. Both last until the function is removed or the guest restarts. Also repairs the
+//! permissions of the lock file of version 1.
 
 use std::io;
 use std::os::unix::fs::lchown;
@@ -13,7 +14,8 @@ use super::error::DeviceError;
 use super::files::FILES;
 use super::survey::attribute;
 
-/// As root, turns on memory decoding of all functions and gives their files to `user`.
+/// Turns on memory decoding of all functions and gives their files to `user`, if one is given. Must run as
+/// root.
 pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {
     for function in functions {
         settled(&function.dir).map_err(|error| DeviceError::Enable(function.dir.join("enable"), error))?;
@@ -26,14 +28,14 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
     Ok(())
 }
 
-/// Refuses a function's directory that users other than root could have made: VGPU_SYSFS may name any. What
-/// is in the kernel's own is the kernel's.
+/// Rejects a function's directory that users other than root could have created, because VGPU_SYSFS may name
+/// any directory. Directories below `/sys` are always accepted.
 pub fn settled(dir: &Path) -> io::Result<()> {
     if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::reject_replaceable(dir) }
 }
 
-/// As root, lets other users take turns at a device of version 1 if another program created its lock file for
-/// root alone. Our own programs lock that file without being able to open it for writing.
+/// Lets other users take turns at a version 1 device if another program created its lock file for root alone.
+/// Must run as root. Our own programs lock that file without being able to open it for writing.
 pub fn mend_turns(function: &PciFunction) {
     match share_lock_file(function) {
         Ok(true) => {
@@ -44,7 +46,7 @@ pub fn mend_turns(function: &PciFunction) {
     }
 }
 
-/// Writes 1 to `enable`, where it reads 0: each 1 written is counted.
+/// Writes 1 to `enable` if it reads 0. The kernel counts each write, so it is not repeated.
 fn enable(dir: &Path) -> Result<(), DeviceError> {
     let path = dir.join("enable");
     match attribute(dir, "enable") {
@@ -56,7 +58,8 @@ fn enable(dir: &Path) -> Result<(), DeviceError> {
     }
 }
 
-/// The group stays: a udev rule may have given it.
+/// Makes `user` the owner of a function's files. The group stays unchanged, because a udev rule may have set
+/// it.
 fn give_files(dir: &Path, user: Uid) -> Result<(), DeviceError> {
     for name in FILES {
         let path = dir.join(name);
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// Other programs create the lock file for root alone.
+    /// A lock file that another program created for root alone is opened to all users.
     #[test]
     fn the_file_of_turns_is_opened_to_all() {
         let scratch = Scratch::new();
@@ -117,8 +120,8 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
     }
 
-    /// A user becomes root, or writes where they should not: nothing is written or given away where others
-    /// put what they like.
+    /// Guards against privilege escalation: nothing is written or given away in a directory that other users
+    /// can write.
     #[test]
     fn a_function_that_others_can_replace_is_left_alone() {
         let scratch = Scratch::new();

@@ -1,13 +1,14 @@
-//! The part of a device that does not answer. The launcher and `check` report it in the same words.
+//! Names the parts of a device that may not answer, so that the launcher and `check` report them in the same
+//! words.
 
 use crate::diagnosis::{Cause, cause};
 
-/// The part that does not answer.
+/// Part of a device that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The device's registers do not answer.
     Registers,
-    /// The mediator behind a device of version 1.
+    /// The mediator of a version 1 device does not answer.
     Mediator,
     /// The host does not answer a new session's greeting.
     Greeting,
@@ -16,7 +17,7 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// Cause in the catalogue.
+    /// Returns the matching cause in the catalogue.
     pub const fn cause(self) -> Cause {
         match self {
             Self::Registers | Self::Mediator => cause::device::DEVICE_MUTE,
@@ -24,7 +25,7 @@ impl Silence {
         }
     }
 
-    /// The sentence for the device `name`.
+    /// Returns a sentence that reports the silence of the device `name`.
     pub fn found(self, name: &str) -> String {
         match self {
             Self::Registers => format!("the registers of {name} do not answer"),

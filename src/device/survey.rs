@@ -1,5 +1,5 @@
-//! Looks at all of the PCI bus: which functions have VGPU-STUB's ids, which of them are one, and what is in
-//! the way before any of them is opened. Reads sysfs alone.
+//! Surveys the PCI bus: the functions with VGPU-STUB's ids, which of them are VGPU-STUB, and what prevents
+//! their use. Only sysfs is read; no function is opened.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use super::error::DeviceError;
 use crate::env::VGPU_SYSFS;
 pub use vgpu_findings::size;
 
-/// Drivers that leave a function alone: they are bound to keep others away.
+/// Kernel drivers that do not touch a function. They are bound to it to keep other drivers away.
 const HARMLESS: [&str; 2] = ["pci-stub", "pcieport"];
-/// `IORESOURCE_UNSET`: the kernel found no room for it.
+/// Resource flag `IORESOURCE_UNSET`: the kernel assigned no address.
 const UNSET: u64 = 0x2000_0000;
 
-/// A function with VGPU-STUB's ids, as sysfs shows it.
+/// A function with VGPU-STUB's ids, which may be a real GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// PCI address of the function.
@@ -25,13 +25,13 @@ pub struct Candidate {
     pub dir: PathBuf,
     /// PCI class code.
     pub class: u32,
-    /// Start and size of BAR0 to BAR5.
+    /// Start address and size in bytes of BAR0 to BAR5.
     pub bars: Vec<(u64, u64)>,
-    /// The kernel found no room for one of them.
+    /// Whether the kernel could not assign an address to one of the BARs.
     pub unset: bool,
 }
 
-/// Finds all VGPU-STUB functions, at least one.
+/// Finds all VGPU-STUB functions. Fails if there is none.
 pub fn find(root: &Path) -> Result<Vec<PciFunction>, DeviceError> {
     match scan(root) {
         Ok(functions) if functions.is_empty() => Err(absence(root)),
@@ -40,7 +40,7 @@ pub fn find(root: &Path) -> Result<Vec<PciFunction>, DeviceError> {
     }
 }
 
-/// Reason for which no function was found.
+/// Determines why no function was found.
 fn absence(root: &Path) -> DeviceError {
     // An empty folder is what /sys is before it is mounted, and what a simulated bus is before a device was
     // started there.
@@ -62,7 +62,7 @@ fn absence(root: &Path) -> DeviceError {
     }
 }
 
-/// Checks whether anything prevents the use of a function, before it is opened.
+/// Checks for obstacles to using a function, before it is opened.
 pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
     let name = || function.address.to_string();
     let missing = |at: usize| {
@@ -84,29 +84,29 @@ pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
     }
 }
 
-/// Which version of the protocol a function has, as its registers' size tells before they are read.
+/// Returns the protocol version of a function, which follows from the size of its registers.
 pub fn version(function: &PciFunction) -> u32 {
     if function.bars[0].bytes < pci::V2_BAR0_BYTES { 1 } else { 2 }
 }
 
-/// The kernel driver that is bound to a function.
+/// Returns the name of the kernel driver that is bound to a function.
 pub fn driver(dir: &Path) -> Option<String> {
     let target = std::fs::read_link(dir.join("driver")).ok()?;
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-/// A file of a function's directory, which may be anything where VGPU_SYSFS names it. The kernel's have a
-/// page at most.
+/// Reads a file of a function's directory. At most a page is read, because VGPU_SYSFS may name a directory
+/// with any files.
 pub fn attribute(dir: &Path, name: &str) -> io::Result<String> {
     vgpu_paths::read_to_string(&dir.join(name), 4096)
 }
 
-/// Whether memory decoding is off. What cannot be read is not known to be.
+/// Returns whether memory decoding is off. It counts as on if the state cannot be read.
 pub fn decoding_off(dir: &Path) -> bool {
     attribute(dir, "enable").is_ok_and(|text| text.trim() == "0")
 }
 
-/// Every function with VGPU-STUB's vendor and device, whatever else it is, by address.
+/// Returns every function with VGPU-STUB's vendor and device ids, real GPUs included, ordered by address.
 pub fn candidates(root: &Path) -> Vec<Candidate> {
     let Ok(entries) = std::fs::read_dir(root.join("bus/pci/devices")) else { return Vec::new() };
     let mut found: Vec<Candidate> = entries.filter_map(|entry| candidate(&entry.ok()?.path())).collect();
@@ -129,7 +129,7 @@ fn candidate(dir: &Path) -> Option<Candidate> {
     })
 }
 
-/// Parses lines of `0xSTART 0xEND 0xFLAGS` into start, size and flags. Any other line counts as no BAR.
+/// Parses lines of `0xSTART 0xEND 0xFLAGS` into start, size and flags. Any other line gives an empty BAR.
 fn read_bars(text: &str) -> Vec<(u64, u64, u64)> {
     text.lines()
         .take(6)
@@ -147,7 +147,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// Whether a process could see the bus at all, for a message: how many functions there are.
+/// Returns the number of functions on the bus, for a message. Fails if the bus is not visible.
 pub fn functions(root: &Path) -> io::Result<usize> {
     Ok(std::fs::read_dir(root.join("bus/pci/devices"))?.count())
 }

@@ -1,4 +1,4 @@
-//! Folders in a place of the test's own, and what may not happen to anyone else's.
+//! Tests private directories in a temporary location, and that files of others stay untouched.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ fn create(place: &Path, owner: Owner) -> Result<PrivateFolder, Unfit> {
     PrivateFolder::create(place, owner, Content::Files(&files()))
 }
 
-/// A process that has ended.
+/// Returns the owner for a process that has ended.
 fn gone() -> Owner {
     let mut child = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().unwrap();
     let this = Owner::this().unwrap().label();

@@ -1,5 +1,5 @@
-//! Whether the system lets a file be mapped for execution, found out by doing it: a mount option, a security
-//! module or a system setting may say no.
+//! Tests whether the system permits mapping a file for execution, by trying it. A mount option, a security
+//! module or a system setting may forbid it.
 
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-/// One page, which is enough for the test.
+/// Size of the tested mapping in bytes: one page.
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Maps a page of `file` as the loader maps code, and unmaps it again.

@@ -1,9 +1,9 @@
-//! Libraries in sealed memory files, reached through `/proc/PID/fd/N` of the process that exec keeps.
+//! Libraries in sealed memory files, opened through `/proc/PID/fd/N` of this process, whose id exec keeps.
 //!
-//! The descriptors survive exec, and so do the names for as long as that process lives: a parent that closes
-//! its descriptors before it starts a child still hands the child names that it can open, since memory files
-//! are open to all and `/proc/PID/fd` to the same user. They are high, out of the way of programs that place
-//! their own low.
+//! The descriptors survive exec, and the paths stay valid as long as the process lives. A parent that closes
+//! its descriptors before it starts a child still passes valid paths to the child, because any process may
+//! open memory files and the same user may open `/proc/PID/fd`. The descriptors have high numbers, to stay
+//! clear of programs that use specific low ones.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -25,17 +25,17 @@ use super::image::LauncherImage;
 use super::mappable::mappable;
 use crate::embedded::EmbeddedObject;
 
-/// The first descriptor that is tried. The usual limit is 1024.
+/// Lowest descriptor number that is used. The usual limit is 1024.
 const FIRST_DESCRIPTOR: i32 = 900;
-/// Threads that write at most: of the eight libraries one is as large as five others.
+/// Maximum number of threads that write libraries. One of the eight libraries is as large as five others.
 const WRITERS: usize = 3;
-/// Nobody changes a library any more, and nobody takes the seals away.
+/// Seals of a finished library: its content and its seals cannot change any more.
 const SEALS: [FileSeal; 4] =
     [FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealWrite, FileSeal::SealSeal];
-/// Descriptors left free below a lower limit.
+/// Number of descriptors that stay free below a low descriptor limit.
 const HEADROOM: i32 = 24;
 
-/// Reason for which a library could not be put into memory.
+/// Reason why a library could not be stored in memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemfdError {
     /// `memfd_create` failed.
@@ -44,7 +44,7 @@ pub enum MemfdError {
     /// Writing the library into the memory file failed.
     #[error("failed to fill a memory file")]
     Fill(#[source] io::Error),
-    /// A memory file was made that does not tell its seals.
+    /// The seals of a memory file could not be read.
     #[error("failed to ask a memory file for its seals")]
     Seals,
     /// `F_ADD_SEALS` failed.
@@ -53,22 +53,23 @@ pub enum MemfdError {
     /// `F_DUPFD` to a high descriptor failed.
     #[error("failed to place a memory file at a high descriptor")]
     Place(#[source] Errno),
-    /// No `/proc`, or not this process's.
+    /// `/proc` is missing, or it does not show this process.
     #[error("failed to reach a memory file at {}", .0.display())]
     Reach(PathBuf, #[source] io::Error),
-    /// The system does not let memory files be mapped for execution.
+    /// The system does not permit mapping memory files for execution.
     #[error("failed to map a memory file for execution")]
     Map(#[source] Errno),
 }
 
 impl MemfdError {
-    /// Whether it is the limit on the size of files (`ulimit -f`), against which memory files count.
+    /// Returns whether the limit on the size of files (`ulimit -f`) caused the error. The limit applies to
+    /// memory files.
     pub fn too_large(&self) -> bool {
         matches!(self, Self::Fill(error) if error.kind() == io::ErrorKind::FileTooLarge)
     }
 }
 
-/// A library in memory. Closing it before exec takes it away.
+/// A library in a sealed memory file. Dropping it before exec removes the file.
 #[derive(Debug)]
 pub struct Sealed {
     /// Descriptor that stays open across exec.
@@ -77,14 +78,14 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// The path by which any process of this user can open it while this process lives.
+    /// Returns the path by which any process of this user can open the library while this process lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", self.pid, self.descriptor.as_raw_fd()))
     }
 }
 
-/// Grows the kernel's descriptor table to the size that [`all`] needs. Call it while this process has one
-/// thread: for several threads the kernel waits for an RCU grace period, which takes milliseconds.
+/// Grows the kernel's descriptor table to the size that [`all`] needs. Call it while this process has a
+/// single thread: with several threads the kernel waits for an RCU grace period, which takes milliseconds.
 pub fn make_room() {
     // Only a matter of time: who needs the descriptors finds out whether there are any.
     if let Ok(raw) = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(lowest_descriptor())) {
@@ -93,7 +94,7 @@ pub fn make_room() {
     }
 }
 
-/// Puts all of `objects` into memory, for the process that `/proc` knows as `pid`: this one.
+/// Stores all of `objects` in memory files of this process, which `/proc` shows as `pid`.
 pub fn all(objects: &[&'static EmbeddedObject], pid: u32) -> Result<Vec<Sealed>, MemfdError> {
     let lowest = lowest_descriptor();
     let mut sealed = Vec::with_capacity(objects.len());
@@ -116,8 +117,8 @@ pub fn all(objects: &[&'static EmbeddedObject], pid: u32) -> Result<Vec<Sealed>,
     Ok(sealed)
 }
 
-/// A memory file for each of `objects`, in their order. Most of a start is the kernel's work for these pages,
-/// so the processors share it.
+/// Creates a memory file for each of `objects`, in their order. The kernel's work for these pages takes most
+/// of a start, so several threads share it.
 fn sealed_files(objects: &[&'static EmbeddedObject]) -> Vec<Result<File, MemfdError>> {
     let image = LauncherImage::open();
     let next = AtomicUsize::new(0);
@@ -148,7 +149,7 @@ fn sealed_files(objects: &[&'static EmbeddedObject]) -> Vec<Result<File, MemfdEr
     written.into_iter().map(|(_, file)| file).collect()
 }
 
-/// Lowest descriptor to use, which lies below a low limit.
+/// Returns the lowest descriptor number to use, which is lower if the descriptor limit is low.
 fn lowest_descriptor() -> i32 {
     let limit =
         getrlimit(Resource::RLIMIT_NOFILE).map_or(i32::MAX, |(soft, _)| soft.try_into().unwrap_or(i32::MAX));
@@ -159,7 +160,7 @@ fn below(limit: i32) -> i32 {
     FIRST_DESCRIPTOR.min(limit.saturating_sub(HEADROOM)).max(3)
 }
 
-/// A memory file with the object's bytes that nobody can change any more.
+/// Creates a sealed memory file with the content of `object`.
 fn sealed_file(object: &EmbeddedObject, image: Option<&LauncherImage>) -> Result<File, MemfdError> {
     let created = create(object.soname).map_err(MemfdError::Create)?;
     let memory = Memfd::try_from_fd(created).map_err(|_| MemfdError::Seals)?;
@@ -170,9 +171,9 @@ fn sealed_file(object: &EmbeddedObject, image: Option<&LauncherImage>) -> Result
     Ok(memory.into_file())
 }
 
-/// A memory file that can be sealed and never be executed itself (mapping it is another matter, and allowed).
-/// Not by the memfd crate, which does not know `MFD_NOEXEC_SEAL` (0.6.6). The flag is of Linux 6.3, and
-/// demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
+/// Creates a memory file that can be sealed and that cannot be executed itself, though it can be mapped for
+/// execution. The memfd crate is not used because it does not know `MFD_NOEXEC_SEAL` (0.6.6). The flag needs
+/// Linux 6.3 and is required if `vm.memfd_noexec` is 2; older kernels return EINVAL for it.
 fn create(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
     let noexec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -182,7 +183,8 @@ fn create(name: &str) -> Result<OwnedFd, Errno> {
     })
 }
 
-/// Whether `path` is one that [`all`] makes, of this launcher or another, for a library named in `sonames`.
+/// Returns whether `path` has the form of a path from [`all`], of this launcher or another, for a library
+/// named in `sonames`.
 pub fn is_ours(path: &std::path::Path, sonames: impl IntoIterator<Item = &'static str>) -> bool {
     let mut parts = path.components().map(|part| part.as_os_str().to_str().unwrap_or_default());
     let shape = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];

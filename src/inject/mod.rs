@@ -1,7 +1,8 @@
-//! How a process comes to load our libraries.
+//! Delivers the shim libraries to a process.
 //!
-//! A [`DeliveryPlan`] says which libraries, in which order, and in which mode; it is data, made by a pure function.
-//! [`Injection::carry_out`] puts the libraries there, and [`Injection::apply`] names them in an environment.
+//! A [`DeliveryPlan`] lists the libraries, their order, and the mode; it is data, made by a pure function.
+//! [`Injection::carry_out`] stores the libraries accordingly, and [`Injection::apply`] adds their paths to an
+//! environment.
 
 pub mod environment;
 pub mod folder;
@@ -27,35 +28,34 @@ use environment::Places;
 use folder::{Content, PrivateFolder, Unfit};
 use owner::Owner;
 
-/// The CUDA majors that there are shims for, in the order that serves a program of which nothing is known.
+/// CUDA major versions that have shims. The first one is preferred for a program whose needs are unknown.
 pub const MAJORS: [u32; 2] = [12, 13];
 
 /// How the shim libraries reach the process: sealed memory files, or a private directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeliveryMode {
-    /// Sealed memory files, reached through `/proc/PID/fd`. Nothing on disk.
+    /// Sealed memory files, opened through `/proc/PID/fd`. Nothing is written to disk.
     Memory,
     /// Files in a private directory on a tmpfs.
     Folder,
 }
 
-/// How the libraries are delivered to a program.
+/// Plan for the delivery of the libraries to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryPlan {
-    /// The mode that is tried first.
+    /// Mode that is tried first.
     pub mode: DeliveryMode,
-    /// The mode was asked for or is the only one that works, so no other is tried.
+    /// Whether only this mode is tried, because the user requested it or because no other works.
     pub fixed: bool,
-    /// The libraries, in the order in which they are preloaded.
+    /// Libraries in the order in which they are preloaded.
     pub objects: Vec<&'static EmbeddedObject>,
 }
 
 impl DeliveryPlan {
-    /// The plan for a program.
-    ///
-    /// `asked`: the mode that the user wants. `by_path`: the program looks for the driver's library by its
-    /// path. `majors`: the CUDA majors of its backends, of which the newest goes first.
+    /// Creates the plan for a program. `asked` is the mode that the user requested, `by_path` tells whether
+    /// the program looks for the driver's library by its path, and `majors` are the CUDA major versions of
+    /// its backends, of which the newest is preloaded first.
     pub fn new(asked: Option<DeliveryMode>, by_path: bool, majors: &BTreeSet<u32>) -> Self {
         let mode = asked.unwrap_or(if by_path { DeliveryMode::Folder } else { DeliveryMode::Memory });
         let first = majors.iter().rev().copied().find(|major| MAJORS.contains(major)).unwrap_or(MAJORS[0]);
@@ -64,15 +64,15 @@ impl DeliveryPlan {
         Self { mode, fixed: asked.is_some() || by_path, objects }
     }
 
-    /// Adds the tracer before the libraries.
+    /// Inserts the tracer before the libraries.
     pub fn traced(mut self) -> Self {
         self.objects.insert(0, &TRACE);
         self
     }
 }
 
-/// Rank of a library in the preload order: those without a CUDA major, libcuda first, then those of the major
-/// `first`.
+/// Returns the rank of a library in the preload order: those without a CUDA major version with libcuda first,
+/// then those of the major version `first`, then all others.
 fn rank(soname: &str, first: u32) -> u8 {
     let major = soname.rsplit_once(".so.").and_then(|(_, version)| version.parse().ok());
     match soname {
@@ -83,16 +83,16 @@ fn rank(soname: &str, first: u32) -> u8 {
     }
 }
 
-/// Reason for which nothing could be injected.
+/// Reason why the libraries could not be delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// `/proc` does not say who this process is.
+    /// `/proc` does not show this process.
     #[error("failed to find this process in /proc")]
     Process(#[source] io::Error),
-    /// Memory was the only way.
+    /// Memory files failed, and no other mode was permitted.
     #[error("failed to hand over the libraries in memory")]
     Memory(#[source] MemfdError),
-    /// The limit on the size of files: no way has files without size.
+    /// The limit on the size of files is below the size of the largest library. It applies to all modes.
     #[error(
         "failed to write the libraries, of which the largest has {0} bytes: the limit on the size of files is lower"
     )]
@@ -102,7 +102,7 @@ pub enum InjectError {
     Nowhere(Tried),
 }
 
-/// Each place that was tried, and why it does not serve.
+/// Directories and modes that were tried, each with the reason why it failed.
 #[derive(Debug)]
 pub struct Tried(Vec<(String, String)>);
 
@@ -132,7 +132,7 @@ impl LauncherError for InjectError {
     }
 }
 
-/// Libraries that are in place. Taken away when dropped, unless kept; exec keeps them.
+/// Libraries that are delivered. Dropping this removes them unless they were kept; they survive exec.
 #[derive(Debug)]
 pub struct Injection {
     mode: DeliveryMode,
@@ -142,7 +142,7 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// Puts the libraries in place for the process `owner`. Memory works only for this process.
+    /// Delivers the libraries to the process `owner`. Memory files can only be delivered to this process.
     pub fn carry_out(
         plan: &DeliveryPlan,
         environment: &Environment,
@@ -172,12 +172,12 @@ impl Injection {
         }
     }
 
-    /// The mode that was taken.
+    /// Returns the mode that was used.
     pub fn mode(&self) -> DeliveryMode {
         self.mode
     }
 
-    /// Each library and the path by which it is preloaded.
+    /// Returns the SONAME of each library and the path by which it is preloaded.
     pub fn objects(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
         self.sonames.iter().enumerate().map(|(index, soname)| {
             let path = match (&self.folder, self.memory.get(index)) {
@@ -189,7 +189,7 @@ impl Injection {
         })
     }
 
-    /// Paths of the libraries.
+    /// Returns the paths of the libraries as owned data.
     pub fn placed(&self) -> Placed {
         Placed {
             mode: self.mode,
@@ -198,17 +198,17 @@ impl Injection {
         }
     }
 
-    /// Path of the private directory.
+    /// Returns the path of the private directory, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(PrivateFolder::path)
     }
 
-    /// Names the libraries in `environment`, in place of those of an earlier launcher.
+    /// Adds the libraries to `environment`, replacing those of an earlier launcher.
     pub fn apply(&self, environment: &mut Environment) {
         self.placed().apply(environment);
     }
 
-    /// Leaves the directory to its owner.
+    /// Keeps the private directory when this is dropped. It is removed after its owner has ended.
     pub fn leave_in_place(&mut self) {
         if let Some(folder) = &mut self.folder {
             folder.persist();
@@ -216,7 +216,7 @@ impl Injection {
     }
 }
 
-/// The limit on the size of a file that this process writes, in bytes (`ulimit -f`).
+/// Returns the limit on the size of a file that this process writes, in bytes (`ulimit -f`).
 fn file_size_limit() -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).ok()?;
     (limit != RLIM_INFINITY).then_some(limit)
@@ -225,16 +225,16 @@ fn file_size_limit() -> Option<u64> {
 /// Paths of delivered libraries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The mode that was taken.
+    /// Mode that was used.
     pub mode: DeliveryMode,
-    /// Each library and the path by which it is preloaded.
+    /// SONAME of each library and the path by which it is preloaded.
     pub objects: Vec<(&'static str, PathBuf)>,
-    /// Path of the private directory.
+    /// Path of the private directory, if there is one.
     pub folder: Option<PathBuf>,
 }
 
 impl Placed {
-    /// Names the libraries in `environment`, in place of those of an earlier launcher.
+    /// Adds the libraries to `environment`, replacing those of an earlier launcher.
     pub fn apply(&self, environment: &mut Environment) {
         let places = Places {
             preload: self.objects.iter().map(|(_, path)| path.clone().into_os_string()).collect(),
@@ -248,8 +248,9 @@ impl Placed {
     }
 }
 
-/// Creates a directory of links to the libraries in memory, for programs that ask for `libcuda.so` or were
-/// started without LD_PRELOAD. Most programs do without it, so that failing to find a place is no error.
+/// Creates a directory of links to the libraries in memory, for programs that load `libcuda.so` without a
+/// version or that are started without LD_PRELOAD. Most programs do not need it, so failing to create it is
+/// not an error.
 fn links(
     objects: &[&'static EmbeddedObject],
     memory: &[Sealed],

@@ -1,45 +1,45 @@
-//! Who a private folder belongs to: a process, named so that neither a reused process id nor another PID
-//! namespace that shares the file system is mistaken for it.
+//! The owner of a private directory: a process, identified so that neither a reused process id nor another
+//! PID namespace on the same file system is mistaken for it.
 
 use std::fs;
 use std::io;
 
-/// A process, as `/proc` of this mount namespace shows it.
+/// Identity of a process, as `/proc` of this mount namespace shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Inode number of its PID namespace.
+    /// Inode number of the process's PID namespace.
     namespace: u64,
     /// Process id as `/proc` shows it.
     pid: u32,
-    /// When it started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
+    /// Start time of the process in clock ticks since boot: field 22 of `/proc/PID/stat`.
     started: u64,
 }
 
 impl Owner {
-    /// This process, which exec keeps.
+    /// Returns the identity of this process, which exec keeps.
     pub fn this() -> io::Result<Self> {
         let stat = Stat::read("self")?;
         Ok(Self { namespace: namespace()?, pid: stat.pid, started: stat.started })
     }
 
-    /// The process that started this one; the first of all where that one cannot be seen.
+    /// Returns the identity of the parent process, or of process 1 if the parent is not visible.
     pub fn parent() -> io::Result<Self> {
         let pid = Stat::read("self")?.parent.max(1);
         let stat = Stat::read(&pid.to_string())?;
         Ok(Self { namespace: namespace()?, pid, started: stat.started })
     }
 
-    /// Process id as `/proc` shows it, for `/proc/PID` paths.
+    /// Returns the process id as `/proc` shows it, for `/proc/PID` paths.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Part of a directory's name that identifies the owner.
+    /// Returns the part of a directory's name that identifies the owner.
     pub fn label(&self) -> String {
         format!("{}.{}.{}", self.namespace, self.pid, self.started)
     }
 
-    /// Parses a [`Self::label`].
+    /// Parses a label from [`Self::label`].
     pub fn from_label(label: &str) -> Option<Self> {
         let mut parts = label.split('.');
         let mut number = || parts.next()?.parse().ok();
@@ -49,8 +49,8 @@ impl Owner {
         (owner.label() == label).then_some(owner)
     }
 
-    /// Whether it has certainly ended. What lives in another PID namespace cannot be seen, and counts as
-    /// alive.
+    /// Returns whether the process has certainly ended. A process in another PID namespace is not visible,
+    /// and counts as alive.
     pub fn is_gone(&self) -> bool {
         if namespace().ok() != Some(self.namespace) {
             return false;
@@ -65,7 +65,7 @@ impl Owner {
     }
 }
 
-/// The inode number of this process's PID namespace.
+/// Returns the inode number of this process's PID namespace.
 fn namespace() -> io::Result<u64> {
     let link = fs::read_link("/proc/self/ns/pid")?;
     let text = link.to_str().unwrap_or_default();
@@ -86,15 +86,15 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads that of a process, which is named by its id, or `self`.
+    /// Reads the fields of a process, which is given by its id or as `self`.
     pub fn read(process: &str) -> io::Result<Self> {
         let text = fs::read(format!("/proc/{process}/stat"))?;
         Self::parse(&String::from_utf8_lossy(&text))
             .ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))
     }
 
-    /// The second field is the program's name in parentheses and may hold anything, parentheses and blanks
-    /// too.
+    /// Parses the text of a `stat` file. The second field is the program's name in parentheses, which may
+    /// itself contain parentheses and blanks.
     fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.rsplit_once(") ")?;
         let pid = head.split_once(" (")?.0.parse().ok()?;

@@ -1,5 +1,5 @@
-//! The report as data: what two readings of the devices say together. Printed as it is by `--json`; keys are
-//! only ever added to it.
+//! The status report as data, computed from two readings of the devices. `--json` prints it unchanged; keys
+//! may be added in later versions and are never removed.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ const SCHEMA: &str = "vgpu-run.status/1";
 /// Figures of all devices of this guest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Always [`SCHEMA`].
+    /// Name and version of the format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// Devices in the order of their addresses, which is CUDA's.
+    /// Devices in the order of their PCI addresses, which is CUDA's order.
     pub devices: Vec<DeviceFigures>,
 }
 
@@ -27,43 +27,44 @@ pub struct DeviceFigures {
     pub address: String,
     /// Name of the GPU.
     pub name: String,
-    /// The UUID, as CUDA prints it.
+    /// UUID of the GPU, as CUDA prints it.
     pub uuid: String,
     /// Version of the driver, as NVML reports it.
     pub driver: String,
-    /// The newest CUDA that the device supports, such as `13.0`.
+    /// Newest CUDA version that the device supports, such as `13.0`.
     pub cuda: String,
     /// Device memory in bytes.
     pub memory_total: u64,
-    /// Device memory in use, of other guests too, in bytes.
+    /// Device memory in use in bytes, including that of other guests.
     pub memory_used: u64,
-    /// The share of time that the device has worked for this guest's processes, 0 to 1. `None`: the host does
-    /// not tell.
+    /// Share of time that the device has worked for this guest's processes, from 0 to 1. `None` if the host
+    /// does not report it.
     pub utilization: Option<f64>,
-    /// This guest's processes that have a session.
+    /// Processes of this guest that have a session.
     pub processes: Vec<ProcessFigures>,
 }
 
-/// A process's session on a device.
+/// Figures of a process's session on a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessFigures {
-    /// The process. `None`: it is not known.
+    /// Process id. `None` if it is unknown.
     pub pid: Option<u32>,
-    /// Command line of the process. `None`: unknown.
+    /// Command line of the process. `None` if it is unknown.
     pub command: Option<String>,
     /// Index of the session's channel.
     pub channel: u32,
-    /// Device memory in bytes. `None`: the host does not tell.
+    /// Device memory of the session in bytes. `None` if the host does not report it.
     pub memory: Option<u64>,
-    /// GPU time of the session so far, in seconds. `None`: the host does not report it.
+    /// GPU time of the session so far, in seconds. `None` if the host does not report it.
     pub gpu_seconds: Option<f64>,
-    /// The share of time that the device has worked for it since the reading before, 0 to 1. `None`: the host
-    /// does not tell, or the session is new.
+    /// Share of time that the device has worked for the session since the previous reading, from 0 to 1.
+    /// `None` if the host does not report it or the session is new.
     pub utilization: Option<f64>,
 }
 
 impl Figures {
-    /// The figures of `now`, with shares of the time since `before`. Both are of the same devices.
+    /// Computes the figures of `now`, with shares of the time since `before`. Both are readings of the same
+    /// devices.
     pub fn new(before: &[Reading], now: &[Reading]) -> Self {
         let devices = now.iter().zip(before).map(|(now, before)| device(before, now)).collect();
         Self { schema: SCHEMA, devices }
@@ -108,8 +109,8 @@ fn process(before: &Reading, session: &Session, passed: Duration) -> ProcessFigu
     }
 }
 
-/// Share of `now - before` during which the device worked. Work counts when it ends, so that the share can
-/// exceed 1. `None`: the channel belongs to another session now.
+/// Returns the share of the time `passed` during which the device worked, limited to 1 because work counts
+/// when it ends. Returns `None` if the channel belongs to another session now.
 fn share(before: Duration, now: Duration, passed: Duration) -> Option<f64> {
     let worked = now.checked_sub(before)?;
     (!passed.is_zero()).then(|| (worked.as_secs_f64() / passed.as_secs_f64()).min(1.0))
@@ -124,7 +125,8 @@ pub mod tests {
 
     use super::*;
 
-    /// Two readings a second apart of a device with 8 GiB, 6 of them free, and these sessions before and now.
+    /// Returns two readings a second apart of a device with 8 GiB, of which 6 are free, with the sessions of
+    /// each reading.
     pub fn readings(before: Vec<Session>, now: Vec<Session>) -> (Reading, Reading) {
         let mut facts = Box::new(DeviceFacts::new_zeroed());
         facts.name[..14].copy_from_slice(b"VGPU-STUB soft");

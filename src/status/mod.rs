@@ -1,9 +1,9 @@
-//! `vgpu-run status`: the devices of this guest and the processes that use them, with their memory and their
-//! share of the GPU.
+//! Implements `vgpu-run status`: the devices of this guest and the processes that use them, with their memory
+//! and their share of the GPU.
 //!
-//! Everything is read from registers that any process may read which may open the device, and from /proc: no
-//! channel is taken, and no session notices. A share needs two readings, so one precedes the first that is
-//! shown.
+//! The data is in /proc and in registers that every process with access to the device may read, so no channel
+//! is taken and no session is disturbed. A share needs two readings, so one reading is made before the first
+//! report.
 
 mod figures;
 mod reading;
@@ -25,10 +25,10 @@ use reading::{Opened, Reading};
 
 /// Interval between the two readings of a single report.
 const MOMENT: Duration = Duration::from_millis(250);
-/// Moves the cursor to the top left and clears what is below.
+/// Escape sequence that moves the cursor to the top left and clears the screen below it.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Prints the report, once or again and again.
+/// Prints the report once, or repeatedly with `--watch`.
 pub fn status(options: &StatusOptions) -> Result<(), Failure> {
     let root = sysfs_root();
     let functions = device::find()?;

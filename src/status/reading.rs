@@ -1,4 +1,4 @@
-//! What one look at a device finds: the device's own figures, and the processes that have its channels.
+//! Reads the state of a device once: its own figures, and the processes that use its channels.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::device::DeviceError;
 use crate::device::judge::refused;
 
-/// The longest command line that is kept of a process, in characters.
+/// Maximum length in characters that is kept of a process's command line.
 const COMMAND: usize = 512;
 
 /// An open device that is read repeatedly.
@@ -23,30 +23,30 @@ pub struct Opened {
 /// One reading of a device.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Time of the reading.
+    /// Time at which the usage was read.
     pub at: Instant,
     /// PCI address of the function.
     pub address: String,
-    /// Facts that the device announces.
+    /// Static facts that the device announces.
     pub facts: Box<DeviceFacts>,
-    /// Free memory in bytes.
+    /// Free device memory in bytes.
     pub free: u64,
-    /// The sessions of this guest.
+    /// Sessions of this guest's processes.
     pub sessions: Vec<Session>,
 }
 
-/// A session of this guest.
+/// A session of a process of this guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Index of its channel.
+    /// Index of the session's channel.
     pub channel: u32,
-    /// Process of the session. `None`: neither the kernel nor the host reports it.
+    /// Id of the session's process. `None` if neither the kernel nor the host reports it.
     pub process: Option<u32>,
-    /// The process's command line. `None`: it is gone, or of another namespace.
+    /// Command line of the process. `None` if the process has ended or is in another namespace.
     pub command: Option<String>,
-    /// Device memory of the session in bytes. `None`: the host does not report it.
+    /// Device memory of the session in bytes. `None` if the host does not report it.
     pub memory: Option<u64>,
-    /// GPU time of the session. `None`: the host does not report it.
+    /// GPU time of the session so far. `None` if the host does not report it.
     pub busy: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ impl Opened {
         Ok(Self { device, facts, root: root.to_owned(), function })
     }
 
-    /// Reads the device's current usage.
+    /// Reads the device's current usage and the processes of its sessions.
     pub fn read(&self) -> Result<Reading, DeviceError> {
         let usage = self.device.usage().map_err(|error| refused(&self.function, &self.root, error))?;
         let at = Instant::now();
@@ -91,7 +91,8 @@ impl Opened {
     }
 }
 
-/// The command line of a process, its program without the directory; where it has none, its name.
+/// Returns the command line of a process, with the program's name instead of its path. Without a command
+/// line, returns the name of the process.
 fn command(proc: &Path, process: u32) -> Option<String> {
     let folder = proc.join(process.to_string());
     let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();

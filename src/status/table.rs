@@ -1,4 +1,4 @@
-//! The report for people: for each device two lines about it, and a line for each process.
+//! Formats the status report for people: two lines about each device, and a line for each process.
 
 use std::fmt::Write as _;
 
@@ -10,18 +10,18 @@ use crate::device::survey::size;
 
 /// Placeholder for an unknown value.
 const UNKNOWN: &str = "-";
-/// Columns of the table: the process id, and after the command line memory, time and share.
+/// Width in characters of the process id column; the constants below are those of the other columns.
 const PID: usize = 8;
 const MEMORY: usize = 11;
 const TIME: usize = 12;
 const SHARE: usize = 8;
-/// Columns of the command line where lines have no limit, and where they have one.
+/// Widths in characters of the command line's column: without and with a limit on the line's width.
 const COMMAND: usize = 48;
 const COMMAND_LEAST: usize = 12;
-/// Spaces before each line of the table.
+/// Number of spaces before each line of the table.
 const INDENT: usize = 2;
 
-/// Renders the report as a table.
+/// Formats the report as a table.
 pub fn text(figures: &Figures, style: Style) -> String {
     let mut text = String::new();
     for (index, device) in figures.devices.iter().enumerate() {
@@ -82,7 +82,7 @@ fn line(text: &mut String, process: &ProcessFigures, command: usize, style: Styl
     );
 }
 
-/// Shortens a text to `most` characters and marks the cut.
+/// Shortens a text to `most` characters and marks the cut with an ellipsis.
 fn cut(text: &str, most: usize, style: Style) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

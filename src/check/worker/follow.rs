@@ -1,6 +1,6 @@
-//! `__worker follow`: starts a program as vgpu-run does and examines every program that comes of it at the
-//! moment it starts: is LD_PRELOAD still set, and can the files that it names be opened? A script on the way
-//! may remove the variable or close the descriptors.
+//! Implements `__worker follow`: starts a program as vgpu-run does and examines each program that its
+//! processes execute, at the moment of its start: whether LD_PRELOAD is still set, and whether the files in
+//! it can be opened. A script in between may remove the variable or close the descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -22,8 +22,7 @@ use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
 use crate::inject::{DeliveryPlan, Injection};
 
-/// Puts the libraries in place and becomes the program. It returns only if that failed; the tracer sees the
-/// end.
+/// Delivers the libraries and executes the program. Returns only on failure; the tracer sees the process end.
 pub fn hand_over(options: &Options, words: &[OsString]) {
     let plan = DeliveryPlan::new(options.via, false, &std::collections::BTreeSet::new());
     let mut environment = Environment::inherited();
@@ -35,7 +34,8 @@ pub fn hand_over(options: &Options, words: &[OsString]) {
     }
 }
 
-/// Reports what each program got in a step [`Exec`], and in a step [`Follow`] whether all were followed.
+/// Reports the libraries that each program received in a step [`Exec`], and in a step [`Follow`] whether all
+/// programs were followed.
 pub fn follow(options: &Options, words: &[OsString]) {
     if let Err(error) = trace(options, words) {
         say::failed::<Follow>(&error.into());
@@ -91,7 +91,7 @@ fn failed(error: Errno) -> String {
     format!("it cannot be followed: {error}")
 }
 
-/// Resumes a traced process. One that was killed in the meantime need not be resumed.
+/// Resumes a traced process. A process that was killed in the meantime is not an error.
 fn resume(pid: Pid, signal: Option<Signal>) -> Result<(), String> {
     match ptrace::cont(pid, signal) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
@@ -122,20 +122,20 @@ fn report(pid: Pid) {
     });
 }
 
-/// Entries of LD_PRELOAD before the first library of a launcher, if there is one.
+/// Returns the entries of LD_PRELOAD before the first library of a launcher, if there is one.
 fn before<'a>(named: &'a [&OsStr]) -> impl Iterator<Item = &'a OsStr> {
     let first = named.iter().position(|entry| ours(Path::new(entry))).unwrap_or(0);
     named[..first].iter().copied().filter(|entry| !entry.is_empty())
 }
 
-/// The value of LD_PRELOAD in an `environ` file.
+/// Returns the value of LD_PRELOAD in the content of an `environ` file.
 fn preload(environment: &[u8]) -> Vec<u8> {
     let wanted = [LD_PRELOAD.as_bytes(), b"="].concat();
     let mut entries = environment.split(|byte| *byte == 0);
     entries.find_map(|entry| entry.strip_prefix(wanted.as_slice())).unwrap_or_default().to_vec()
 }
 
-/// Whether a name is of the form that a launcher's names have, whether or not it leads anywhere.
+/// Returns whether a path has the form of a launcher's library path. The file need not exist.
 fn ours(entry: &Path) -> bool {
     let text = entry.to_string_lossy();
     let memory = text.starts_with("/proc/") && text.contains("/fd/");

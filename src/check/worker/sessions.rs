@@ -1,8 +1,9 @@
-//! Which processes have sessions of a device: `vgpu-run __worker sessions ADDRESS`. Takes no channel.
+//! Implements `vgpu-run __worker sessions ADDRESS`, which lists the processes that have sessions of a device.
+//! It takes no channel.
 //!
-//! A process that has locked a channel on which the device has no session holds one that is over: the device
-//! was restarted since. It does not learn that before it next uses the device. A process that is about to
-//! attach looks the same for a moment.
+//! A process that has locked a channel without a session on the device holds a session that is over, because
+//! the device was restarted since. The process learns that when it next uses the device. A process that is
+//! about to attach looks the same for a moment.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,14 @@ use super::say::{begin, done, failed, watch};
 use crate::check::messages::{Sessions, StepFailure};
 use crate::device::{judge, survey};
 
-/// A register access is a matter of microseconds.
+/// Time limit for reading the device's registers, which takes microseconds.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Time that a process may take from its lock to its session.
+/// Time limit for a process to get from its lock to its session.
 const ATTACHING: Duration = Duration::from_secs(1);
 /// Interval between polls of a process that may be attaching.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Looks at the function of that address.
+/// Reports the sessions of the function with this PCI address.
 pub fn list_sessions(address: &str) {
     watch();
     begin::<Sessions>(ANSWER + ATTACHING);

@@ -1,4 +1,4 @@
-//! Whether the devices get on with anybody's work while the server is silent.
+//! Detects whether the devices make progress on any session's work while the server is silent.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,14 +8,14 @@ use vgpu_transport::{Device, Progress, scan, sysfs_root};
 
 use crate::device::survey;
 
-/// The counters of all devices that can be opened.
+/// Progress counters of all devices that can be opened.
 pub struct Devices {
     opened: RefCell<Vec<Progress>>,
     coming: Receiver<Progress>,
 }
 
 impl Devices {
-    /// Opens the counters on a thread of its own, because opening a mute device blocks.
+    /// Opens the counters on a thread of its own, because opening a silent device blocks.
     pub fn watch() -> Self {
         let (send, coming) = channel();
         thread::spawn(move || {
@@ -35,7 +35,7 @@ impl Devices {
         Self { opened: RefCell::default(), coming }
     }
 
-    /// A number that changes when a device gets on.
+    /// Returns a number that changes whenever a device makes progress.
     pub fn count(&self) -> u64 {
         let mut opened = self.opened.borrow_mut();
         opened.extend(self.coming.try_iter());
