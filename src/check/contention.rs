@@ -1,6 +1,6 @@
-//! What the running server holds is not broken. A check beside a server that has all channels, the memory or a
-//! version 1 device's turn is refused what a second server would be refused, and the server works all the
-//! same: such findings become warnings that say who holds it.
+//! Excuses failures that a running server causes. If a server has all channels, the memory, or the turn of a
+//! version 1 device, a check is refused as a second server would be, although the server works. Such findings
+//! become warnings that name the server.
 
 use super::context::CheckContext;
 use super::facts::RunningServer;
@@ -9,14 +9,14 @@ use crate::diagnosis::cause::{device, host, window};
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::ollama::models::LoadedModel;
 
-/// Resource that a running server can hold.
+/// Resource that a running server can hold exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldResource {
-    /// Channels or memory, which its sessions on the device have.
+    /// Channels or memory, which belong to the server's sessions on the device.
     Session,
-    /// A place for an owner on a host of version 1, of which nothing but its models tells.
+    /// A place for an owner on a version 1 host. Only the server's loaded models show that it holds one.
     Owner,
-    /// The turn at a device of version 1.
+    /// The turn at a version 1 device.
     Turn,
 }
 
@@ -32,7 +32,7 @@ fn held(finding: &Finding) -> Option<HeldResource> {
     HELD.iter().find(|(known, _)| *known == cause).map(|(_, held)| *held)
 }
 
-/// Turns the findings into warnings that are explained by what the running server holds.
+/// Turns findings into warnings if the resources of a running server explain them.
 pub async fn excuse(context: &mut CheckContext, findings: &mut [Finding]) {
     if !findings.iter().any(|finding| held(finding).is_some()) {
         return;
@@ -66,7 +66,7 @@ pub async fn excuse(context: &mut CheckContext, findings: &mut [Finding]) {
     }
 }
 
-/// Describes the models that a working server has loaded.
+/// Describes the models that a working server has loaded, for messages.
 fn loaded(running: &RunningServer) -> String {
     let models: Vec<String> = running.models.iter().flatten().map(LoadedModel::shown).collect();
     if models.is_empty() { "it found the GPU".to_owned() } else { models.join(", ") }

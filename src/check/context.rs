@@ -1,4 +1,4 @@
-//! The state of a walk: the options, and the facts that earlier links gathered for later ones.
+//! State of a walk: the options, and the facts that earlier links gathered for later ones.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,69 +24,70 @@ use crate::ollama::variant::Variant;
 use crate::program::Program;
 use crate::waits;
 
-/// The state of a walk.
+/// State that the links of a walk share.
 #[derive(Debug)]
 pub struct CheckContext {
-    /// The options that hold for all commands: `--user`, `--via`.
+    /// Options that all commands share, such as `--user` and `--via`.
     pub launch: Options,
-    /// The options of `check`.
+    /// Options of `check`.
     pub options: CheckOptions,
-    /// The environment of PROGRAM: inherited, or with `--service` what the unit sets. Once the libraries are
-    /// in place it names them. Children that stand for PROGRAM are started with exactly this.
+    /// Environment of PROGRAM: the inherited one, or with `--service` what the unit sets. It names the
+    /// libraries once they are delivered. Children that represent PROGRAM are started with exactly this
+    /// environment.
     pub environment: Environment,
-    /// The directory that stands for `/sys`.
+    /// Directory that is used as `/sys`.
     pub root: PathBuf,
-    /// When the whole walk must have ended.
+    /// Time at which the whole walk must have ended.
     pub deadline: Instant,
     /// Links that could not be examined, for lack of time or because check itself failed.
     pub incomplete: Vec<String>,
-    /// Names of what was waited for when the time of a link ran out.
+    /// Names of the operations that were pending when the time of a link ran out.
     pub unanswered: Vec<String>,
 
-    /// The unit that `--service` names.
+    /// Unit that `--service` names, once it has been read.
     pub unit: Option<Unit>,
-    /// Reason for which [`CheckContext::unit`] is missing although it was asked for.
+    /// Reason why [`CheckContext::unit`] is missing although `--service` was given.
     pub unit_error: Option<UnitError>,
-    /// The user who opens the device, once [`CheckContext::subject`] has found it.
+    /// User who opens the device, once [`CheckContext::subject`] has determined it.
     pub found_subject: Option<Subject>,
 
-    /// Link `pci`: the functions that are there.
+    /// Functions of this guest, from link `pci`.
     pub functions: Vec<PciFunction>,
-    /// Link `device`: what a worker found at each function.
+    /// Results of the worker for each function, from link `device`.
     pub opened: Vec<OpenedFunction>,
-    /// Link `device` and those after it: what is known of the usable functions that CUDA_VISIBLE_DEVICES does
-    /// not hide, in their order.
+    /// Facts about the usable functions that CUDA_VISIBLE_DEVICES does not hide, in its order. Set by link
+    /// `device` and extended by later ones.
     pub devices: Vec<DeviceReport>,
-    /// The program that is to get the GPU, once [`CheckContext::target`] has found it.
+    /// Program that is to get the GPU, once [`CheckContext::target`] has found it.
     pub target: Option<TargetProgram>,
-    /// Link `loader`: the script that becomes [`CheckContext::target`] when it is started.
+    /// Script that becomes [`CheckContext::target`] when it is started, from link `loader`.
     pub script: Option<PathBuf>,
-    /// Link `shims`, or the first one after it that is reached: whether [`CheckContext::runs_as`] has been found
-    /// out, and the environment made that user's.
+    /// Whether [`CheckContext::runs_as`] is final and the environment is that user's. Set by link `shims`, or
+    /// by the first later link that runs.
     pub user_chosen: bool,
-    /// The user that children which stand for Ollama become. None: they run as the caller.
+    /// User that children become which represent Ollama. `None` if they run as the caller.
     pub runs_as: Option<Become>,
-    /// Reason for which they run as the caller although Ollama does not.
+    /// Reason why these children run as the caller although Ollama does not.
     pub reservation: Option<String>,
-    /// Link `shims`: what [`CheckContext::environment`] was before it named the libraries: what PROGRAM's launcher
-    /// is started with.
+    /// Copy of [`CheckContext::environment`] from before it named the libraries, for starting PROGRAM's
+    /// launcher. Set by link `shims`.
     pub plain: Option<Environment>,
-    /// Link `shims`: the libraries and the probe, in place for these children.
+    /// Libraries and probe that are available to these children. Set by link `shims`.
     pub staged: Option<StagedShims>,
-    /// Link `loader`: the file that is loaded for each name.
+    /// File that the loader selects for each name, from link `loader`.
     pub libraries: Vec<ResolvedLibrary>,
-    /// Versions of everything that has one, by name.
+    /// Versions of all components that have one, by component.
     pub versions: BTreeMap<&'static str, String>,
-    /// Link `backend`: the backends that Ollama would try, in its order.
+    /// Backends that Ollama would try, in its order, from link `backend`.
     pub backends: Vec<ExaminedBackend>,
-    /// Link `init`: the backend that started, with its CUDA major.
+    /// Backend that started, with its CUDA major version, from link `init`.
     pub started: Option<(Variant, Option<u32>)>,
-    /// Link `service`: the server that runs already, if one answers where OLLAMA_HOST says.
+    /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
 }
 
 impl CheckContext {
-    /// The state at the beginning.
+    /// Creates the state for the start of a walk.
     pub fn new(launch: Options, options: CheckOptions) -> Self {
         let deadline = Instant::now() + options.limit();
         Self {
@@ -118,7 +119,7 @@ impl CheckContext {
         }
     }
 
-    /// Finds the unit that `--service` names. From then on the environment is the service's.
+    /// Reads the unit that `--service` names. From then on the environment is the service's.
     pub async fn load_unit(&mut self) {
         let Some(name) = self.options.service.clone() else { return };
         match unit::find(&name, &self.environment).await {
@@ -130,7 +131,7 @@ impl CheckContext {
         }
     }
 
-    /// The user who opens the device.
+    /// Returns the user who opens the device, which the first call determines.
     pub fn subject(&mut self) -> Result<&Subject, Failure> {
         let subject = match self.found_subject.take() {
             Some(subject) => subject,
@@ -139,7 +140,7 @@ impl CheckContext {
         Ok(self.found_subject.insert(subject))
     }
 
-    /// A command that stands for Ollama, or for what it starts. It runs as the same user as Ollama.
+    /// Creates a command that represents Ollama or one of its children, run as the same user as Ollama.
     pub fn program(&self, program: &Path) -> Command {
         let Some(user) = &self.runs_as else { return Command::new(program) };
         let mut command = child::ourselves(Some(user));
@@ -147,7 +148,7 @@ impl CheckContext {
         command
     }
 
-    /// Gives the environment the variables of `user`, as systemd does, or the launcher for `--user`.
+    /// Adds the variables of `user` to the environment, as systemd does, or the launcher for `--user`.
     pub fn dress(&mut self, user: &User) {
         user.dress(&mut self.environment);
         let given = self.found_subject.as_ref().is_some_and(|subject| subject.given_to.is_some());
@@ -157,13 +158,13 @@ impl CheckContext {
         }
     }
 
-    /// The time that is left for a step, at most `wanted`.
+    /// Returns the time for a step: `wanted`, or the remaining time of the walk if that is less.
     pub fn time(&self, wanted: Duration) -> Duration {
         wanted.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise `ollama`
-    /// on PATH. It is searched for once.
+    /// Returns the program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise
+    /// `ollama` on PATH. The first call searches for it.
     pub fn target(&mut self) -> &TargetProgram {
         let target = match self.target.take() {
             Some(target) => target,
@@ -183,10 +184,11 @@ impl CheckContext {
     }
 }
 
-/// Variables of the caller that a service has too. It does not see what the caller's shell exports.
+/// Variables that a service has and whose values are taken from the caller. A service does not see other
+/// variables of the caller's shell.
 const INHERITED: [&str; 6] = ["PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL"];
 
-/// The environment of a service: systemd's own variables, our own, and what the unit sets.
+/// Returns the environment of a service: systemd's own variables, our own, and what the unit sets.
 fn service_environment(caller: &Environment, unit: &Unit) -> Environment {
     let kept = |name: &str| INHERITED.contains(&name) || name.starts_with("VGPU_");
     let mut environment: Environment =
@@ -197,7 +199,8 @@ fn service_environment(caller: &Environment, unit: &Unit) -> Environment {
     environment
 }
 
-/// The program of a service's command: what follows vgpu-run and its options, or the command itself.
+/// Returns the program in a service's command: the word after vgpu-run and its options, or otherwise the
+/// command itself.
 fn program_of(command: &[String]) -> Option<PathBuf> {
     let (first, rest) = command.split_first()?;
     if !first.ends_with("vgpu-run") {

@@ -1,4 +1,4 @@
-//! How a check ends: what it prints, its exit code, and the signals that end it.
+//! Ends a check: its output, its exit code, and the signals that end it.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -19,14 +19,14 @@ pub async fn signalled() -> u8 {
     }
 }
 
-/// Prints `text` to standard output.
+/// Prints `text` to standard output and returns success.
 pub fn printed(text: &str) -> ExitCode {
     // Where it goes is closed: nobody wants to know any more.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
-/// Says why check itself failed.
+/// Prints why check itself failed and returns the exit code of an incomplete check.
 pub fn stuck(what: &str) -> ExitCode {
     let _ = writeln!(io::stderr(), "vgpu-run: {what}");
     ExitCode::from(Verdict::Incomplete as u8)

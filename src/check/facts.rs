@@ -1,4 +1,4 @@
-//! What links find out for later links and for the report: records without behaviour.
+//! Facts that links gather for later links and for the report, as plain records.
 
 use std::net::SocketAddr;
 
@@ -18,20 +18,20 @@ use crate::program::{Program, Unfound};
 /// Report of a worker that opened a function.
 #[derive(Clone, Debug)]
 pub struct OpenedFunction {
-    /// The PCI function that was opened.
+    /// PCI function that was opened.
     pub function: PciFunction,
-    /// The steps that it reported.
+    /// Steps that the worker reported.
     pub steps: Steps,
     /// Description of the worker's end, if it was unsuccessful.
     pub trouble: Option<String>,
 }
 
-/// A program that may be an Ollama.
+/// The program that is to get the GPU, which may be an Ollama.
 #[derive(Debug)]
 pub struct TargetProgram {
-    /// The program, or why there is none.
+    /// The program, or the reason why it was not found.
     pub program: Result<Program, Unfound>,
-    /// The Ollama that it is. None: it is another program.
+    /// Properties of the Ollama. `None` if the program is not an Ollama.
     pub ollama: Option<Ollama>,
 }
 
@@ -42,9 +42,9 @@ pub struct DeviceReport {
     pub address: String,
     /// Name of the GPU.
     pub name: String,
-    /// The driver's version, as NVML reports it.
+    /// Driver version, as NVML reports it.
     pub driver: String,
-    /// The driver's version, as `cuDriverGetVersion` returns it: 12040 is CUDA 12.4.
+    /// Driver version, as `cuDriverGetVersion` returns it: 12040 is CUDA 12.4.
     pub cuda: u32,
     /// Compute capability: major and minor number.
     pub capability: (u32, u32),
@@ -52,93 +52,95 @@ pub struct DeviceReport {
     pub total: u64,
     /// Free device memory in bytes.
     pub free: u64,
-    /// The UUID, as CUDA prints it: `GPU-…`.
+    /// UUID of the GPU, as CUDA prints it: `GPU-…`.
     pub uuid: String,
 }
 
-/// The file that a process loads for a name.
+/// Result of looking a library name up as the loader does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResolvedLibrary {
-    /// SONAME that was asked for.
+    /// SONAME that was looked up.
     pub soname: String,
-    /// The file that is loaded. None: there is no such file.
+    /// Path of the file that the loader selects. `None` if there is no such file.
     pub winner: Option<String>,
-    /// Other files with that name.
+    /// Other files with that name, which the loader does not select.
     pub losers: Vec<Loser>,
 }
 
-/// A file that is not loaded for a name.
+/// A file that the loader does not select for a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loser {
     /// Path of the file.
     pub path: String,
-    /// Reason for which the loader does not take it.
+    /// Reason why the loader does not select it.
     pub why: String,
 }
 
-/// A backend that was examined.
+/// Result of examining a backend.
 #[derive(Clone, Debug)]
 pub struct ExaminedBackend {
     /// Directory that holds the backend.
     pub variant: Variant,
-    /// The CUDA major that it is linked with.
+    /// CUDA major version that the backend is linked with, if it is known.
     pub major: Option<u32>,
-    /// The architectures that it has code for, as far as they could be read.
+    /// Architectures that the backend has code for. `None` if they could not be read.
     pub architectures: Option<Architectures>,
-    /// The finding if the backend cannot work. None: it can be tried.
+    /// Finding if the backend cannot work. `None` if the backend can be tried.
     pub fault: Option<Box<Finding>>,
-    /// The first of its libraries that asks for NVIDIA's private export tables. It may or may not work
-    /// without them.
+    /// First of the backend's libraries that requests NVIDIA's private export tables. The backend may still
+    /// work without them.
     pub asker: Option<Asker>,
-    /// Evidence for the report.
+    /// Lines of evidence for the report.
     pub details: Vec<String>,
 }
 
-/// The server that answers at the address that OLLAMA_HOST names, as far as it could be seen.
+/// Facts about the server at the address in OLLAMA_HOST, as far as they are visible.
 #[derive(Clone, Debug)]
 pub struct RunningServer {
-    /// Id of its process.
+    /// Process id of the server.
     pub pid: u32,
-    /// Ids of the processes that it started.
+    /// Ids of the processes that the server started.
     pub children: Vec<u32>,
-    /// Address at which the server is asked.
+    /// Address at which the server answers.
     pub address: SocketAddr,
-    /// Whether vgpu-run started it. None: its environment may not be seen.
+    /// Whether vgpu-run started the server. `None` if its environment cannot be read.
     pub wrapped: Option<bool>,
-    /// Devices that its log lists since its last start. None: the log is unknown or no longer goes back that
-    /// far.
+    /// Devices that the server's log lists since its last start. `None` if the log is not available or no
+    /// longer contains that start.
     pub found: Option<Vec<FoundDevice>>,
-    /// The models that it has loaded. None: it does not say.
+    /// Models that the server has loaded. `None` if it does not report them.
     pub models: Option<Vec<LoadedModel>>,
-    /// The sessions that its processes have, of the devices whose sessions could be examined.
+    /// Sessions of the server's processes on the devices whose sessions could be examined.
     pub sessions: Vec<HeldSession>,
 }
 
-/// A session of a device that a process has, or had.
+/// A session that a process has on a device, or had before the device was restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSession {
-    /// Id of the process.
+    /// Id of the process that holds the session.
     pub process: u32,
     /// PCI address of the device's function.
     pub function: PciAddress,
-    /// Whether the device still has it. False: the device was restarted since, and the process does not know.
+    /// Whether the session still exists on the device. It is false if the device was restarted since, which
+    /// the process does not know.
     pub alive: bool,
 }
 
 impl RunningServer {
-    /// Whether the process is the server, or one that it started.
+    /// Returns whether the process is the server or one that it started.
     pub fn has(&self, process: u32) -> bool {
         self.pid == process || self.children.contains(&process)
     }
 
-    /// Whether it says that it uses the GPU: it found CUDA when it started, or has a model there now.
+    /// Returns whether the server reports that it uses the GPU: it found CUDA when it started, or has a model
+    /// on the GPU now.
     pub fn says_cuda(&self) -> bool {
         let found = self.found.as_ref().is_some_and(|found| found.iter().any(FoundDevice::is_cuda));
         found || self.models.as_ref().is_some_and(|models| models.iter().any(|model| model.on_gpu > 0))
     }
 
-    /// Whether it is known to work: vgpu-run started it, it answers, says that it uses the GPU, and none of its
-    /// processes has a session that the device has not.
+    /// Returns whether the server is known to work: vgpu-run started it, it answers, it reports that it uses
+    /// the GPU, and all of its sessions still exist on the device.
     pub fn works(&self) -> bool {
         self.wrapped == Some(true)
             && self.models.is_some()
@@ -146,7 +148,7 @@ impl RunningServer {
             && self.sessions.iter().all(|session| session.alive)
     }
 
-    /// Whether one of its processes has a session that stands.
+    /// Returns whether one of the server's processes has a session that still exists.
     pub fn has_session(&self) -> bool {
         self.sessions.iter().any(|session| session.alive)
     }

@@ -1,20 +1,20 @@
-//! A plain request to a server on this machine, with a time limit. Blocking: what may take long is asked on a
-//! thread of its own.
+//! Sends plain HTTP requests to a server on this machine, with a time limit. The calls block, so requests
+//! that may take long run on a thread of their own.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes of an answer that are read.
+/// Maximum number of bytes that are read of an answer.
 const MOST: u64 = 1 << 20;
 
-/// Gets `path` from `address`; the answer's body, whatever its status says, with the status.
+/// Sends a GET request for `path` and returns the status and body of the answer.
 pub fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     ask(address, &request, limit)
 }
 
-/// Posts JSON to `path` at `address`; status and body of the answer.
+/// Posts JSON to `path` and returns the status and body of the answer.
 pub fn post(address: SocketAddr, path: &str, json: &str, limit: Duration) -> io::Result<(u16, String)> {
     let request = format!(
         "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{json}",
@@ -46,7 +46,7 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("the answer is not HTTP"))
 }
 
-/// Splits an answer into status and body.
+/// Splits an answer into its status and body.
 fn parse(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut words = head.lines().next()?.split(' ');
@@ -54,7 +54,7 @@ fn parse(answer: &str) -> Option<(u16, String)> {
     Some((words.next()?.parse().ok()?, body.to_owned()))
 }
 
-/// A port that nobody listens at.
+/// Returns a TCP port of the loopback address on which nobody listens.
 pub fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,5 +1,5 @@
-//! Limits under which a program of Ollama's ends: which one it ran into, by its last words or by the limits
-//! that the kernel shows of it while it runs.
+//! Recognises resource limits that end Ollama's programs, from their last output or from the limits that the
+//! kernel shows while they run.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -11,12 +11,13 @@ use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::{Cause, Finding};
 use crate::ollama::evidence;
 
-/// A limit that the system sets for a process (setrlimit(2), a unit's `Limit*=`).
+/// A resource limit of a process (setrlimit(2), a unit's `Limit*=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// RLIMIT_AS, or memory that the machine does not have.
+    /// Limit on address space (RLIMIT_AS), or memory that the machine does not have.
     AddressSpace,
-    /// RLIMIT_NPROC or a control group's pids.max. Threads count, and a thread's stack needs addresses.
+    /// Limit on processes (RLIMIT_NPROC or a control group's pids.max). Threads count too, and a thread's
+    /// stack needs address space.
     Processes,
     /// Limit on open files (RLIMIT_NOFILE).
     Descriptors,
@@ -24,30 +25,31 @@ pub enum Limit {
     FileSize,
     /// Limit on the stack (RLIMIT_STACK).
     Stack,
-    /// RLIMIT_DATA: memory that a process may write and shares with nobody.
+    /// Limit on private writable memory (RLIMIT_DATA).
     Data,
 }
 
-/// Bytes of stack without which llama-server ends when it loads a model. Measured with GGML 0.25.1 and SmolLM2:
-/// 128 KiB are too few, 160 KiB are enough.
+/// Stack limit in bytes below which llama-server crashes when it loads a model. Measured with GGML 0.25.1 and
+/// SmolLM2: 128 KiB are too few, 160 KiB are enough.
 pub const STACK: u64 = 144 << 10;
-/// Bytes of data without which no Ollama starts: Go reserves its heap by 64 MiB (`heapArenaBytes`). The releases
-/// of all eras end with 66,000 KiB.
+/// Data limit in bytes below which no Ollama starts, because Go reserves its heap in units of 64 MiB
+/// (`heapArenaBytes`). The releases of all eras crash with 66,000 KiB.
 const HEAP: u64 = 64 << 20;
-/// Bytes of data without which a server of the third era, or its llama-server, ends when a model is loaded: the
-/// stacks of all their threads count. Measured on two processors with SmolLM2, the least that anybody loads:
-/// 152,000 KiB are too few, 156,000 are enough.
+/// Data limit in bytes below which a server of the third era, or its llama-server, crashes when it loads a
+/// model, because the stacks of all their threads count. Measured on two processors with SmolLM2, the
+/// smallest common model: 152,000 KiB are too few, 156,000 are enough.
 pub const DATA: u64 = 150 << 20;
-/// Address space without which no Ollama starts, in bytes. This program's own file already takes 30 MiB.
+/// Limit on address space in bytes below which no Ollama starts. This program's own file already takes 30
+/// MiB.
 const ADDRESSES: u64 = 32 << 20;
-/// Number of open files that suffices for a server and for a check. With 30, both were seen to fail.
+/// Number of open files that suffices for a server and for a check. Both have failed with 30.
 const DESCRIPTORS: u64 = 36;
-/// Open files without which check finds out nothing, or what is not so: with 24 and more the most that happens is
-/// that it cannot start something, and says so.
+/// Number of open files below which check reports nothing or wrong findings. With 24 or more, check may fail
+/// to start a process, and reports that.
 const LOOKING: u64 = 24;
 
 impl Limit {
-    /// Name of the limited resource.
+    /// Returns the name of the limited resource.
     fn what(self) -> &'static str {
         match self {
             Self::AddressSpace => "address space",
@@ -59,7 +61,7 @@ impl Limit {
         }
     }
 
-    /// Remedy for exceeding the limit, as a whole sentence.
+    /// Returns the remedy for exceeding the limit, as a complete sentence.
     pub fn fix(self) -> &'static str {
         match self {
             Self::AddressSpace => {
@@ -76,13 +78,14 @@ impl Limit {
         }
     }
 
-    /// Creates a failure with `cause`. `found` says what exceeded the limit and how that showed.
+    /// Creates a failure with `cause`. `found` names the program that exceeded the limit, and the evidence.
     pub fn finding(self, cause: Cause, found: String) -> Finding {
         Finding::fail(cause, found).expected(format!("no limit on {}", self.what())).fix(self.fix())
     }
 }
 
-/// The limit that a process ran into which did not end well, by how it ended or by its last words.
+/// Returns the limit that a failed process exceeded, from how it ended or from its last output, and the
+/// evidence.
 pub fn hit(outcome: &ChildOutcome) -> Option<(Limit, String)> {
     let trouble = outcome.trouble()?;
     match outcome.end {
@@ -98,7 +101,7 @@ pub fn hit(outcome: &ChildOutcome) -> Option<(Limit, String)> {
     Some((limit, format!("{trouble}: {words}")))
 }
 
-/// The first line of a program's output that speaks of a limit, and that.
+/// Returns the limit that a program's output mentions first, and the line.
 pub fn said(text: &str) -> Option<(Limit, &str)> {
     let (limit, line) = text.lines().find_map(|line| Some((named(line)?, line.trim())))?;
     // A process that may have no more data says the same words as one that may have no more addresses.
@@ -106,7 +109,8 @@ pub fn said(text: &str) -> Option<(Limit, &str)> {
     Some((if data { Limit::Data } else { limit }, line))
 }
 
-/// The limit of this process, and so of what it starts, that is lower than what a server is known to work with.
+/// Returns the limit of this process, which its children inherit, that is lower than what a server is known
+/// to need.
 pub fn scarce() -> Option<Limit> {
     let known = [
         (Limit::Data, Resource::RLIMIT_DATA, DATA),
@@ -116,19 +120,19 @@ pub fn scarce() -> Option<Limit> {
     known.into_iter().find_map(|(limit, resource, least)| lower(resource, least).map(|_| limit))
 }
 
-/// The limit of this process, if it is lower.
+/// Returns the soft limit of this process if it is below `least`.
 fn lower(resource: Resource, least: u64) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft < least)
 }
 
-/// Reason for which nothing can be examined: the limit on open files is below what a check needs.
+/// Returns why nothing can be examined if the limit on open files is below what a check needs.
 pub fn too_few() -> Option<String> {
     let files = lower(Resource::RLIMIT_NOFILE, LOOKING)?;
     Some(format!("the limit on open files is {files}, and check needs {LOOKING}"))
 }
 
-/// Finding for limits under which no Ollama starts. Further links are not examined, because the check itself
-/// would exceed them.
+/// Returns a finding for limits under which no Ollama starts. Further links are not examined, because the
+/// check itself would exceed them.
 pub fn too_low() -> Option<Finding> {
     let lowest =
         [(Limit::Data, Resource::RLIMIT_DATA, HEAP), (Limit::AddressSpace, Resource::RLIMIT_AS, ADDRESSES)];
@@ -139,12 +143,14 @@ pub fn too_low() -> Option<Finding> {
     })
 }
 
-/// The line in which a program says why it ends: that of a limit, or the first of its last words.
+/// Returns the line in which a program gives the reason of its end: one that mentions a limit, or otherwise
+/// the first of its last lines.
 pub fn fatal(stderr: &str) -> Option<String> {
     said(stderr).map(|(_, line)| line.to_owned()).or_else(|| evidence::last_words(stderr))
 }
 
-/// The limit of which a line speaks. The device's memory is no limit of the system's.
+/// Returns the limit that a line mentions. Device memory does not count, because it is not a limit of the
+/// system.
 pub fn named(line: &str) -> Option<Limit> {
     const ADDRESS_SPACE: [&str; 8] = [
         "cannot allocate memory",
@@ -179,22 +185,22 @@ pub fn named(line: &str) -> Option<Limit> {
     }
 }
 
-/// Limits of a process in bytes; the greatest number for none.
+/// Limits of a process in bytes; `u64::MAX` stands for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Limit on address space (RLIMIT_AS).
+    /// Limit on address space in bytes (RLIMIT_AS).
     pub address_space: u64,
-    /// Limit on data (RLIMIT_DATA).
+    /// Limit on data in bytes (RLIMIT_DATA).
     pub data: u64,
-    /// Limit on the stack (RLIMIT_STACK).
+    /// Limit on the stack in bytes (RLIMIT_STACK).
     pub stack: u64,
 }
 
 impl ProcessLimits {
-    /// The value for a process without limits.
+    /// Limits of a process without limits.
     pub const NONE: Self = Self { address_space: u64::MAX, data: u64::MAX, stack: u64::MAX };
 
-    /// Reads the limits of a process. None: the process has ended.
+    /// Reads the limits of a process. Returns `None` if the process has ended.
     pub fn of_process(pid: u32) -> Option<Self> {
         let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
         let limit = |name| parse(&limits, name).unwrap_or(u64::MAX);
@@ -205,7 +211,7 @@ impl ProcessLimits {
         })
     }
 
-    /// The lower of each.
+    /// Returns the lower of each pair of limits.
     pub fn min(self, other: Self) -> Self {
         Self {
             address_space: self.address_space.min(other.address_space),
@@ -215,13 +221,13 @@ impl ProcessLimits {
     }
 }
 
-/// The soft limit of a line such as `Max address space   102400000000   unlimited   bytes`.
+/// Parses the soft limit in a line such as `Max address space   102400000000   unlimited   bytes`.
 fn parse(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes of address space that a process reserves for these devices when it first uses them.
+/// Returns the address space in bytes that a process reserves for these devices when it first uses them.
 pub fn needed(opened: &[OpenedFunction]) -> u64 {
     let facts = opened.iter().filter_map(|opened| opened.steps.succeeded::<Facts>());
     facts.map(|facts| facts.address_bytes).fold(0, u64::saturating_add)

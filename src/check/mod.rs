@@ -1,11 +1,11 @@
-//! `vgpu-run check`: walks the chain by which Ollama finds a GPU and names the link that is broken.
+//! Implements `vgpu-run check`, which walks the chain by which Ollama finds a GPU and names the broken link.
 //!
-//! [`crate::diagnosis::catalogue`] lists the links and what breaks them. [`links`] examines each, [`walk`]
-//! does so in order, and [`crate::report`] prints the result. The walk is a process of its own ([`walker`]).
-//! The first process waits no longer for it than the check may take ([`supervise`]), because a file system
-//! that does not answer holds whoever looks at a file of it. What may hang or crash otherwise runs in a child
-//! of the walk ([`child`]): this program as a [`worker`], or vgpu-probe ([`probe`]). Both report steps
-//! ([`messages`], [`vgpu_probe_steps`]).
+//! [`crate::diagnosis::catalogue`] lists the links and the causes of their failures. [`links`] examines each
+//! link, [`walk`] does so in order, and [`crate::report`] prints the result. The walk runs in a process of
+//! its own ([`walker`]). The first process waits for it only up to the time limit ([`supervise`]), because a
+//! file system that does not answer blocks every process that accesses it. Other operations that may hang or
+//! crash run in children of the walk ([`child`]): this program as a [`worker`], or vgpu-probe ([`probe`]).
+//! Both report steps ([`messages`], [`vgpu_probe_steps`]).
 
 pub mod child;
 mod contention;
@@ -37,7 +37,7 @@ use crate::cli::{CheckOptions, Options};
 use crate::report::{human, pages};
 use ending::{printed, stuck};
 
-/// Runs the command `check`.
+/// Runs the command `check` and returns its exit code.
 pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     if options.list {
         return printed(&human::list(launch.verbose));

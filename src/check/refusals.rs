@@ -1,12 +1,12 @@
-//! What the host refused, from a guest's log: the libraries' lines of level `error`, such as
-//! `vgpu[77] error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: line 7: ...`.
+//! Finds refusals by the host in a guest's log: the libraries' lines of level `error`, such as `vgpu[77]
+//! error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: line 7: ...`.
 
-/// Text between the refused object and the code.
+/// Text between the name of the refused object and the error code.
 const REFUSED: &str = " is refused with ";
-/// The levels at which the libraries say it.
+/// Text of the level at which the libraries log refusals.
 const LEVEL: &str = "] error: ";
 
-/// The latest refusal in a log: object, code, and the host's reason.
+/// Returns the latest refusal in a log: object, code, and the host's reason.
 pub fn latest(log: &str) -> Option<String> {
     let lines = || log.lines().rev().filter_map(read);
     // A line with the reason, before one that has the code alone.

@@ -1,4 +1,4 @@
-//! The steps that a child process reported on its stdout: see [`vgpu_probe_steps`].
+//! Parses the steps that a child process reported on its stdout: see [`vgpu_probe_steps`].
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -7,28 +7,28 @@ use vgpu_probe_steps::{Line, Message};
 use super::messages::StepFailure;
 use crate::diagnosis::LinkId;
 
-/// A step that has ended.
+/// Report of a step that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// Name of the step.
     pub step: String,
     /// Whether the step succeeded.
     pub ok: bool,
-    /// Fields of the message.
+    /// Fields of the step's message.
     pub fields: Map<String, Value>,
 }
 
-/// Steps that a child reported.
+/// All steps that a child reported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steps {
-    /// The steps that have ended, in order.
+    /// Reports of the steps that have ended, in order.
     pub done: Vec<StepReport>,
-    /// The step that was announced and has not ended.
+    /// Name of the step that was announced and has not ended.
     pub open: Option<String>,
 }
 
 impl Steps {
-    /// Reads what a child printed. Lines that are no steps are passed over, because libraries print too.
+    /// Parses the output of a child. Other lines are ignored, because libraries print too.
     pub fn read(stdout: &str) -> Self {
         let mut steps = Self::default();
         for line in stdout.lines() {
@@ -44,32 +44,32 @@ impl Steps {
         steps
     }
 
-    /// The report of the step with that name.
+    /// Returns the report of the step with that name.
     pub fn get(&self, step: &str) -> Option<&StepReport> {
         self.done.iter().find(|report| report.step == step)
     }
 
-    /// The report of the step `M`.
+    /// Returns the report of the step `M`.
     pub fn report_of<M: Message>(&self) -> Option<&StepReport> {
         self.get(M::STEP)
     }
 
-    /// Message of the step `M`, whether or not the step succeeded. None if it has not ended.
+    /// Returns the message of the step `M`, whether or not the step succeeded, or `None` if it has not ended.
     pub fn said<M: Message>(&self) -> Option<M> {
         self.report_of::<M>().and_then(StepReport::said)
     }
 
-    /// Message of the step `M` if it succeeded.
+    /// Returns the message of the step `M` if it succeeded.
     pub fn succeeded<M: Message>(&self) -> Option<M> {
         self.report_of::<M>().filter(|report| report.ok).and_then(StepReport::said)
     }
 
-    /// The first step that failed.
+    /// Returns the report of the first step that failed.
     pub fn failed(&self) -> Option<&StepReport> {
         self.done.iter().find(|report| !report.ok)
     }
 
-    /// The first failure at a link that `concerned` accepts.
+    /// Returns the first failure at a link that `concerned` accepts.
     pub fn broken(&self, concerned: impl Fn(LinkId) -> bool) -> Option<StepFailure> {
         let failures =
             self.done.iter().filter(|report| !report.ok).filter_map(StepReport::said::<StepFailure>);
@@ -78,7 +78,7 @@ impl Steps {
 }
 
 impl StepReport {
-    /// Parses the message as a `T`. None if it is of another type.
+    /// Parses the message as a `T`. Returns `None` if it is of another type.
     pub fn said<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_value(Value::Object(self.fields.clone())).ok()
     }

@@ -1,4 +1,4 @@
-//! The user who opens the device: the one that the service runs as, or the caller.
+//! Determines the user who opens the device: the service's user, or the caller.
 
 use std::ffi::OsStr;
 
@@ -10,23 +10,23 @@ use crate::cli::{Options, OwnWords};
 use crate::error::Failure;
 use crate::launch::user::{self, UserName};
 
-/// A user who opens the device.
+/// A user who opens the device, with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Name of the user.
     pub name: String,
     /// Id of the user.
     pub uid: Uid,
-    /// Numbers of all groups.
+    /// Ids of all groups of the user.
     pub groups: Vec<u32>,
-    /// How a child becomes this user. None: this process already is this user.
+    /// Identity for a child to become this user. `None` if this process already is this user.
     pub become_by: Option<Become>,
-    /// The user to whom vgpu-run, started as root, gives the device.
+    /// Name of the user to whom vgpu-run, started as root, gives the device.
     pub given_to: Option<String>,
 }
 
 impl Subject {
-    /// The user who opens the device for `unit`, or for a `vgpu-run` with these options.
+    /// Determines the user who opens the device for `unit`, or for a `vgpu-run` with these options.
     pub fn find(unit: Option<&Unit>, options: &Options) -> Result<Self, Failure> {
         let Some(unit) = unit else {
             let mut ourselves = Self::ourselves()?;
@@ -73,12 +73,12 @@ impl Subject {
         Ok(Self { name: user.label(), uid: user.uid, groups, become_by, given_to: None })
     }
 
-    /// Whether the rights of a file's mode let this user read and write it.
+    /// Returns whether a file with this mode, owner and group can be read and written by the user.
     pub fn may(&self, mode: u32, owner: u32, group: u32) -> bool {
         self.has(0o6, mode, owner, group)
     }
 
-    /// Whether they let this user read it.
+    /// Returns whether a file with this mode, owner and group can be read by the user.
     pub fn may_read(&self, mode: u32, owner: u32, group: u32) -> bool {
         self.has(0o4, mode, owner, group)
     }

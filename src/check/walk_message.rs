@@ -1,4 +1,5 @@
-//! What the process that walks the chain tells the one that waits for it: JSON, a line each.
+//! Messages from the process that walks the chain to the process that waits for it, as one JSON object a
+//! line.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, catalogue};
 
-/// A message of the walking process.
+/// Message of the process that walks the chain.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkMessage {
-    /// A link is being examined.
+    /// The examination of a link has started.
     Begun(LinkId),
-    /// The name of what is waited for has changed.
+    /// The name of the pending operation has changed; `None` if there is none.
     Waits(Option<String>),
-    /// This was found at a link.
+    /// The examination of a link has ended.
     Found {
-        /// The finding at this link.
+        /// Finding of the link.
         finding: FindingRecord,
         /// Links that could not be examined so far.
         incomplete: Vec<String>,
-        /// Names of what was waited for when the time of a link ran out.
+        /// Names of the operations that were pending when the time of a link ran out.
         unanswered: Vec<String>,
     },
-    /// The walk is over.
+    /// The walk has ended with this output.
     Done(PrintedReport),
 }
 
@@ -50,7 +51,7 @@ impl PrintedReport {
     }
 }
 
-/// A [`Finding`], whose cause is named by its id.
+/// A serialisable [`Finding`], with the cause's id instead of the cause.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FindingRecord {
     link: LinkId,

@@ -1,4 +1,4 @@
-//! Link `environment`: variables that keep Ollama off the device, though nothing is broken.
+//! Link `environment`: variables that keep Ollama from using the device although no other link is broken.
 
 use std::path::Path;
 
@@ -14,21 +14,21 @@ use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Environment;
-/// Variable that limits Ollama to one backend folder. Era A ignores it unless the folder exists.
+/// Variable that limits Ollama to one backend directory. Era A ignores it unless the directory exists.
 const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
-/// The one backend that llama-server loads. Other eras load it besides their own.
+/// Variable with the only backend that llama-server loads. Other eras load it in addition to their own.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// Variable with the number of layers that llama-server puts on the device.
 const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
-/// The devices that llama-server uses.
+/// Variable with the devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
-/// The path below which llama-server answers.
+/// Variable with the path prefix under which llama-server answers.
 pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
-/// Has GGML ask for managed memory wherever it is set, whatever its value (ggml-cuda.cu, `getenv`). GGML
-/// takes no other memory instead.
+/// Variable that makes GGML request managed memory, whatever its value (ggml-cuda.cu, `getenv`). GGML does
+/// not fall back to other memory.
 const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let (devices, count) = devices(context);
     let environment = context.environment.clone();
@@ -45,7 +45,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// UUIDs of the devices that were opened, and how many devices there are.
+/// Returns the UUIDs of the opened devices, and the number of devices.
 fn devices(context: &CheckContext) -> (Vec<String>, usize) {
     let facts = context.opened.iter().filter_map(|opened| opened.steps.said::<Facts>());
     let devices: Vec<String> = facts.map(|facts| facts.uuid).collect();
@@ -53,7 +53,8 @@ fn devices(context: &CheckContext) -> (Vec<String>, usize) {
     (devices, count)
 }
 
-/// Whether CUDA_VISIBLE_DEVICES hides all devices. What any program would then not find is no second fault.
+/// Returns whether CUDA_VISIBLE_DEVICES hides all devices. Programs that find no device are then not reported
+/// as another fault.
 pub fn hides_all(context: &CheckContext) -> bool {
     let (devices, count) = devices(context);
     let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
@@ -153,8 +154,8 @@ fn judge(
     Finding::pass(LINK, found)
 }
 
-/// Reason for which a value of `CUDA_VISIBLE_DEVICES` hides all devices. CUDA reads names up to the first
-/// invalid one.
+/// Returns why a value of `CUDA_VISIBLE_DEVICES` hides all devices. CUDA reads names up to the first invalid
+/// one.
 fn hidden(value: &str, devices: &[String], count: usize) -> Option<String> {
     let first = value.split(',').next().unwrap_or_default().trim();
     if first.is_empty() {

@@ -1,5 +1,5 @@
-//! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes
-//! sense. The worker of link `device` finds this out.
+//! Link `host`: checks that the host accepts sessions and answers, and that its description of the device is
+//! plausible. The worker of link `device` gathers the data.
 
 use vgpu_transport::PciAddress;
 use vgpu_transport_v1::lock_files;
@@ -20,9 +20,9 @@ use crate::diagnosis::{Finding, LinkId};
 use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Host;
-/// Echoes above this are slow: a hundred times what they take.
+/// Round trip in microseconds above which an echo counts as slow: a hundred times the usual time.
 const SLOW_US: f64 = 1000.0;
-/// Slow echo on version 1, in microseconds.
+/// Round trip in microseconds above which an echo counts as slow on version 1.
 const V1_SLOW_US: f64 = 20_000.0;
 /// Device memory below which few models fit, in bytes.
 const LITTLE: u64 = 512 << 20;
@@ -35,7 +35,7 @@ const MINIMUM_MIB: u64 = 457;
 /// Default context length that Ollama derives from total device memory, in bytes.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
-/// Examines the link: each device, and then what concerns them all.
+/// Examines the link: each device, and then all devices together.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let left_free = left_free(context);
     let judged =
@@ -57,20 +57,20 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// Sentence about the context length that Ollama derives from the memory of all devices.
+/// Returns a sentence about the context length that Ollama derives from the memory of all devices.
 fn default_context(total: u64) -> Option<String> {
     let (bytes, context) = CONTEXTS.iter().find(|(bytes, _)| total >= *bytes)?;
     Some(format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes)))
 }
 
-/// Memory of each device that is not used, and by what rule.
+/// Memory in bytes that the program leaves free on each device, and the reason.
 struct LeftFree {
     bytes: u64,
     why: &'static str,
 }
 
-/// Determines how much of each device's memory the program leaves free. A device with no more free memory
-/// gets no layer.
+/// Determines how much memory the program leaves free on each device. A device with no more free memory than
+/// that gets no layer.
 fn left_free(context: &mut CheckContext) -> LeftFree {
     const MIB: u64 = 1 << 20;
     let environment = context.environment.clone();
@@ -90,7 +90,7 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
     }
 }
 
-/// Finding for devices of which none has memory for a layer.
+/// Returns a finding if no device has memory for a layer.
 fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
     let LeftFree { bytes, why } = *left_free;
     let most = devices.iter().max_by_key(|device| device.free)?;
@@ -110,7 +110,8 @@ fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
     Some(finding.expected(format!("more than {} free: {why}", size(bytes))).details(shown))
 }
 
-/// A limit of the service's unit that leaves its processes less address space than the devices have addresses.
+/// Returns a finding for a limit in the service's unit that leaves its processes less address space than the
+/// devices need.
 fn limited(unit: Option<&Unit>, opened: &[OpenedFunction]) -> Option<Finding> {
     let unit = unit?;
     let limit: u64 = unit.get("LimitAS").parse().ok()?;
@@ -128,7 +129,8 @@ fn limited(unit: Option<&Unit>, opened: &[OpenedFunction]) -> Option<Finding> {
     })
 }
 
-/// The first two devices whose addresses overlap. Each works by itself, and a process cannot use both.
+/// Returns a finding for the first two devices whose addresses overlap. Each works alone, and a process
+/// cannot use both.
 fn shared_addresses(opened: &[OpenedFunction]) -> Option<Finding> {
     let ranges: Vec<(PciAddress, AddressRange)> = opened
         .iter()
@@ -148,7 +150,7 @@ fn shared_addresses(opened: &[OpenedFunction]) -> Option<Finding> {
     )
 }
 
-/// `left_free`: bytes of the device that programs do not use.
+/// Judges one device. `left_free` is the memory in bytes that programs leave free on it.
 fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
     if let Some(finding) = failed(opened, LINK) {
         return finding;
@@ -216,7 +218,7 @@ fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
     Finding::pass(LINK, found)
 }
 
-/// Describes a fact that cannot be true of a GPU.
+/// Describes a fact that is implausible for a GPU, if there is one.
 fn nonsense(facts: &Facts) -> Option<String> {
     let Facts { cc_major: major, cc_minor: minor, cuda, total, .. } = *facts;
     let driver: Option<u32> = facts.driver.split('.').next().and_then(|part| part.parse().ok());
@@ -245,7 +247,7 @@ fn nonsense(facts: &Facts) -> Option<String> {
     }
 }
 
-/// The facts, as evidence.
+/// Formats the facts as lines of evidence.
 fn shown(facts: &Facts) -> Vec<String> {
     let fields = serde_json::to_value(facts).unwrap_or_default();
     ["name", "uuid", "total", "cc_major", "cc_minor", "cuda", "driver", "processors", "warp", "threads"]
@@ -309,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Version 1 is judged by its own limit, because each of its calls exits the virtual machine.
+    /// Version 1 has a limit of its own for slow echoes, because each of its calls exits the virtual machine.
     #[test]
     fn version_1_is_held_to_what_it_can_do() {
         let lines = |us: u32| {

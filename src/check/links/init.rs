@@ -1,5 +1,5 @@
-//! Link `init`: a child opens and starts the backend as Ollama does, and reports what the loader and CUDA
-//! say. Ollama itself does not print it.
+//! Link `init`: a child opens and starts the backend as Ollama does, and reports the messages of the loader
+//! and CUDA, which Ollama itself does not print.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::ollama::answers;
 use crate::ollama::variant::Variant;
 
 const LINK: LinkId = LinkId::Init;
-/// Time that Ollama allows a refresh, for three processes together.
+/// Time that Ollama allows for a refresh, for three processes together.
 const BUDGET: Duration = Duration::from_secs(3);
-/// A backend that takes longer than the budget should still be seen to start, or to fail.
+/// Time limit for the child. It exceeds the budget, so that a slow backend is still seen to start or fail.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Number of lines of a child's output that are shown.
 const SHOWN: usize = 12;
 
-/// Examines the link: one backend that starts is enough, as for Ollama.
+/// Examines the link. One backend that starts is enough, as for Ollama.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
@@ -124,7 +124,7 @@ fn judge(name: &str, outcome: &ChildOutcome) -> Finding {
     Finding::pass(LINK, found)
 }
 
-/// The child died: by GGML's own will, after a CUDA error, or by a crash.
+/// Returns the finding for a child that died: an abort by GGML, a CUDA error, or a crash.
 fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
     if let Some(error) = cuda_error(&outcome.stderr) {
         return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"));
@@ -139,7 +139,7 @@ fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
     Finding::fail(cause::CRASHED, format!("the process that opened {name} {trouble} {at}"))
 }
 
-/// The backend started and has no device: does it say why?
+/// Returns the finding for a backend that started and has no device, with the reason in its output.
 fn no_device(name: &str, stderr: &str) -> Finding {
     match cuda_error(stderr) {
         Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}")),
@@ -147,7 +147,8 @@ fn no_device(name: &str, stderr: &str) -> Finding {
     }
 }
 
-/// The error that GGML names: `CUDA error: WORDS` before it aborts, or `failed to initialize CUDA: WORDS`.
+/// Returns the error in GGML's output: `CUDA error: WORDS` before it aborts, or `failed to initialize CUDA:
+/// WORDS`.
 fn cuda_error(stderr: &str) -> Option<&str> {
     ["CUDA error: ", "failed to initialize CUDA: "].iter().find_map(|mark| {
         let rest = &stderr[stderr.find(mark)? + mark.len()..];
@@ -155,7 +156,7 @@ fn cuda_error(stderr: &str) -> Option<&str> {
     })
 }
 
-/// The last lines, which say most.
+/// Returns the last lines of a text, which contain the most evidence, and a line on a refused backend.
 pub fn lines(text: &str) -> Vec<String> {
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let start = all.len().saturating_sub(SHOWN);

@@ -1,5 +1,5 @@
-//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and
-//! the loader lists what it would load: it maps and binds them, and runs nothing.
+//! Link `shims`: checks that this system's loader accepts the libraries. They are delivered as for PROGRAM,
+//! and the loader lists what it would load: it maps and binds the libraries without running anything.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -24,16 +24,16 @@ use crate::program::elf::Elf;
 
 const LINK: LinkId = LinkId::Shims;
 const LIMIT: Duration = Duration::from_secs(8);
-/// Programs that systems have, to be listed if PROGRAM cannot be.
+/// Common programs for the loader to list if PROGRAM cannot be listed.
 const COMMON: [&str; 4] = ["/bin/true", "/usr/bin/env", "/bin/sh", "/usr/bin/sleep"];
-/// Paths at which systems have the loader that the shims are made for.
+/// Common paths of the loader that the shims are made for.
 pub(super) const LOADERS: [&str; 3] = [
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
     "/usr/lib64/ld-linux-x86-64.so.2",
 ];
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     ensure_user(context).await;
     let plan = plan(context);
@@ -76,8 +76,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         .details(context.reservation.clone())
 }
 
-/// Finds out as whom Ollama runs, and makes the environment that user's. Done once, by the first link that
-/// starts what stands for Ollama.
+/// Determines the user that Ollama runs as, and makes the environment that user's. Only the first call, by
+/// the first link that starts a process for Ollama, has an effect.
 pub(super) async fn ensure_user(context: &mut CheckContext) {
     if !context.user_chosen {
         context.user_chosen = true;
@@ -85,7 +85,7 @@ pub(super) async fn ensure_user(context: &mut CheckContext) {
     }
 }
 
-/// Answers what is to be said where Ollama's processes have to be tried as the caller all the same.
+/// Chooses the user for Ollama's processes. Returns a remark if they have to run as the caller instead.
 async fn choose_user(context: &mut CheckContext) -> Option<String> {
     let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
     let other = given_to.as_deref().map(Become::user).or(become_by)?;
@@ -101,7 +101,7 @@ async fn choose_user(context: &mut CheckContext) -> Option<String> {
     None
 }
 
-/// The plan for the program that is to get the GPU.
+/// Returns the delivery plan for the program that is to get the GPU.
 fn plan(context: &mut CheckContext) -> DeliveryPlan {
     let via = context.launch.via;
     let target = context.target();
@@ -116,7 +116,7 @@ fn plan(context: &mut CheckContext) -> DeliveryPlan {
     DeliveryPlan::new(via, by_path, &majors)
 }
 
-/// A loader of glibc, and a dynamic program for it to list: one that the system has, or the probe.
+/// Returns a loader of glibc, and a dynamic program for it to list: one of the system's, or the probe.
 pub(super) fn subject(context: &mut CheckContext) -> Option<(PathBuf, PathBuf)> {
     let target = context.target();
     let theirs = target.program.as_ref().ok().map(|program| program.binary.clone());
@@ -139,7 +139,7 @@ fn executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Judges the loader's output.
+/// Interprets the loader's output.
 fn judge(outcome: &ChildOutcome, paths: &[(&'static str, PathBuf)], found: String) -> Finding {
     let said = format!("{}\n{}", outcome.stdout, outcome.stderr);
     let name = |path: &str| {
@@ -189,7 +189,8 @@ fn judge(outcome: &ChildOutcome, paths: &[(&'static str, PathBuf)], found: Strin
     }
 }
 
-/// `ERROR: ld.so: object 'X' from LD_PRELOAD cannot be preloaded (why): ignored.`
+/// Parses the library and the reason from `ERROR: ld.so: object 'X' from LD_PRELOAD cannot be preloaded
+/// (why): ignored.`
 fn refused(line: &str) -> Option<(&str, &str)> {
     let (path, rest) = line.split_once("object '")?.1.split_once('\'')?;
     let why = rest.split_once("cannot be preloaded")?.1.trim_start_matches([' ', '(']);
@@ -197,8 +198,8 @@ fn refused(line: &str) -> Option<(&str, &str)> {
     Some((path, &why[..end]))
 }
 
-/// `P: L: version `V' not found (required by X)`, `undefined symbol: S (X)`, `symbol S version V not defined
-/// in file F with link time reference (X)`.
+/// Parses the missing name and the file from `P: L: version `V' not found (required by X)`, `undefined
+/// symbol: S (X)`, or `symbol S version V not defined in file F with link time reference (X)`.
 fn unresolved(line: &str) -> Option<(String, &str)> {
     let (_, file) = line.rsplit_once('(')?;
     let file = file.trim_end().strip_suffix(')')?.trim_start_matches("required by ").trim();

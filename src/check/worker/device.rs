@@ -1,4 +1,5 @@
-//! Opens a device as the shims do, speaks with its host, and measures: `vgpu-run __worker device ADDRESS`.
+//! Implements `vgpu-run __worker device ADDRESS`: opens a device as the shims do, exchanges messages with its
+//! host, and measures its speed.
 
 use std::time::{Duration, Instant};
 
@@ -23,22 +24,22 @@ use crate::device::{self, DeviceError};
 use crate::diagnosis::{Cause, Finding, LinkId, cause};
 use crate::error;
 
-/// A register access is a matter of microseconds.
+/// Time limit for reading registers, which takes microseconds.
 const ANSWER: Duration = Duration::from_secs(1);
-/// An attach makes a thread on the host's side.
+/// Time limit for attaching, for which the host starts a thread.
 const ATTACH: Duration = Duration::from_millis(1500);
 /// Time limit of every other step.
 const USUAL: Duration = Duration::from_secs(2);
-/// Round trips that are measured.
+/// Number of echoes that are measured.
 const ECHOES: usize = 200;
-/// Time limit for all echoes. A slow host is measured by fewer of them.
+/// Time limit for all echoes. Fewer are measured if the host is slow.
 const ECHO_TIME: Duration = Duration::from_millis(100);
-/// Window memory that speeds are measured with.
+/// Size in bytes of the window memory for measurements.
 const STRETCH: usize = 4 << 20;
-/// A read from a BAR may take a microsecond for eight bytes.
+/// Size in bytes of the first read from the window. A read of eight bytes from a BAR may take a microsecond.
 const READ_FIRST: usize = 64 << 10;
 
-/// Examines the function of that address.
+/// Examines the function with this PCI address and reports each step.
 pub fn examine(address: &str) {
     watch();
     match function(address) {
@@ -48,7 +49,7 @@ pub fn examine(address: &str) {
     }
 }
 
-/// The function of that address.
+/// Finds the function with this PCI address.
 pub(super) fn function(address: &str) -> Result<PciFunction, DeviceError> {
     let functions = scan(&sysfs_root()).map_err(DeviceError::Scan)?;
     let found = functions.into_iter().find(|function| function.address.to_string() == address);
@@ -67,7 +68,7 @@ fn broken(cause: Cause, found: impl Into<String>) -> StepFailure {
     StepFailure { fix: None, ..Finding::fail(cause, found).into() }
 }
 
-/// Reports the failure of the step `M`, after which no other is taken.
+/// Reports the failure of the step `M`. Returns `None`, which ends the examination.
 fn stop<M: Message, T>(failure: &StepFailure) -> Option<T> {
     failed::<M>(failure);
     None
@@ -137,7 +138,8 @@ fn steps(function: &PciFunction) -> Option<()> {
     Some(())
 }
 
-/// `version_1`: of the device.
+/// Converts an error of attaching to the failure of a step. `version_1` tells whether the device is of
+/// version 1.
 fn attach_refusal(error: &AttachError, version_1: bool) -> StepFailure {
     let cause = match error {
         AttachError::Lost(SessionError::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
@@ -170,7 +172,7 @@ fn lost(error: &SessionError) -> StepFailure {
     broken(cause, error.to_string())
 }
 
-/// Round trips that ask for nothing.
+/// Measures the round trips of echoes.
 fn echo(session: &Session) -> Option<()> {
     begin::<Echoes>(ATTACH);
     let began = Instant::now();
@@ -201,7 +203,7 @@ fn echo(session: &Session) -> Option<()> {
     Some(())
 }
 
-/// Queries the host's device memory.
+/// Queries the host's device memory and reports it.
 fn memory(session: &Session) -> Option<()> {
     begin::<Memory>(USUAL);
     let mut reply = MemInfoReply::new_zeroed();
@@ -218,7 +220,7 @@ fn memory(session: &Session) -> Option<()> {
     }
 }
 
-/// Measures how fast window memory is written and read.
+/// Measures the speed of writes to window memory and of reads from it.
 fn window(session: &Session) -> Option<()> {
     begin::<Window>(USUAL);
     if let Some(pages) = session.payload_pages() {
@@ -279,7 +281,7 @@ fn window(session: &Session) -> Option<()> {
     Some(())
 }
 
-/// Writes window memory, and says how long that took.
+/// Writes `bytes` to window memory and returns the duration.
 fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     // SAFETY: the window memory is as long as was asked for, the bytes' length at least, and the two do not
@@ -289,7 +291,7 @@ fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
     began.elapsed()
 }
 
-/// Determines how the window is mapped.
+/// Returns the caching mode of the window's mapping.
 fn kind(function: &PciFunction) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let simulated = std::fs::metadata(function.dir.join("resource0"))

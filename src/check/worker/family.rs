@@ -1,5 +1,5 @@
-//! The descendants of this process, which is their subreaper: whoever loses its parent becomes its child. So
-//! all of them can be found and ended, even those that have left the process group.
+//! Finds and ends the descendants of this process. It is their subreaper: a process whose parent ends becomes
+//! its child, so that all can be found, even those that have left the process group.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -15,8 +15,8 @@ use crate::inject::owner::Stat;
 /// Interval between scans.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Ends all of them, and those that they start meanwhile. Returns the ids of those that do not end within
-/// `patience`: one that the kernel is busy with ends later.
+/// Kills all descendants, including those that they start in the meantime. Returns the ids of those that do
+/// not end within `patience`, which happens while they are blocked in the kernel.
 pub fn end(patience: Duration) -> Vec<u32> {
     let deadline = Instant::now() + patience;
     loop {
@@ -33,7 +33,7 @@ pub fn end(patience: Duration) -> Vec<u32> {
     }
 }
 
-/// Reaps the children that have ended. Whether there is none any more.
+/// Reaps the children that have ended. Returns whether none is left.
 fn reap() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -44,7 +44,7 @@ fn reap() -> bool {
     }
 }
 
-/// Ids of all processes that come of this one, zombies too.
+/// Returns the ids of all descendants of this process, including zombies.
 fn descendants() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! `__worker hold`: keeps the libraries and the probe in place for processes of this user, until its input
-//! ends.
+//! Implements `__worker hold`, which keeps the libraries and the probe available to processes of this user
+//! until its input ends.
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use crate::embedded::OBJECTS;
 use crate::env::Environment;
 use crate::inject::{DeliveryMode, DeliveryPlan};
 
-/// Puts them in place, reports where they are, and waits.
+/// Delivers the libraries and the probe, reports their paths, and waits for the end of the input.
 pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
     let plan =

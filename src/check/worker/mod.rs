@@ -1,5 +1,5 @@
-//! What runs in `check`'s own child processes: `vgpu-run __worker TASK`, as another user where `--user` says
-//! so. Each task reports steps ([`super::messages`]), which the links read.
+//! Tasks that `check` runs in child processes: `vgpu-run __worker TASK`, as another user with `--user`. Each
+//! task reports steps ([`super::messages`]), which the links read.
 
 mod device;
 pub mod family;
@@ -27,7 +27,7 @@ use crate::env::Environment;
 use crate::exit::Exit;
 use crate::launch::user;
 
-/// Carries out a task.
+/// Executes a task, after becoming the user that the options name.
 pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
     if let Some(name) = &options.user {
         let mut environment = Environment::default();
@@ -57,7 +57,7 @@ pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Walks the chain for a `check` with these words.
+/// Walks the chain for a `check` with these arguments.
 fn walk(words: &[OsString], style: Style) -> ExitCode {
     let line: Vec<OsString> = std::iter::once("vgpu-run".into()).chain(words.iter().cloned()).collect();
     match crate::cli::parse(&line) {
@@ -77,7 +77,7 @@ fn become_program(words: &[OsString]) -> ExitCode {
     Exit::NotExecutable.into()
 }
 
-/// Opens a file as the shims do.
+/// Opens a file as the shims do and reports the step.
 fn access(path: &Path) {
     let opened = match std::fs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => writable(path),
@@ -94,8 +94,8 @@ fn access(path: &Path) {
     say::outcome(opened.is_ok(), &Access { path: path.display().to_string(), errno });
 }
 
-/// Whether this user may connect to a socket. Connecting a socket of another type fails with EPROTOTYPE
-/// exactly where this one may be connected, and the listener does not notice.
+/// Checks whether this user may connect to a socket. Connecting with the wrong socket type fails with
+/// EPROTOTYPE exactly if the connection is permitted, and the listener does not notice.
 fn writable(path: &Path) -> std::io::Result<()> {
     match UnixDatagram::unbound()?.connect(path) {
         Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),

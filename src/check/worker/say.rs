@@ -1,4 +1,5 @@
-//! How a worker reports its steps, and ends when one takes too long: that step then stays the open one.
+//! Reports the steps of a worker, and ends the worker if a step takes too long; the report then shows that
+//! the step has not ended.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,19 +13,20 @@ use vgpu_transport::Progress;
 use crate::check::messages::StepFailure;
 use crate::device::alive::{Patience, TICK};
 
-/// The exit code of a worker that waited too long.
+/// Exit code of a worker whose step took too long.
 const TOO_LONG: i32 = 124;
 
-/// Remaining patience for the current step.
+/// Remaining time of the current step.
 static STEP: Mutex<Option<Patience>> = Mutex::new(None);
-/// The device's progress, once it is known.
+/// Progress counters of the device, once it has been opened.
 static PROGRESS: Mutex<Option<Progress>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Announces the step `M`, which may take no longer than `limit` unless the device gets on with other work.
+/// Announces the step `M`, which may take up to `limit`, or longer while the device makes progress on other
+/// work.
 pub fn begin<M: Message>(limit: Duration) {
     say(&Line::begin(M::STEP));
     *lock(&STEP) = Some(Patience::new(limit));
@@ -40,17 +42,17 @@ pub fn failed<M: Message>(failure: &StepFailure) {
     end(M::STEP, false, failure);
 }
 
-/// Reports the outcome of a step whose message says why it failed.
+/// Reports the outcome of a step whose message describes a failure itself.
 pub fn outcome<M: Message>(ok: bool, message: &M) {
     end(M::STEP, ok, message);
 }
 
-/// Has steps wait longer while this device gets on.
+/// Extends the time of steps while this device makes progress.
 pub fn follow_progress(progress: Option<Progress>) {
     *lock(&PROGRESS) = progress;
 }
 
-/// Ends the process when a step takes longer than it may.
+/// Starts a thread that ends the process when a step takes too long.
 pub fn watch() {
     // Without it the parent's time limit is the only one.
     let _ = std::thread::Builder::new().spawn(|| {

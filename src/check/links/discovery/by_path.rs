@@ -1,5 +1,5 @@
-//! The first era: the server opens the driver's library by a path that it finds in LD_LIBRARY_PATH and
-//! built-in folders.
+//! Discovery of the first era: the server opens the driver's library by a path that it finds in
+//! LD_LIBRARY_PATH and built-in directories.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::program::search;
 const LINK: LinkId = LinkId::Discovery;
 
 impl DiscoveryRun<'_> {
-    /// Looks for the file, and opens it.
+    /// Finds the driver's library and opens it.
     pub async fn by_path(&self) -> Result<Finding, String> {
         let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
@@ -57,7 +57,7 @@ impl DiscoveryRun<'_> {
     }
 }
 
-/// Without any of these an Ollama of the first era takes no driver.
+/// Driver functions that an Ollama of the first era requires.
 const MANDATORY: [&str; 10] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -71,14 +71,14 @@ const MANDATORY: [&str; 10] = [
     "cuCtxDestroy",
 ];
 
-/// Folders that an Ollama of the first era searches for the driver, in order.
+/// Returns the directories that an Ollama of the first era searches for the driver, in order.
 pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf> {
     let inherited = environment.get(LD_LIBRARY_PATH).map(search::split).unwrap_or_default();
     std::iter::once(ollama.libraries.clone()).chain(inherited).collect()
 }
 
-/// The first file that an Ollama of the first era would open. Such an Ollama follows links by their text, so
-/// a link to a memory file leads nowhere.
+/// Returns the first file that an Ollama of the first era would open. Such an Ollama resolves links by their
+/// text, so it does not find a memory file through a link.
 pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().find_map(|folder| {
         let mut names: Vec<_> = std::fs::read_dir(folder)

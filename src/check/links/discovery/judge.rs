@@ -1,4 +1,4 @@
-//! What an end of one of Ollama's processes, or one of its filters, means. This is the same for all eras.
+//! Interprets how Ollama's processes end and which devices its filters drop. Common to all eras.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::ollama::answers::{self, Dropped};
 use crate::ollama::installer;
 
 const LINK: LinkId = LinkId::Discovery;
-/// Time that Ollama allows all three processes when it refreshes before it loads a model.
+/// Time that Ollama allows for all three processes when it refreshes before it loads a model.
 pub const REFRESH: Duration = Duration::from_secs(3);
-/// Lines of Ollama's output that concern GPUs.
+/// Returns the lines of Ollama's output that concern GPUs.
 pub fn about_gpus(text: &str) -> Vec<String> {
     const WORDS: [&str; 7] =
         ["CUDA", "ggml_cuda", "load_backend", "Device ", "Available devices", "(none)", "NVIDIA"];
@@ -32,7 +32,8 @@ pub fn about_gpus(text: &str) -> Vec<String> {
     found
 }
 
-/// A process that did not end well. The device's host holds: an earlier link has said so.
+/// Returns the finding for a process that failed. The device's host can be ruled out, because an earlier link
+/// has examined it.
 pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
     let said = lines(&format!("{}\n{}", outcome.stdout, outcome.stderr));
@@ -68,8 +69,8 @@ pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
     Some(finding.details(said))
 }
 
-/// Finding for a process that did not load GGML's CPU backend. Only a line that lists the backends shows
-/// this.
+/// Returns a finding for a process that did not load GGML's CPU backend, which only a line that lists the
+/// backends shows.
 pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     if answers::processor(text)? {
         return None;
@@ -83,7 +84,7 @@ pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     )
 }
 
-/// The signal and the C function that a Go program names before it exits with 2 because of a signal.
+/// Returns the signal and the C function that a Go program prints before it exits with 2 because of a signal.
 fn go_crash(stderr: &str) -> Option<String> {
     const CALL: &str = "._Cfunc_";
     let (_, rest) = stderr.split_at(stderr.find("\nSIG")? + 1);
@@ -92,7 +93,8 @@ fn go_crash(stderr: &str) -> Option<String> {
     Some(function.map_or_else(|| signal.to_owned(), |function| format!("{signal}, in {function}")))
 }
 
-/// The backend that a process could not load: because our libraries are not there, or for another reason.
+/// Returns a finding for a backend that a process could not load, because our libraries are missing or for
+/// another reason.
 pub fn refused(text: &str) -> Option<Finding> {
     let refusal = answers::refusal(text)?;
     let ours = refusal.contains("cannot open shared object file")
@@ -104,7 +106,7 @@ pub fn refused(text: &str) -> Option<Finding> {
     })
 }
 
-/// A device that Ollama's filters drop.
+/// Returns the finding for a device that Ollama's filters drop.
 pub fn filtered(
     dropped: &Dropped,
     capability: Option<(u32, u32)>,

@@ -1,5 +1,5 @@
-//! The third era: llama-server without a model, llama-server's list, and `ollama gpu-discover`; then the list
-//! again with one device alone.
+//! Discovery of the third era: llama-server without a model, llama-server's list, and `ollama gpu-discover`;
+//! then the list again with each device alone.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::ollama::processes;
 const LINK: LinkId = LinkId::Discovery;
 /// Time limit that Ollama sets for its own probe.
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
-/// The line at which llama-server is stopped.
+/// Text in the line after which llama-server is stopped.
 const READY: &str = "system_info:";
-/// The line before the devices, or before `(none)`.
+/// Line before the list of devices, or before `(none)`.
 const HEAD: &str = "Available devices:";
 
 impl DiscoveryRun<'_> {
@@ -89,11 +89,12 @@ struct ProcessOutcomes {
     about: ChildOutcome,
     list: ChildOutcome,
     native: ChildOutcome,
-    /// The first of them was seen to run without our libraries in LD_PRELOAD.
+    /// Whether the first process was seen to run without our libraries in LD_PRELOAD.
     stripped: bool,
 }
 
-/// The CUDA devices in llama-server's list: Ollama looks for the word in name and description.
+/// Returns the CUDA devices in llama-server's list. Like Ollama, it looks for the word in name and
+/// description.
 fn cuda(list: &ChildOutcome) -> Vec<ListedDevice> {
     let mut devices = answers::devices(&format!("{}\n{}", list.stdout, list.stderr));
     devices.retain(|device| format!("{}{}", device.name, device.description).to_lowercase().contains("cuda"));

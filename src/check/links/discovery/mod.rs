@@ -1,5 +1,5 @@
-//! Link `discovery`: Ollama's own discovery processes, started as Ollama starts them, and its filters applied
-//! to what they print. Each era of Ollama has a module; [`judge`] and [`run`] are the same for all.
+//! Link `discovery`: runs Ollama's own discovery processes as Ollama does, and applies its filters to their
+//! output. Each era of Ollama has a module; [`judge`] and [`run`] are common to all.
 
 mod by_path;
 mod judge;
@@ -26,7 +26,7 @@ const RESERVE: Duration = Duration::from_millis(500);
 /// Share of the remaining time that this link may use.
 const SHARE: f64 = 0.6;
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.options.no_ollama {
         return Finding::skip(LINK, "not asked for (--no-ollama)");

@@ -1,4 +1,4 @@
-//! One discovery: the processes that Ollama starts for one backend, and how long they may take.
+//! One discovery: the processes that Ollama starts for one backend, and their time limits.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 use crate::ollama::variant::Variant;
 
-/// Time limit that Ollama sets for all processes of one folder.
+/// Time limit that Ollama sets for all processes of one backend directory.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// Variable that Ollama sets for its second pass, over one device alone.
+/// Variable that Ollama sets for its second pass, over each device alone.
 pub const VALIDATE: &str = "GGML_CUDA_INIT";
 
 /// One discovery with one backend.
@@ -26,28 +26,28 @@ pub struct DiscoveryRun<'a> {
     pub context: &'a CheckContext,
     /// Path of Ollama's program.
     pub program: &'a Path,
-    /// The Ollama that is examined.
+    /// Ollama that is examined.
     pub ollama: &'a Ollama,
-    /// The backend that this run is limited to.
+    /// Backend that this run is limited to.
     pub variant: &'a Variant,
-    /// The CUDA major of the backend.
+    /// CUDA major version of the backend, if it is known.
     pub major: Option<u32>,
     /// Environment of Ollama's processes.
     pub environment: Environment,
-    /// When all its processes must be over.
+    /// Time at which all processes of the run must have ended.
     pub until: Instant,
-    /// The lowest limits that one of its processes was seen to have.
+    /// Lowest limits that were seen among the run's processes.
     pub limits: Mutex<ProcessLimits>,
 }
 
 impl DiscoveryRun<'_> {
-    /// Time left for a process that may take `limit`.
+    /// Returns the time for a process: `limit`, or the remaining time of the run if that is less.
     pub fn left(&self, limit: Duration) -> Duration {
         limit.min(self.until.saturating_duration_since(Instant::now()))
     }
 
-    /// Finding for limits that discovery survives but a model load does not: address space for the devices'
-    /// addresses, and data and stack of llama-server.
+    /// Returns a finding for limits that discovery survives but a model load does not: address space for the
+    /// devices' addresses, and data and stack of llama-server.
     pub fn short(&self) -> Option<Finding> {
         let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = limits::needed(&self.context.opened);
@@ -75,7 +75,7 @@ impl DiscoveryRun<'_> {
         Some(limit.finding(cause::RESOURCE_LIMIT, found))
     }
 
-    /// Starts a process of Ollama's, and ends it once it is `ready`.
+    /// Starts a process of Ollama's and ends it once `ready` returns true.
     pub async fn start(
         &self,
         program: &Path,

@@ -1,5 +1,5 @@
-//! The second era: a runner that is asked over HTTP, and another one that initialises the device which the
-//! first showed.
+//! Discovery of the second era: a runner that is asked over HTTP, and another one that initialises the device
+//! which the first reported.
 
 use super::judge::{about_gpus, died, filtered, without_processor};
 use super::run::{DiscoveryRun, LIMIT, VALIDATE};
@@ -13,11 +13,11 @@ use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::answers::{self, DiscoveredDevice};
 
 const LINK: LinkId = LinkId::Discovery;
-/// Before it gives up because a kernel would find no code, a backend says so.
+/// Text that a backend prints before it aborts because it has no code for the device.
 const NO_ARCHITECTURE: &str = "was not compiled with support for this arch";
 
 impl DiscoveryRun<'_> {
-    /// Does both. Releases between 0.12.4 and 0.13.1 left the second one out for CUDA.
+    /// Runs both runners. Releases between 0.12.4 and 0.13.1 omitted the second one for CUDA.
     pub async fn runner(&self) -> Result<Finding, String> {
         let (outcome, info) = self.ask_runner(&self.environment).await?;
         let (finding, devices) = judge_info(&self.variant.name(), &outcome, info.as_deref(), self.major);
@@ -39,7 +39,7 @@ impl DiscoveryRun<'_> {
         Ok(finding)
     }
 
-    /// Starts a runner, and ends it as soon as it has answered: what it did, and its answer.
+    /// Starts a runner and ends it when it has answered. Returns the outcome of the process and the answer.
     async fn ask_runner(&self, environment: &Environment) -> Result<(ChildOutcome, Option<String>), String> {
         let port = http::free_port().map_err(|error| error.to_string())?;
         let address = ([127, 0, 0, 1], port).into();
@@ -57,7 +57,7 @@ impl DiscoveryRun<'_> {
     }
 }
 
-/// Judges a runner's answer to `/info`.
+/// Interprets a runner's answer to `/info`.
 fn judge_info(
     name: &str,
     outcome: &ChildOutcome,
@@ -111,7 +111,8 @@ fn judge_info(
     (Finding::pass(LINK, found).details(aside.into_iter().map(|finding| finding.found)), kept)
 }
 
-/// Judges the second pass, in which the device is alone and is initialised. None: it succeeded.
+/// Interprets the second pass, in which the device is alone and is initialised. Returns `None` if it
+/// succeeded.
 fn judge_second(device: &DiscoveredDevice, outcome: &ChildOutcome, info: Option<&str>) -> Option<Finding> {
     let said = lines(&outcome.stderr);
     if outcome.stderr.contains(NO_ARCHITECTURE) {

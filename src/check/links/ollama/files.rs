@@ -1,4 +1,4 @@
-//! Whether the files of an Ollama are all there and whole, and whether its user may read and execute them.
+//! Checks that the files of an Ollama are present and complete, and that its user may read and execute them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt as _;
@@ -17,7 +17,7 @@ use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, installer, layout};
 use crate::program::elf::{self, ElfError};
 
-/// Finding for files that Ollama's user may not read or execute.
+/// Returns a finding for files that Ollama's user may not read or execute.
 pub async fn refused(
     context: &CheckContext,
     ollama: &Ollama,
@@ -50,7 +50,8 @@ pub async fn refused(
     Ok(None)
 }
 
-/// A program or a library of Ollama's that is cut short, or no program at all. Backends are the next link's.
+/// Returns a finding for a program or library of Ollama's that is truncated or not a program. Backends are
+/// examined by the next link.
 pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     let server = ollama.libraries.join("llama-server");
     if ollama.era == Era::C {
@@ -74,7 +75,7 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     })
 }
 
-/// Whether the kernel finds neither a program nor a script there (`ENOEXEC`, execve(2)).
+/// Returns whether the file is neither a program nor a script for the kernel (`ENOEXEC`, execve(2)).
 fn no_program(path: &Path) -> std::io::Result<bool> {
     let file = vgpu_paths::open_regular(path)?;
     let mut head = [0; 2];
@@ -82,13 +83,13 @@ fn no_program(path: &Path) -> std::io::Result<bool> {
     Ok(!script && matches!(elf::whole(&file), Err(ElfError::NotElf)))
 }
 
-/// A program whose file is not whole.
+/// Creates the finding for a damaged file.
 pub fn broken(path: &Path, error: &dyn std::fmt::Display) -> Finding {
     Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
         .with("install", installer::command())
 }
 
-/// Finding for missing files without which Ollama uses no GPU.
+/// Returns a finding for missing files without which Ollama uses no GPU.
 pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let folder = ollama.libraries.display();
     let incomplete = |cause, found: &str| Finding::fail(cause, found).with("install", installer::command());
@@ -112,7 +113,7 @@ pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     Variant::base(ollama).is_none().then(|| incomplete(cause::LIBRARIES_MISSING, &found()))
 }
 
-/// Reports files of several releases in the library folder.
+/// Returns remarks on files of several releases in the library directory.
 pub fn leftovers(ollama: &Ollama) -> Vec<String> {
     let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
     let bases: BTreeSet<PathBuf> = entries

@@ -1,5 +1,5 @@
-//! Link `ollama`: which Ollama gets the GPU and whether it can, or the same for the program that `check
-//! PROGRAM` names.
+//! Link `ollama`: determines which Ollama gets the GPU and whether it can use it. With `check PROGRAM`,
+//! examines that program instead.
 
 mod files;
 mod server;
@@ -35,11 +35,11 @@ const LINK: LinkId = LinkId::Ollama;
 /// Paths to try when PATH has no Ollama.
 const USUAL: [&str; 4] =
     ["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"];
-/// `ollama -v` asks the server for its version too: nobody answers at this address.
+/// Address without a listener. `ollama -v` also asks the server for its version, and gets no answer there.
 const NOWHERE: &str = "127.0.0.1:9";
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     context.target();
     let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
@@ -151,7 +151,7 @@ fn missing(context: &CheckContext) -> Finding {
     }
 }
 
-/// A process called ollama in another root.
+/// Returns the id of a process called ollama that runs in another mount namespace.
 fn elsewhere() -> Option<u32> {
     let own = std::fs::read_link("/proc/self/ns/mnt").ok()?;
     let entries = std::fs::read_dir("/proc").ok()?;
@@ -163,14 +163,14 @@ fn elsewhere() -> Option<u32> {
     })
 }
 
-/// Programs that start others in a root of their own.
+/// Names of programs that start others in a root directory of their own.
 const CONFINERS: [&str; 9] =
     ["docker", "podman", "nerdctl", "snap", "flatpak", "kubectl", "lxc", "systemd-nspawn", "chroot"];
 /// Maximum number of bytes of a script that are read.
 const SCRIPT: u64 = 64 << 10;
 
-/// Finding for a program that starts Ollama in a root of its own, such as a snap or a container. Neither
-/// memory files nor folders of this system are visible there.
+/// Returns a finding for a program that starts Ollama in a root directory of its own, such as a snap or a
+/// container. Neither memory files nor directories of this system are visible there.
 pub fn confined(program: &Program) -> Option<Finding> {
     let path = &program.path;
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
@@ -200,7 +200,7 @@ fn script(path: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The confiner that a script calls, as a word outside comments.
+/// Returns the confiner that a script calls, as a word outside comments.
 fn confiner(script: &str) -> Option<&'static str> {
     let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
     let mut words =
@@ -217,8 +217,8 @@ fn unsuitable(program: &Program) -> Option<Finding> {
     Some(Finding { fix, ..Finding::fail(cause, Failure::from(unsuitable).sentence()) })
 }
 
-/// A program that is no Ollama: whether it asks for tables that only NVIDIA's own driver has. It does with a
-/// runtime of its own, and may with what a library brings, of which nobody knows whether it is called.
+/// Examines a program that is not an Ollama: whether it requests tables that only NVIDIA's own driver has. A
+/// statically linked runtime always does; a library may, and whether it is called is unknown.
 fn other(program: &Program, environment: &Environment) -> Finding {
     let mut files = vec![program.binary.clone()];
     let beside = std::fs::canonicalize(&program.binary).map(|real| backends::beside(&real));
@@ -259,7 +259,7 @@ fn not_ollama(program: &Program) -> Finding {
         .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
 }
 
-/// A program that is there and may not be executed.
+/// Returns the finding for a program that exists and may not be executed.
 fn not_executable(path: &Path, errno: Errno) -> Finding {
     if path.is_dir() {
         return Finding::fail(cause::NOT_OLLAMA, format!("{} is a folder", path.display()));
@@ -271,7 +271,7 @@ fn not_executable(path: &Path, errno: Errno) -> Finding {
     Finding::fail(cause::NOT_EXECUTABLE, found).fix(fix::SEARCHABLE).with("path", path.display())
 }
 
-/// Other Ollamas on PATH and in the usual places.
+/// Returns the paths of other Ollamas on PATH and in the usual locations.
 fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
     let folders =
         environment.get(PATH).map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
@@ -287,13 +287,13 @@ fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether it is a script: one that starts an Ollama is no second one.
+/// Returns whether the file is a script. A script that starts an Ollama does not count as a second one.
 fn is_script(path: &Path) -> bool {
     let mut head = [0; 2];
     vgpu_paths::open_regular(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"#!"
 }
 
-/// An environment in which `ollama -v` disturbs no server.
+/// Returns an environment in which `ollama -v` contacts no server.
 pub fn alone(environment: &Environment) -> Environment {
     let mut environment = environment.clone();
     environment.set("OLLAMA_HOST", NOWHERE);
@@ -304,7 +304,7 @@ pub fn alone(environment: &Environment) -> Environment {
     environment
 }
 
-/// Asks the program for its version.
+/// Runs `ollama -v` and returns the version that it prints.
 async fn ask(program: &Program, context: &CheckContext) -> Option<String> {
     let environment = alone(&context.environment);
     let mut command = context.program(&program.path);

@@ -1,5 +1,6 @@
-//! What llama-server needs of libraries, examined without running it. It resolves a function when it is first
-//! called: with a library of another release it lists its devices, and dies when a model is loaded.
+//! Examines the libraries that llama-server needs, without running it. llama-server resolves a function at
+//! its first call, so with a library of another release it lists its devices and crashes when a model is
+//! loaded.
 
 use std::path::PathBuf;
 
@@ -13,16 +14,17 @@ use crate::ollama::{Ollama, installer};
 use crate::program::elf::Elf;
 use crate::program::search::Search;
 
-/// llama-server as it is installed.
+/// The installed llama-server, with its imports and libraries.
 pub struct InstalledServer {
     symbols: Symbols,
     libraries: Result<Vec<NeededLibrary>, Unmet>,
-    /// Library directory of this Ollama.
+    /// Path of the library directory of this Ollama.
     folder: PathBuf,
 }
 
 impl InstalledServer {
-    /// Looks at that of an Ollama which has one. None: it is no program, or not whole, which others say.
+    /// Examines the llama-server of an Ollama that has one. Returns `None` if the file is not a complete
+    /// program, which other checks report.
     pub fn examine(ollama: &Ollama) -> Option<Self> {
         if ollama.era != Era::C {
             return None;
@@ -35,7 +37,8 @@ impl InstalledServer {
         Some(Self { symbols, libraries: dependencies::libraries(&elf.needed, &search, false), folder })
     }
 
-    /// The libraries of Ollama's own that it needs, or that which this process may not read.
+    /// Returns the paths of Ollama's own libraries that llama-server needs, or the path of the one that this
+    /// process may not read.
     pub fn own(&self) -> Vec<PathBuf> {
         match &self.libraries {
             Ok(libraries) => {
@@ -47,8 +50,8 @@ impl InstalledServer {
         }
     }
 
-    /// Finding for libraries or functions that llama-server, or a library of Ollama's that it needs, cannot
-    /// get.
+    /// Returns a finding for libraries or functions that llama-server, or a library of Ollama's that it
+    /// needs, cannot get.
     pub fn unfit(&self) -> Option<Finding> {
         let libraries = match &self.libraries {
             Ok(libraries) => libraries,

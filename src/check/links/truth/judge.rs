@@ -1,4 +1,4 @@
-//! What a server said and how it ended, as a finding.
+//! Converts a server's log and its end to a finding.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use crate::ollama::log::FoundDevice;
 
 const LINK: LinkId = LinkId::Truth;
 
-/// The devices of this project.
+/// Identities of the VGPU-STUB devices of this guest.
 #[derive(Debug, Default)]
 pub struct Devices {
     /// PCI addresses of the devices.
     pub addresses: Vec<String>,
-    /// Their UUIDs, as far as they are known.
+    /// UUIDs of the devices, as far as they are known.
     pub uuids: Vec<String>,
-    /// Their names, as far as they are known.
+    /// Names of the devices, as far as they are known.
     pub names: Vec<String>,
 }
 
 impl Devices {
-    /// Whether a server's device is one of them. Releases that do not say its address say its UUID. Where
-    /// neither can be compared nothing speaks against it.
+    /// Returns whether a server's device is one of these. Releases that do not report its address report its
+    /// UUID. If neither can be compared, the device counts as one of these.
     fn have(&self, found: &FoundDevice) -> bool {
         let same = |one: &String, other: &str| one.eq_ignore_ascii_case(other);
         let address = found.value("pci_id");
@@ -44,7 +44,7 @@ impl Devices {
     }
 }
 
-/// Judges the outcome of the worker. An error says why nothing is known of the server.
+/// Judges the outcome of the worker. The error is the reason why nothing is known about the server.
 pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, String> {
     let steps = Steps::read(&outcome.stdout);
     let log = outcome.stderr.as_str();
@@ -76,14 +76,14 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
     Ok(Finding::pass(LINK, text).details(served.lines).details(left))
 }
 
-/// `VGPU-STUB soft with 8.0 GiB, through cuda_v12`
+/// Describes a device, such as `VGPU-STUB soft with 8.0 GiB, through cuda_v12`.
 fn shown(found: &FoundDevice) -> String {
     let backend = found.backend();
     let through = if backend.is_empty() { String::new() } else { format!(" through {backend}") };
     format!("{} with {}{through}", found.device(), found.value("total"))
 }
 
-/// Reason for which the worker reported no server.
+/// Returns the reason why the worker reported no server.
 fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     let words = || outcome.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
     let failure = || steps.failed().and_then(StepReport::said::<StepFailure>).map(|failure| failure.error);
@@ -93,7 +93,7 @@ fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
 }
 
-/// A server that computes on something else.
+/// Returns the finding for a server that computes on another device or on the CPU.
 fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
     let others: Vec<String> = found.iter().filter(|found| !found.is_cpu()).map(shown).collect();
     let text = if others.is_empty() {
@@ -110,7 +110,7 @@ fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
         .details(evidence::about_gpus(log))
 }
 
-/// A server that ended, or was silent, before it said what it computes on.
+/// Returns the finding for a server that ended, or fell silent, before it reported its compute devices.
 fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
     let last = evidence::last_words(log);
     let evidence = |finding: Finding| {

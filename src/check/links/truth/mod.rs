@@ -1,5 +1,5 @@
-//! Link `truth`: Ollama's own server, started as PROGRAM would be, says what it computes on. The links before
-//! it predict what Ollama will do; this one is what it does, and is believed where they disagree
+//! Link `truth`: starts Ollama's own server as PROGRAM would be started, and reads which devices it computes
+//! on. Earlier links predict what Ollama will do; this link observes it, and overrides them if they disagree
 //! ([`reconcile`]).
 
 mod judge;
@@ -21,12 +21,12 @@ use crate::diagnosis::{Finding, LinkId, Status};
 use judge::{Devices, judge};
 
 const LINK: LinkId = LinkId::Truth;
-/// The worker itself decides how long it waits; this is the end of a machine that does not get on.
+/// Time limit for the worker on a very slow machine. Normally the worker itself decides how long it waits.
 const LIMIT: Duration = Duration::from_secs(55);
-/// Time that the worker has to end all processes and remove its files.
+/// Time for the worker to end all processes and remove its files.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.options.no_ollama {
         return Finding::skip(LINK, "not asked for (--no-ollama)");
@@ -72,7 +72,7 @@ fn not_known(context: &mut CheckContext, why: &str) -> Finding {
     Finding::skip(LINK, format!("not known: {why}"))
 }
 
-/// The devices of this project, by all that a server's log may call them.
+/// Returns the VGPU-STUB devices with all names that a server's log may use for them.
 fn devices(context: &CheckContext) -> Devices {
     let functions = if context.functions.is_empty() {
         vgpu_transport::scan(&context.root).unwrap_or_default()

@@ -1,21 +1,21 @@
-//! What the server's own word means for the findings of the links before it. The chain predicts; the server
-//! is what is predicted.
+//! Corrects the findings of earlier links by what the server did. The links predict the server's behaviour,
+//! so the server's own report is authoritative.
 
 use crate::diagnosis::catalogue::cause;
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::ollama::era::Era;
 
-/// Links that say no more than what a server would find at its start. The others are about what a server does
-/// later, or are true whatever it finds.
+/// Links that only predict what a server finds at its start. The other links concern what a server does
+/// later, or hold independently of it.
 const PREDICT: [LinkId; 5] =
     [LinkId::Kernel, LinkId::Permission, LinkId::Shims, LinkId::Loader, LinkId::Discovery];
 /// Links that predict the discovery of a server that loads its backends for it. A server of the first era
-/// asks only the driver.
+/// uses only the driver.
 const PREDICT_BACKEND: [LinkId; 5] =
     [LinkId::Environment, LinkId::Ollama, LinkId::Backend, LinkId::Init, LinkId::Agreement];
 
-/// Causes that show only when a model is loaded, so that a successful discovery does not disprove them. The
-/// home is among them, because this server has a home of its own.
+/// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
+/// them. The home directory is among them, because this server has one of its own.
 const LATER: [Cause; 12] = [
     cause::environment::API_PREFIX,
     cause::environment::NUM_GPU_ZERO,
@@ -31,7 +31,7 @@ const LATER: [Cause; 12] = [
     cause::discovery::NO_CPU_BACKEND,
 ];
 
-/// Whether the finding of the GPU by a server of that era disproves a failure.
+/// Returns whether a failure is disproved by a server of that era that found the GPU.
 fn disproved(finding: &Finding, era: Era) -> bool {
     let link = &finding.link;
     let predicts = PREDICT.contains(link) || !era.by_path() && PREDICT_BACKEND.contains(link);
@@ -39,8 +39,8 @@ fn disproved(finding: &Finding, era: Era) -> bool {
     finding.status == Status::Fail && predicts && !later
 }
 
-/// Makes the findings agree with what the server said, if one of that era was asked. Whether a failure was
-/// disproved.
+/// Makes the findings agree with the report of the server, if a server of that era was started. Returns
+/// whether a failure was disproved.
 pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
     let Some((truth, before)) = findings.split_last_mut().filter(|(last, _)| last.link == LinkId::Truth)
     else {

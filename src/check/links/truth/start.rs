@@ -1,4 +1,4 @@
-//! How the server is started: by the launcher, as PROGRAM would be, under a worker that ends it.
+//! Starts the server through the launcher, as PROGRAM would be started, under a worker that ends it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::check::context::CheckContext;
 use crate::cli::OwnWords;
 use crate::env::Environment;
 
-/// The worker's command and environment, or why it cannot be started.
+/// Returns the worker's command and environment, or the reason why it cannot be started.
 pub fn command(context: &mut CheckContext) -> Result<(Command, Environment), String> {
     let program = program(context)?;
     let environment = context.plain.as_ref().unwrap_or(&context.environment).clone();
@@ -44,7 +44,7 @@ pub fn command(context: &mut CheckContext) -> Result<(Command, Environment), Str
     Ok((command, Environment::inherited()))
 }
 
-/// The file that is PROGRAM, or the script that becomes it.
+/// Returns the path of PROGRAM, or of the script that becomes it.
 fn program(context: &mut CheckContext) -> Result<PathBuf, String> {
     if let Some(script) = &context.script {
         return Ok(script.clone());
@@ -55,7 +55,7 @@ fn program(context: &mut CheckContext) -> Result<PathBuf, String> {
     }
 }
 
-/// `vgpu-run [--via WAY] -- PROGRAM serve`.
+/// Returns the command line `vgpu-run [--via WAY] -- PROGRAM serve`.
 fn launch(launcher: OsString, via: Option<OsString>, program: PathBuf) -> Vec<OsString> {
     let mut words = vec![launcher];
     if let Some(via) = via {
@@ -65,7 +65,8 @@ fn launch(launcher: OsString, via: Option<OsString>, program: PathBuf) -> Vec<Os
     words
 }
 
-/// The launcher of a unit's command, and its `--via`. None: the unit starts its program without one.
+/// Returns the launcher in a unit's command, and its `--via`. Returns `None` if the unit starts its program
+/// without a launcher.
 fn launcher(words: &[String]) -> Option<(OsString, Option<OsString>)> {
     let (first, rest) = words.split_first()?;
     let own = OwnWords::read(rest.iter().map(OsStr::new));

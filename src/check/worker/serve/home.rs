@@ -1,5 +1,5 @@
-//! The server's home: a private directory with its keys, its models and its temporary files, of which there
-//! are none when it starts.
+//! Home directory of the server: a private directory for its keys, models and temporary files, which is empty
+//! when the server starts.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use crate::env::{Environment, TMPDIR};
 use crate::inject::folder::{self, Content, PrivateFolder};
 use crate::inject::owner::Owner;
 
-/// The home. Should this process be killed, the next start of vgpu-run removes it.
+/// Home directory of the server. If this process is killed, the next start of vgpu-run removes the directory.
 pub struct Home(PrivateFolder);
 
 impl Home {
-    /// Makes one where this user's temporary files are.
+    /// Creates a home directory where this user's temporary files are.
     pub fn new(environment: &Environment) -> io::Result<Self> {
         let owner = Owner::this()?;
         let mut refusals = Vec::new();
@@ -32,22 +32,22 @@ impl Home {
         Err(io::Error::other(format!("there is no place for a private directory: {}", refusals.join("; "))))
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Directory of the models.
+    /// Returns the path of the directory for models.
     pub fn models(&self) -> PathBuf {
         self.path().join("models")
     }
 
-    /// Directory of the temporary files.
+    /// Returns the path of the directory for temporary files.
     pub fn temporary(&self) -> PathBuf {
         self.path().join("tmp")
     }
 
-    /// Removes it, and what the launcher made for the server, which has ended.
+    /// Removes the directory, and what the launcher created for the server, which must have ended.
     pub fn remove(self, environment: &Environment) {
         let temporary = self.temporary();
         drop(self);
@@ -57,7 +57,8 @@ impl Home {
     }
 }
 
-/// The user's own choice first: what can be done with files there is then as it is for the server.
+/// Returns the possible locations. The user's TMPDIR comes first, so that the server has the same file system
+/// as usual.
 fn places(environment: &Environment) -> Vec<PathBuf> {
     let given = environment.get(TMPDIR).filter(|value| !value.is_empty()).map(PathBuf::from);
     given.into_iter().chain(folder::candidates(environment, Uid::effective())).collect()

@@ -1,8 +1,8 @@
-//! `__worker serve`: starts a server in a home of its own until it has said what it found to compute on, and
-//! then ends it with everything that it started. The log goes to stderr as it comes.
+//! Implements `__worker serve`: starts a server with a home directory of its own, waits until it has logged
+//! its compute devices, and then ends it with everything that it started. The log is forwarded to stderr.
 //!
-//! It also ends everything when its input ends or a signal asks it to. Its input is a pipe from `check`, so
-//! that nothing is left behind however `check` ends.
+//! Everything is also ended when the worker's input ends or a signal asks for it. The input is a pipe from
+//! `check`, so that nothing is left behind however `check` ends.
 
 mod home;
 mod progress;
@@ -31,16 +31,16 @@ use home::Home;
 use progress::Devices;
 use watch::Watch;
 
-/// Time that the server may be silent while the devices are idle.
+/// Maximum time without log output while the devices are idle.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time limit for killed processes to end.
 const ENDING: Duration = Duration::from_secs(5);
-/// Number of starts if another program takes the port in between.
+/// Maximum number of starts, if another program takes the port in between.
 const TRIES: usize = 3;
 /// Go's message for a port in use.
 const TAKEN: &str = "address already in use";
 
-/// Serves, and reports it.
+/// Runs the server and reports the step.
 pub fn serve(words: &[OsString]) {
     say::begin::<Serve>(SILENCE);
     match run_server(words) {
@@ -71,7 +71,7 @@ fn run_server(words: &[OsString]) -> io::Result<Serve> {
     served
 }
 
-/// Starts the server, and watches it until that is enough.
+/// Starts the server once and watches it until its log is complete, it ends, or it is silent for too long.
 fn attempt(
     words: &[OsString],
     environment: &Environment,
@@ -106,7 +106,7 @@ fn attempt(
     Ok(served)
 }
 
-/// A server that runs, and what it prints.
+/// A running server and the pipe with its output.
 struct ServerChild {
     process: Child,
     log: PipeReader,
@@ -136,7 +136,7 @@ fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Resu
 }
 
 impl ServerChild {
-    /// Takes what is in the pipe, and passes it on. Whether more may come.
+    /// Reads from the pipe and forwards the content. Returns whether more may follow.
     fn relay(&mut self, watch: &mut Watch) -> io::Result<bool> {
         let mut buffer = [0; 16 << 10];
         let bytes = match self.log.read(&mut buffer) {
@@ -152,7 +152,8 @@ impl ServerChild {
     }
 }
 
-/// Waits for more of the log or for the end of the input, a tick at most. Whether there is more of the log.
+/// Waits for more of the log or for the end of the input, up to one tick. Returns whether there is more of
+/// the log.
 fn wait(log: Option<&PipeReader>, stop: &Stop) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = vec![PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
@@ -168,7 +169,7 @@ fn wait(log: Option<&PipeReader>, stop: &Stop) -> io::Result<bool> {
     Ok(fds.get(1).is_some_and(|log| !log.revents().is_empty()))
 }
 
-/// Whether it is time to stop: the input has ended, or a signal has come.
+/// Flag that is set when the input has ended or a signal has arrived.
 struct Stop(Arc<AtomicBool>);
 
 impl Stop {
@@ -184,7 +185,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The input has something to say: nobody writes to it, so it is the end.
+    /// Reads the input and sets the flag at its end. Nobody writes to the input.
     fn input(&self) {
         let mut byte = [0];
         if !matches!(io::stdin().read(&mut byte), Ok(1)) {

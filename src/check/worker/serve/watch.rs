@@ -1,30 +1,31 @@
-//! Reads a server's log as it comes, and tells when it has said what it found.
+//! Parses a server's log as it arrives and recognises when the server has reported its compute devices.
 
 use std::time::{Duration, Instant};
 
 use crate::ollama::log::FOUND;
 
-/// The lines about several devices come at once. After the last there may be no other line for long.
+/// Time after the last device line at which the list counts as complete. The lines arrive together, and no
+/// other line may follow for long.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Number of bytes at the log's end that are searched.
 const KEPT: usize = 64 << 10;
 
-/// State of a server's log.
+/// State of parsing a server's log.
 #[derive(Debug, Default)]
 pub struct Watch {
     lines: Vec<String>,
-    /// When the last of them came.
+    /// Time at which the last device line arrived.
     last: Option<Instant>,
-    /// Whether another line has come after them.
+    /// Whether another line has followed the device lines.
     over: bool,
-    /// The bytes of a line whose end has not come.
+    /// Bytes of a line that is not complete yet.
     rest: Vec<u8>,
     tail: Vec<u8>,
     seen: u64,
 }
 
 impl Watch {
-    /// Takes what came at that time.
+    /// Adds bytes of the log that arrived at the time `now`.
     pub fn feed(&mut self, bytes: &[u8], now: Instant) {
         self.seen += bytes.len() as u64;
         self.tail.extend_from_slice(bytes);
@@ -46,22 +47,22 @@ impl Watch {
         }
     }
 
-    /// The lines that say what the server found.
+    /// Returns the lines in which the server reported its compute devices.
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Whether all of them have come.
+    /// Returns whether all device lines have arrived.
     pub fn complete(&self, now: Instant) -> bool {
         self.over || self.last.is_some_and(|last| now.duration_since(last) >= PAUSE)
     }
 
-    /// Number of bytes read so far.
+    /// Returns the number of bytes read so far.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Whether this stands in the log's last lines.
+    /// Returns whether the end of the log, up to [`KEPT`] bytes, contains `text`.
     pub fn saw(&self, text: &str) -> bool {
         memchr::memmem::find(&self.tail, text.as_bytes()).is_some()
     }
