@@ -1,5 +1,5 @@
-//! What comes with a release beside the program: manual pages and shell completions, made from the command
-//! line's own definition.
+//! Generates the files that a release contains besides the program: manual pages and shell completions, from
+//! the definition of the command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::cli::Cli;
 use crate::diagnosis::Fix;
 use crate::error::{Failure, LauncherError};
 
-/// Shells, and where each looks for completions below a prefix.
+/// Shells, each with the path below a prefix where it looks for completions.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions/vgpu-run"),
     (Shell::Fish, "share/fish/vendor_completions.d/vgpu-run.fish"),
     (Shell::Zsh, "share/zsh/site-functions/_vgpu-run"),
 ];
 
-/// A page or completion could not be written.
+/// Error of writing a page or completion.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {path}")]
 struct PageError {
@@ -33,7 +33,7 @@ impl LauncherError for PageError {
     }
 }
 
-/// Writes all of them below `prefix`, in the folders in which a system has them.
+/// Writes all pages and completions below `prefix`, to the usual directories of a system.
 pub fn write(prefix: &Path) -> Result<(), Failure> {
     for (path, content) in pages().into_iter().chain(completions()) {
         let path = prefix.join(path);
@@ -45,7 +45,7 @@ pub fn write(prefix: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A page for the program, and one for each command that is not hidden.
+/// Returns a manual page for the program, and one for each command that is not hidden.
 fn pages() -> Vec<(String, Vec<u8>)> {
     let mut program = Cli::command();
     program.build();
@@ -77,7 +77,7 @@ fn completions() -> Vec<(String, Vec<u8>)> {
     SHELLS.map(of).to_vec()
 }
 
-/// The command line without the commands that are hidden, which completions would offer.
+/// Returns the command line without hidden commands, which completions would offer.
 fn shown() -> Command {
     let full = Cli::command();
     let commands = full.get_subcommands().filter(|command| !command.is_hide_set()).cloned();

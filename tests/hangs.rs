@@ -1,4 +1,5 @@
-//! What somebody put where a file belongs, and what answers never: no command of vgpu-run waits for it.
+//! Tests that no command of vgpu-run blocks on files that never answer, such as a FIFO that somebody put in
+//! place of a file.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,10 +16,10 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use vgpu_artifacts::executable;
 
-/// A check ends within 15 s on an idle machine. These run beside others.
+/// Time limit for a check. It ends within 15 s on an idle machine, but these tests run in parallel.
 const CHECK: Duration = Duration::from_secs(25);
 
-/// An empty bus and whatever a test puts beside it.
+/// Directory with an empty PCI bus and the files of a test.
 struct Bed(tempfile::TempDir);
 
 impl Bed {
@@ -47,7 +48,7 @@ impl Bed {
         command
     }
 
-    /// A program that an Ollama of the second era is taken for, in a tree as its releases have it.
+    /// Builds a program that looks like an Ollama of the second era, in the directory layout of its releases.
     fn ollama(&self) -> PathBuf {
         const SOURCE: &str = "__attribute__((section(\".go.buildinfo\"), used)) static const char go[] = \"go1.26\";\n\
             const char *const texts[] = {\"discovering available GPUs\", \"inference compute\"};\n\
@@ -63,7 +64,7 @@ impl Bed {
         program
     }
 
-    /// A function that looks as the device does, with nothing behind it.
+    /// Creates a PCI function that looks like the device and has no host.
     fn function(&self) -> PathBuf {
         let dir = self.path("sys/bus/pci/devices/0000:00:05.0");
         fs::create_dir_all(&dir).unwrap();
@@ -89,7 +90,7 @@ impl Bed {
     }
 }
 
-/// Runs it to its end, which must come within `limit`.
+/// Runs a command and returns its output. Panics if it does not end within `limit`.
 #[track_caller]
 fn ends(command: &mut Command, limit: Duration) -> Output {
     let begin = Instant::now();
@@ -154,7 +155,7 @@ fn a_fifo_where_a_backend_should_be_holds_no_check() {
     assert!(found(&report, "backend").contains(&expected), "{report:#}");
 }
 
-/// A FIFO does not block a reader, wherever the path comes from a variable or a directory of other users.
+/// A FIFO does not block a reader, whether its path comes from a variable or from a directory of other users.
 #[test]
 fn fifos_in_other_places_hold_nobody() {
     let bed = Bed::new();
@@ -197,7 +198,7 @@ fn fifos_in_other_places_hold_nobody() {
     }
 }
 
-/// VGPU_SYSFS may name any directory.
+/// A FIFO among the files of the PCI bus blocks no command; VGPU_SYSFS may name any directory.
 #[test]
 fn fifos_on_the_bus_hold_nobody() {
     for name in ["vendor", "modalias", "resource", "enable"] {
@@ -212,7 +213,7 @@ fn fifos_on_the_bus_hold_nobody() {
     }
 }
 
-/// Files of a unit, where systemctl does not answer.
+/// A FIFO as an environment file of a unit blocks no check, if systemctl does not answer.
 #[test]
 fn a_fifo_as_a_file_of_variables_holds_no_check() {
     let bed = Bed::new();
@@ -229,7 +230,7 @@ fn a_fifo_as_a_file_of_variables_holds_no_check() {
     assert!(self::found(&found, "environment").contains("is a FIFO, not a regular file"), "{found:#}");
 }
 
-/// A program that never answers is given up, and named.
+/// A program that never answers is abandoned when time is up, and its name is reported.
 #[test]
 fn what_does_not_answer_is_named_when_time_is_up() {
     let bed = Bed::new();
@@ -249,11 +250,11 @@ fn what_does_not_answer_is_named_when_time_is_up() {
     assert_eq!(self::found(&found, "pci"), "not reached (no time left)");
 }
 
-/// A file system whose server takes requests and never answers them, mounted at a directory.
+/// A mounted file system whose server reads requests and never answers them.
 struct DeadMount(PathBuf);
 
 impl DeadMount {
-    /// Mounts it, where this process may.
+    /// Mounts the file system at `at`. Returns `None` if this process may not mount.
     fn new(at: &Path) -> Option<Self> {
         if !Uid::effective().is_root() {
             println!("only root can mount a file system that does not answer");
@@ -303,7 +304,8 @@ fn serve(mut device: &fs::File) {
     }
 }
 
-/// The check says what it knows, and where it was held, though the process that was held cannot be killed.
+/// A check reports its findings and the operation that blocked, although the blocked process cannot be
+/// killed.
 #[test]
 fn a_file_system_that_does_not_answer_holds_no_check() {
     let bed = Bed::new();
@@ -327,7 +329,8 @@ fn a_file_system_that_does_not_answer_holds_no_check() {
     assert!(bundle["check.json"].as_str().unwrap().contains("dead/bin/ollama"), "{bundle:#}");
 }
 
-/// In a guest that was just booted memory decoding is off, and vgpu-run as root turns it on.
+/// A check as root does not report that memory decoding is off, as in a guest that was just booted, because
+/// vgpu-run as root turns it on.
 #[test]
 fn root_is_not_told_that_decoding_is_off() {
     let bed = Bed::new();

@@ -1,9 +1,9 @@
-//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`vgpu_probe_steps`] has what
-//! it prints.
+//! Runs vgpu-probe, the helper program for checks that need a dynamic loader. [`vgpu_probe_steps`] describes
+//! its output.
 //!
-//! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an
-//! argument. So it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts
-//! would refuse.
+//! The probe is in a memory file or a private directory, as the shims are, and is passed to the loader as an
+//! argument. Therefore it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec`
+//! mounts would refuse.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use super::context::CheckContext;
 use crate::env::Environment;
 use crate::waits;
 
-/// The loader, where the examined program does not name one.
+/// Path of the loader if the examined program does not name one.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Runs the probe as the same user as Ollama, with the loader of the examined program. An error is check's
-/// own failure and no finding.
+/// Runs the probe as the same user as Ollama, with the loader of the examined program. An error is a failure
+/// of check itself rather than a finding.
 pub async fn run_probe<S: AsRef<OsStr>>(
     context: &CheckContext,
     words: impl IntoIterator<Item = S>,

@@ -1,5 +1,5 @@
-//! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so
-//! has the whole walk.
+//! Walks the chain in order. A link is examined if the links that it needs hold. Each link has a time limit,
+//! and so has the whole walk.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,14 +18,14 @@ use crate::waits;
 /// Entry of a link in the walk.
 struct LinkStep {
     link: LinkId,
-    /// Time limit for the link. What the link waits for usually has a shorter one.
+    /// Time limit for the link. The operations of the link usually have shorter limits.
     limit: Duration,
     examine: for<'a> fn(&'a mut CheckContext) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
 }
 
 macro_rules! steps {
     ($($link:ident $module:ident $seconds:literal)*) => {
-        /// The links that can be examined, in the order of the chain.
+        /// Links that can be examined, in the order of the chain.
         static STEPS: &[LinkStep] = &[$(LinkStep {
             link: LinkId::$link,
             limit: Duration::from_secs($seconds),
@@ -57,9 +57,10 @@ steps! {
 /// Event that a walk reports.
 #[derive(Debug)]
 pub enum WalkEvent<'a> {
-    /// A link is being examined.
+    /// The examination of a link starts.
     Begun(LinkId),
-    /// This was found at a link, with what could not be examined so far.
+    /// The examination of a link has ended with this finding. The context lists what could not be examined so
+    /// far.
     Found(&'a Finding, &'a CheckContext),
 }
 
@@ -103,7 +104,7 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
     findings
 }
 
-/// Examines a link, and notes how long that takes.
+/// Examines a link and records how long that takes.
 async fn measured(
     step: &LinkStep,
     context: &mut CheckContext,
@@ -117,8 +118,8 @@ async fn measured(
     Finding { elapsed, ..finding }
 }
 
-/// Examines a link within its time limit, which lasts longer on a busy machine, as the limits of what it
-/// waits for do.
+/// Examines a link within its time limit. The limit is extended on a busy machine, as are the limits of the
+/// link's operations.
 async fn examine(step: &LinkStep, context: &mut CheckContext) -> Finding {
     let left = context.time(Duration::MAX);
     if left.is_zero() {
@@ -143,15 +144,15 @@ async fn examine(step: &LinkStep, context: &mut CheckContext) -> Finding {
     unfinished(step.link, begin.elapsed(), waits.as_deref())
 }
 
-/// The finding for a link that did not come to an end.
+/// Returns the finding for a link whose examination did not end in time.
 fn unfinished(link: LinkId, elapsed: Duration, waits: Option<&str>) -> Finding {
     let waits = waits.map(|name| format!(": {name} did not answer")).unwrap_or_default();
     let found = format!("not finished in {:.1} s{waits}", elapsed.as_secs_f64());
     Finding { elapsed, ..Finding::skip(link, found) }
 }
 
-/// Completes the findings of a walk that is given up at the link `at`, after waiting for `waits`. Every link
-/// that was not reached gets a finding, and is added to the links that could not be examined.
+/// Completes the findings of a walk that is abandoned at the link `at`, while it was waiting for `waits`.
+/// Every link that was not reached gets a finding, and is added to the links that could not be examined.
 pub fn given_up(
     context: &mut CheckContext,
     mut findings: Vec<Finding>,
@@ -177,7 +178,7 @@ pub fn given_up(
     findings
 }
 
-/// The links in `only` and those that they need; all links if `only` is empty.
+/// Returns the links in `only` and those that they need, or all links if `only` is empty.
 fn wanted(only: &[LinkId]) -> Vec<LinkId> {
     let mut wanted: Vec<LinkId> = only.to_vec();
     if wanted.is_empty() {

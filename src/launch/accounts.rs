@@ -1,6 +1,6 @@
-//! Users and groups, without the C library's name service: in a static program that would load parts of the
-//! guest's own C library, of whatever version. The files are read here, and what they do not know `getent` is
-//! asked for.
+//! Looks up users and groups without the C library's name service, which in a static program would load parts
+//! of the guest's own C library of an unknown version. The files are read directly, and `getent` is asked for
+//! entries that they lack.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,17 +13,17 @@ use nix::unistd::{Gid, Uid};
 const PASSWD: &str = "/etc/passwd";
 /// Path of the group database.
 const GROUP: &str = "/etc/group";
-/// The program of the C library that asks all its sources.
+/// Paths of the C library's program that queries all sources of accounts.
 const GETENT: [&str; 2] = ["/usr/bin/getent", "/bin/getent"];
 
-/// Entry of a user.
+/// Entry of a user in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// User name.
     pub name: String,
     /// User id.
     pub uid: Uid,
-    /// Number of the primary group.
+    /// Id of the primary group.
     pub gid: Gid,
     /// Home directory of the user.
     pub home: PathBuf,
@@ -31,11 +31,12 @@ pub struct Account {
     pub shell: PathBuf,
 }
 
-/// User and group databases.
+/// User and group databases of a system.
 pub struct Accounts {
     passwd: String,
     group: String,
-    /// Answers what the files do not: the lines that `getent` prints for a data base and a key.
+    /// Fallback for entries that the files lack: returns the lines that `getent` prints for a database and a
+    /// key.
     ask: fn(&str, &str) -> Option<String>,
 }
 
@@ -45,7 +46,7 @@ impl Accounts {
         Ok(Self { passwd: text(Path::new(PASSWD))?, group: text(Path::new(GROUP))?, ask: getent })
     }
 
-    /// The user of that name.
+    /// Returns the user with that name.
     pub fn user(&self, name: &str) -> Option<Account> {
         let local = self.passwd.lines().filter_map(account).find(|account| account.name == name);
         let asked =
@@ -53,14 +54,14 @@ impl Accounts {
         local.or_else(asked)
     }
 
-    /// The user of that number.
+    /// Returns the user with that id.
     pub fn user_of_number(&self, uid: Uid) -> Option<Account> {
         let local = self.passwd.lines().filter_map(account).find(|account| account.uid == uid);
         let asked = || (self.ask)("passwd", &uid.to_string())?.lines().find_map(account);
         local.or_else(asked).filter(|account| account.uid == uid)
     }
 
-    /// The number of the group of that name.
+    /// Returns the id of the group with that name.
     pub fn group(&self, name: &str) -> Option<Gid> {
         let named = |text: &str| {
             text.lines().filter_map(group).find(|group| group.name == name).map(|group| group.gid)
@@ -68,7 +69,8 @@ impl Accounts {
         named(&self.group).or_else(|| named(&(self.ask)("group", name)?))
     }
 
-    /// The groups of the user of that name: `primary` first, then those that list the user as a member.
+    /// Returns the groups of the user with that name: `primary` first, then those that list the user as a
+    /// member.
     pub fn groups(&self, name: &str, primary: Gid) -> Vec<Gid> {
         let local = |group: &GroupLine<'_>| group.members.split(',').any(|member| member == name);
         let mut others: BTreeSet<u32> =
@@ -81,10 +83,10 @@ impl Accounts {
     }
 }
 
-/// Bytes of an accounts file.
+/// Maximum size of an accounts file in bytes.
 const MOST: u64 = 256 << 20;
 
-/// A file as text; one that is not there is empty.
+/// Reads a file as text. A file that does not exist counts as empty.
 fn text(path: &Path) -> io::Result<String> {
     match vgpu_paths::read(path, MOST) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -93,7 +95,7 @@ fn text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Output of `getent DATABASE KEY`. None if there is no such key or no getent.
+/// Returns the output of `getent DATABASE KEY`, or `None` if there is no such key or no getent.
 fn getent(database: &str, key: &str) -> Option<String> {
     let program = GETENT.into_iter().find(|program| Path::new(program).exists())?;
     let output =
@@ -101,7 +103,7 @@ fn getent(database: &str, key: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A line of passwd(5): `name:password:uid:gid:comment:home:shell`.
+/// Parses a line of passwd(5): `name:password:uid:gid:comment:home:shell`.
 fn account(line: &str) -> Option<Account> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, uid, gid, _, home, shell] = fields[..] else { return None };
@@ -124,7 +126,7 @@ struct GroupLine<'a> {
     members: &'a str,
 }
 
-/// A line of group(5): `name:password:gid:member,member`.
+/// Parses a line of group(5): `name:password:gid:member,member`.
 fn group(line: &str) -> Option<GroupLine<'_>> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, gid, members] = fields[..] else { return None };
@@ -134,7 +136,7 @@ fn group(line: &str) -> Option<GroupLine<'_>> {
     Some(GroupLine { name, gid: Gid::from_raw(gid.parse().ok()?), members })
 }
 
-/// The numbers of `getent initgroups`: `name  number number`.
+/// Parses the group ids in a line of `getent initgroups`: `name  number number`.
 fn numbers(text: &str) -> impl Iterator<Item = u32> {
     text.split_ascii_whitespace().skip(1).filter_map(|number| number.parse().ok())
 }

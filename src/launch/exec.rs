@@ -1,4 +1,4 @@
-//! exec, with everything as the launcher found it.
+//! Executes the program with the same process state that the launcher was started with.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsString};
@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::program::Program;
 use crate::program::script::SHELL;
 
-/// Reason for which the program did not start.
+/// Reason why the program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// `execve` of this program failed.
@@ -49,8 +49,8 @@ impl LauncherError for ExecError {
     }
 }
 
-/// Replaces this process. `command` is the program's name as it was given, and its arguments. Returns only to
-/// say why not.
+/// Replaces this process by the program. `command` holds the program's name as it was given, and its
+/// arguments. Returns only on failure, with the error.
 pub fn exec(program: &Program, command: &[OsString], environment: &Environment) -> ExecError {
     match try_exec(program, command, environment) {
         Err(error) => error,
@@ -82,7 +82,7 @@ fn try_exec(
     Err(ExecError::Exec(program.path.clone(), errno))
 }
 
-/// execve; what it answers.
+/// Calls execve and returns its error number.
 fn try_execve(path: &Path, arguments: &[CString], variables: &[CString]) -> Result<Errno, ExecError> {
     let path = c_string(path.as_os_str().to_owned())?;
     match execve(&path, arguments, variables) {
@@ -95,11 +95,11 @@ fn c_string(text: OsString) -> Result<CString, ExecError> {
     CString::new(text.into_vec()).map_err(|_| ExecError::Zero)
 }
 
-/// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores it before `main`, and exec
-/// keeps what is ignored: the program must get what the launcher was given.
+/// Whether SIGPIPE was ignored when this process started. Rust's runtime ignores it before `main`, and exec
+/// keeps ignored signals, so the original state is restored for the program.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// The loader calls this before Rust's runtime starts.
+/// Entry that makes the loader call [`note_sigpipe`] before Rust's runtime starts.
 #[used]
 // SAFETY: the section holds pointers to functions that the loader calls with arguments which this one leaves
 // alone.

@@ -1,21 +1,22 @@
-//! SIGXFSZ, which the kernel sends to whoever writes beyond the limit on the size of files (`ulimit -f`) and
-//! which ends a process without a word. Memory files count, too. While it is held back such a write fails
-//! with EFBIG, which can be reported; the program that the launcher becomes gets the signal as it was.
+//! Blocks SIGXFSZ, which the kernel sends to a process that writes beyond the limit on the size of files
+//! (`ulimit -f`) and which ends the process without a message. The limit applies to memory files too. While
+//! the signal is blocked, the write fails with EFBIG, which can be reported. The signal's state is restored
+//! for the program that the launcher becomes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Whether this process has held it back, and has to let it through before exec.
+/// Whether this process has blocked the signal and must unblock it before exec.
 static HELD: AtomicBool = AtomicBool::new(false);
 
 fn signal() -> SigSet {
     SigSet::from(Signal::SIGXFSZ)
 }
 
-/// Holds the signal back, in this thread and those that it starts. Children that the standard library starts
-/// get it as usual: it empties their mask.
+/// Blocks the signal in this thread and in threads that it starts. Children that the standard library starts
+/// are not affected, because it clears their signal mask.
 pub fn hold() {
     let already = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(Signal::SIGXFSZ));
     if !already && signal().thread_block().is_ok() {
@@ -23,8 +24,8 @@ pub fn hold() {
     }
 }
 
-/// Lets it through again, and forgets those that came meanwhile: they would end the program that this process
-/// is about to become.
+/// Unblocks the signal and discards pending ones, which would end the program that this process is about to
+/// become.
 pub fn release() {
     if !HELD.swap(false, Ordering::Relaxed) {
         return;

@@ -1,5 +1,5 @@
-//! From the command line to exec, in the order in which a refusal is most useful: the user, the program, the
-//! device, the libraries. Nothing is left behind by a launcher that refuses.
+//! Performs a launch from the command line to exec. The checks are ordered by the usefulness of their errors:
+//! the user, the program, the device, the libraries. A failed launch leaves nothing behind.
 
 pub mod accounts;
 mod exec;
@@ -25,7 +25,7 @@ use crate::ollama::{self, Ollama};
 use crate::program::Program;
 use crate::program::elf::Elf;
 
-/// Starts `command`, a program and its arguments, in place of this process.
+/// Replaces this process by `command`, a program and its arguments, with the GPU available.
 pub fn launch(options: &Options, command: &[OsString]) -> Result<Infallible, Failure> {
     let mut environment = Environment::inherited();
     let functions = become_user(options, &mut environment)?;
@@ -36,10 +36,10 @@ pub fn launch(options: &Options, command: &[OsString]) -> Result<Infallible, Fai
     Err(exec::exec(&program, command, &environment).into())
 }
 
-/// The functions of this guest, ready to be opened, or why not. That is said only when the device is needed.
+/// Functions of this guest, prepared for use, or the error, which is reported only if the device is needed.
 type Functions = Result<Vec<PciFunction>, DeviceError>;
 
-/// Finds the functions, does for them what only root can do, and then becomes `--user`.
+/// Finds the functions, prepares them as root if possible, and then becomes the user of `--user`.
 fn become_user(options: &Options, environment: &mut Environment) -> Result<Functions, Failure> {
     let user = options.user.as_ref().map(user::find).transpose()?;
     let mut functions = device::find();
@@ -55,7 +55,7 @@ fn become_user(options: &Options, environment: &mut Environment) -> Result<Funct
     Ok(functions)
 }
 
-/// With `--allow-cpu`, turns a failure into a warning and nothing.
+/// Turns a failure into a warning and `None` if `--allow-cpu` is given.
 fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match ready {
         Ok(ready) => Ok(Some(ready)),
@@ -72,7 +72,7 @@ fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T
     }
 }
 
-/// Libraries that are in place for a program, and how that was planned.
+/// Libraries that are delivered to a program, with the plan of their delivery.
 struct Ready {
     plan: DeliveryPlan,
     ollama: Option<Ollama>,
@@ -80,8 +80,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// Checks that the program can be given the GPU and that there is one, puts the libraries in place for
-    /// `owner`, and names them in `environment`.
+    /// Checks that the program can use the GPU and that there is one, delivers the libraries to `owner`, and
+    /// adds them to `environment`.
     fn new(
         options: &Options,
         program: Option<&Program>,
@@ -111,7 +111,7 @@ impl Ready {
         Ok(ready)
     }
 
-    /// Puts the libraries in place.
+    /// Plans and performs the delivery of the libraries.
     fn place(
         options: &Options,
         program: Option<&Program>,
@@ -132,7 +132,7 @@ impl Ready {
     }
 }
 
-/// Directory of the trace, if the program is traced.
+/// Returns the directory of the trace, if the program is traced.
 fn traced(environment: &Environment) -> Option<PathBuf> {
     environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }

@@ -1,7 +1,8 @@
-//! `vgpu-run env`: prints what would be set, instead of starting a program.
+//! Implements `vgpu-run env`, which prints the variables instead of starting a program.
 //!
-//! The names of memory files would end with this process, so the libraries go into a private folder. It
-//! belongs to the process that called, and the next start after that one is gone removes it.
+//! Paths of memory files would become invalid when this process ends, so the libraries are stored in a
+//! private directory. Its owner is the calling process, and the next start after that process has ended
+//! removes it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +21,7 @@ use crate::inject::owner::Owner;
 use crate::ollama::era::Era;
 use crate::program::Program;
 
-/// Reason for which nothing is printed.
+/// Reason why the variables cannot be printed.
 #[derive(Debug, thiserror::Error)]
 enum ShowError {
     #[error("failed to print")]
@@ -48,15 +49,15 @@ struct EnvReport {
     set: BTreeMap<String, String>,
     /// Variables to remove.
     unset: Vec<String>,
-    /// The file that the program's name means.
+    /// Path of the file that the program's name refers to.
     program: Option<String>,
-    /// The Ollama that the program is.
+    /// Properties of the program if it is an Ollama.
     ollama: Option<OllamaReport>,
-    /// How the libraries are delivered. None if they are not (`--allow-cpu`).
+    /// Delivery mode of the libraries. `None` if they are not delivered (`--allow-cpu`).
     way: Option<DeliveryMode>,
-    /// Path of the private directory.
+    /// Path of the private directory with the libraries.
     folder: Option<String>,
-    /// The libraries, in the order in which they are preloaded.
+    /// Libraries in the order in which they are preloaded.
     libraries: Vec<LibraryReport>,
 }
 
@@ -73,7 +74,8 @@ struct LibraryReport {
     bytes: usize,
 }
 
-/// Prints what would be set for the program named `name`, or for any. `rest` is what follows it: nothing.
+/// Prints the variables for the program named `name`, or for any program. `rest` holds superfluous arguments,
+/// which are an error.
 pub fn show(options: &Options, name: Option<OsString>, rest: &[OsString], json: bool) -> Result<(), Failure> {
     let assignment = name.as_ref().is_some_and(|name| name.as_bytes().contains(&b'='));
     if assignment || !rest.is_empty() {
@@ -105,7 +107,7 @@ pub fn show(options: &Options, name: Option<OsString>, rest: &[OsString], json: 
     Ok(())
 }
 
-/// The variables of `after` that are not in `before`, or not so.
+/// Returns the variables of `after` that are missing in `before` or have another value there.
 fn changed<'a>(
     before: &'a Environment,
     after: &'a Environment,
@@ -113,7 +115,7 @@ fn changed<'a>(
     after.iter().filter(|entry| !before.iter().any(|old| old == *entry))
 }
 
-/// `NAME=VALUE`, quoted as a shell needs it where it needs it.
+/// Formats `NAME=VALUE`, quoted for a shell if necessary.
 fn line(name: &OsStr, value: &OsStr) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%=".contains(byte);
     let mut line = name.as_bytes().to_vec();

@@ -1,8 +1,8 @@
-//! `--user`: which user is meant, and becoming that user.
+//! Implements `--user`: looks the user up and becomes that user.
 //!
-//! The program sees what a service with `User=` sees: HOME, USER, LOGNAME and SHELL are the user's,
-//! XDG_RUNTIME_DIR of the caller is gone, the supplementary groups are the user's. PATH, the working folder
-//! and all else stay.
+//! The program gets the environment of a service with `User=`: HOME, USER, LOGNAME and SHELL are the user's,
+//! the caller's XDG_RUNTIME_DIR is removed, and the supplementary groups are the user's. PATH, the working
+//! directory and everything else stay unchanged.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use crate::diagnosis::Fix;
 use crate::env::{Environment, HOME, LOGNAME, SHELL, USER, XDG_RUNTIME_DIR};
 use crate::error::LauncherError;
 
-/// A user, and perhaps a group, as they were named: by names or by numbers.
+/// A user and optionally a group, as the command line gives them: by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserName {
     user: String,
@@ -47,22 +47,22 @@ impl fmt::Display for UserName {
     }
 }
 
-/// Reason for which the process cannot become the user.
+/// Reason why the process cannot become the user.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// There is no such entry, and the name is no number.
+    /// The database has no such entry, and the name is not a number.
     #[error("failed to find the {0} {1}")]
     Unknown(&'static str, String),
-    /// The files could not be read.
+    /// The user databases could not be read.
     #[error("failed to look up the user {0}")]
     Lookup(String, #[source] io::Error),
-    /// A number without an entry has no group of its own.
+    /// The user is given by a number without an entry, so its group is unknown.
     #[error("failed to find the group of the user {0}")]
     NoGroup(String),
-    /// The system does not let the process become this user; root may.
+    /// The system does not permit the process to become this user; only root may.
     #[error("failed to become the user {0}")]
     Become(String, #[source] Errno),
-    /// The rights did not go away.
+    /// The process still had the rights of root after the change.
     #[error("failed to give up the rights of root")]
     StillRoot,
 }
@@ -77,7 +77,7 @@ impl LauncherError for UserError {
     }
 }
 
-/// A user that was found.
+/// A user that was looked up, with groups and account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Id of the user.
@@ -87,12 +87,12 @@ pub struct User {
     account: Option<Account>,
 }
 
-/// An id. The largest is none: to the system calls it means "leave as it is".
+/// Parses an id. The largest number is rejected, because system calls interpret it as "leave unchanged".
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-/// Looks the user up: by name first, then by number, as chown(1) does.
+/// Looks a user up, first by name, then by number, as chown(1) does.
 pub fn find(name: &UserName) -> Result<User, UserError> {
     let accounts = Accounts::system().map_err(|error| UserError::Lookup(name.user.clone(), error))?;
     let uid = number(&name.user).map(Uid::from_raw);
@@ -120,14 +120,13 @@ pub fn find(name: &UserName) -> Result<User, UserError> {
     }
 }
 
-/// The number of a group, by name or number.
+/// Returns the id of a group that is given by name or number.
 pub fn group_number(name: &str) -> Option<u32> {
     let named = || Accounts::system().ok()?.group(name).map(Gid::as_raw);
     number(name).or_else(named)
 }
 
-/// Becomes `user`, for good, and makes `environment` the user's. The log settles: its file is opened by the
-/// user.
+/// Becomes `user` permanently and adapts `environment` to the user. The log file is then opened by the user.
 pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), UserError> {
     let failed = |errno| UserError::Become(user.label(), errno);
     setgroups(&user.groups).map_err(failed)?;
@@ -143,23 +142,24 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
 }
 
 impl User {
-    /// Adds supplementary groups to the user.
+    /// Adds supplementary groups, given by their ids, to the user.
     pub fn with_groups(mut self, more: &[u32]) -> Self {
         self.groups.extend(more.iter().copied().map(Gid::from_raw));
         self
     }
 
-    /// The primary group, and all groups.
+    /// Returns the primary group and all groups of the user.
     pub fn groups(&self) -> (Gid, &[Gid]) {
         (self.gid, &self.groups)
     }
 
-    /// The name, or the number of one that has none.
+    /// Returns the user's name, or the number of a user without a name.
     pub fn label(&self) -> String {
         self.account.as_ref().map_or_else(|| self.uid.to_string(), |account| account.name.clone())
     }
 
-    /// Makes `environment` the user's. One without an account has no home: `/`, as containers have it.
+    /// Adapts `environment` to the user. A user without an account gets the home directory `/`, as in
+    /// containers.
     pub fn dress(&self, environment: &mut Environment) {
         environment.remove(XDG_RUNTIME_DIR);
         let Some(account) = &self.account else {

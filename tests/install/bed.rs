@@ -1,4 +1,4 @@
-//! What the installer meets: a machine with chosen tools, a home, and three shells.
+//! Test environment of the installer: a machine with selected tools, a home directory, and three shells.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const TOOLS: [&str; 14] = [
     "cat", "chmod", "cp", "find", "getconf", "grep", "gzip", "id", "mkdir", "mktemp", "mv", "readlink", "rm",
     "rmdir",
 ];
-/// Tools that a test replaces.
+/// Tools that tests replace by scripts of their own.
 const OTHERS: [&str; 4] = ["tar", "uname", "curl", "sha256sum"];
 
 /// A shell that runs the script.
@@ -36,7 +36,7 @@ pub struct Shell {
     busybox: Option<PathBuf>,
 }
 
-/// dash, bash and BusyBox's.
+/// Returns the tested shells: dash, bash and BusyBox's.
 pub fn shells() -> Vec<Shell> {
     let plain = |name| {
         let path = tool(name).unwrap_or_else(|| panic!("this test needs {name}"));
@@ -47,17 +47,18 @@ pub fn shells() -> Vec<Shell> {
     vec![plain("dash"), plain("bash"), Shell { name: "busybox", words, busybox: Some(busybox) }]
 }
 
-/// Finds a program of this machine.
+/// Finds a program of this machine in its usual directories.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
 }
 
-/// A machine with a user, who has a home and the tools that this machine is to have.
+/// A simulated machine with a user's home directory and selected tools.
 pub struct Bed {
     folder: TempDir,
     pub shell: Shell,
-    /// BusyBox's shell takes its own tools before those on the PATH, and functions before them.
+    /// Shell functions by tool name. They replace tools in BusyBox's shell, which prefers its own tools to
+    /// those on the PATH, but functions to both.
     functions: RefCell<BTreeMap<String, String>>,
 }
 
@@ -95,12 +96,12 @@ impl Bed {
         self.path("home")
     }
 
-    /// Path of the installed program.
+    /// Returns the path of the installed program.
     pub fn program(&self) -> PathBuf {
         self.path("home/.local/bin/vgpu-run")
     }
 
-    /// Puts a tool of this machine on the PATH: BusyBox's if the shell is BusyBox's and has it.
+    /// Adds a tool of this machine to the PATH: BusyBox's version if the shell is BusyBox's and has the tool.
     pub fn link(&self, name: &str) {
         let busybox =
             self.shell.busybox.as_deref().filter(|_| !["curl", "getconf", "openssl"].contains(&name));
@@ -109,19 +110,19 @@ impl Bed {
         symlink(real, self.path("tools").join(name)).unwrap();
     }
 
-    /// Whether all tools are BusyBox's, so that none can be taken away.
+    /// Returns whether all tools are BusyBox's, so that none can be removed.
     pub fn has_all(&self) -> bool {
         self.shell.busybox.is_some()
     }
 
-    /// Takes a tool away.
+    /// Removes a tool from the PATH.
     pub fn without(&self, name: &str) -> &Self {
         self.functions.borrow_mut().remove(name);
         fs::remove_file(self.path("tools").join(name)).unwrap();
         self
     }
 
-    /// Puts a script in the place of a tool.
+    /// Replaces a tool by a script.
     pub fn tool(&self, name: &str, text: &str) {
         let path = self.path("tools").join(name);
         let _ = fs::remove_file(&path);
@@ -131,7 +132,7 @@ impl Bed {
         }
     }
 
-    /// A function with the device's ids and so large a BAR0.
+    /// Creates a PCI function with the device's ids and a BAR0 of `bytes` bytes.
     pub fn function(&self, bytes: u64) -> PathBuf {
         let folder = self.path("sys/bus/pci/devices/0000:00:05.0");
         fs::create_dir_all(&folder).unwrap();
@@ -142,7 +143,7 @@ impl Bed {
         folder
     }
 
-    /// Starts the script as `curl | sh` does, as a user, with this environment alone.
+    /// Starts the script as `curl | sh` does, as an unprivileged user with only this environment.
     pub fn start(&self, script: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
         let mut command = self.command(arguments, environment);
         if Uid::effective().is_root() {
@@ -165,7 +166,7 @@ impl Bed {
         feed(&mut self.command_of(&self.shell.words, &[], environment), script)
     }
 
-    /// The same, by a file as the shell's stdin.
+    /// Starts the script like [`Bed::start_fast`], with a file as the shell's stdin.
     pub fn start_from_file(&self, script: &str, environment: &[(&str, &str)]) -> Child {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(script.as_bytes()).unwrap();
@@ -207,14 +208,14 @@ impl Bed {
         command
     }
 
-    /// Runs the script as a user.
+    /// Runs the script as an unprivileged user and returns its output.
     pub fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Said {
         let functions: String = self.functions.borrow().values().map(String::as_str).collect();
         Said::of(self.start(&(functions + SCRIPT), arguments, environment).wait_with_output().unwrap())
     }
 
-    /// Has a shell carry out these lines as root in a mount namespace of their own; `run` in them is the
-    /// script with its arguments.
+    /// Runs shell commands as root in a new mount namespace. In them, `run` executes the script with its
+    /// arguments.
     pub fn as_root(&self, lines: &str, environment: &[(&str, &str)]) -> Said {
         let mut command = Command::new(tool("unshare").expect("this test needs unshare"));
         if !Uid::effective().is_root() {
@@ -266,13 +267,13 @@ fn walk(folder: &Path, tree: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// Has others enter or read a path.
+/// Permits other users to enter or read a path.
 pub fn open(path: &Path) {
     let mode = if path.is_dir() { 0o755 } else { 0o644 };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Makes a path the user's.
+/// Makes the unprivileged user the owner of a path.
 pub fn give(path: &Path) {
     if Uid::effective().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();

@@ -1,4 +1,4 @@
-//! A script that is ended, or cut short: nothing half-done stays.
+//! Tests that a script which is interrupted or truncated leaves no temporary or incomplete files.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,8 +13,8 @@ use super::bed::{self, Bed, SCRIPT, Said, shells};
 use super::releases::Releases;
 use super::{BASE, in_each_shell};
 
-/// A test run that a shell started in the background ignores SIGINT, and what it starts inherits that: the
-/// script would, too.
+/// Signals end the script even if the tests were started by a shell in the background, whose children inherit
+/// an ignored SIGINT.
 #[test]
 fn signals_end_the_script_whoever_starts_the_tests() {
     in_each_shell(|shell| {
@@ -52,8 +52,8 @@ fn ended_by_a_signal() {
     });
 }
 
-/// In `curl | sh | head` the reader is gone before everything is in place, which the script notices at the
-/// end.
+/// No temporary file stays if the reader of the output is gone, as in `curl | sh | head`. The script notices
+/// that only at its end.
 #[test]
 fn nothing_temporary_stays_when_nobody_reads_what_it_says() {
     in_each_shell(|shell| {
@@ -74,7 +74,8 @@ fn nothing_temporary_stays_when_nobody_reads_what_it_says() {
     });
 }
 
-/// A signal that ends `mktemp` or `mkdir` itself, when it has made something and before the script knows.
+/// No file stays if a signal ends `mktemp` or `mkdir` after it has created something and before the script
+/// knows.
 #[test]
 fn ended_while_it_makes_its_own_folder() {
     in_each_shell(|shell| {
@@ -98,8 +99,8 @@ fn ended_while_it_makes_its_own_folder() {
     });
 }
 
-/// By a file at every byte, because a shell reads that in blocks; by a pipe, which it reads byte for byte, at
-/// every line's end.
+/// A truncated script does nothing. It is cut at every byte when read from a file, because a shell reads
+/// files in blocks, and at every line's end when read from a pipe, which a shell reads byte by byte.
 #[test]
 fn cut_short_at_every_byte() {
     let releases = Releases::one();

@@ -1,4 +1,4 @@
-//! What is installed, upgraded and removed, and what is refused.
+//! Tests of installation, upgrade and removal, and of refused installations.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -78,8 +78,8 @@ fn root_installs_for_all() {
     });
 }
 
-/// Guards against an escalation of privileges: where other users can write or replace a directory on the
-/// path, root installs nothing and removes nothing that a receipt there names.
+/// Guards against privilege escalation: if other users can write or replace a directory on the path, root
+/// installs nothing there and removes nothing that a receipt there names.
 #[test]
 fn root_installs_only_where_nobody_else_can_write() {
     in_each_shell(|shell| {

@@ -1,5 +1,5 @@
-//! `install.sh`, in dash, bash and BusyBox's shell with BusyBox's tools: what it leaves, what it says, and
-//! that what fails leaves nothing.
+//! Tests of `install.sh` in dash, bash and BusyBox's shell with BusyBox's tools: the installed files, the
+//! messages, and that a failure leaves nothing behind.
 
 mod bed;
 mod ending;
@@ -19,7 +19,7 @@ fn in_each_shell(test: impl Fn(&Shell)) {
     }
 }
 
-/// Runs the script against a release, as a user, and nothing may change but for the better.
+/// Asserts that the script fails with `sentence` on stderr and leaves the home directory unchanged.
 #[track_caller]
 fn refused(bed: &Bed, url: &str, sentence: &str) {
     let before = bed.tree();

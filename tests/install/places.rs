@@ -1,4 +1,4 @@
-//! Machines and folders where installing is not possible, or not usual.
+//! Tests on machines and in directories where installing is impossible or unusual.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

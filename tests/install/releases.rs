@@ -1,4 +1,4 @@
-//! Releases as the installer fetches them, in a folder or served on loopback.
+//! Releases for the installer to download, from a directory or a local server.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use xtask::dist::tarball::{self, File};
 
 use super::bed::{open, sha256};
 
-/// The launcher of a release that is not about the launcher.
+/// Returns a script that is used as the launcher of a release in tests that do not concern the launcher.
 pub fn stand_in(version: &str) -> String {
     format!(
         "#!/bin/sh\ncase $1 in\n--version) echo 'vgpu-run {version}' ;;\n\
@@ -40,7 +40,7 @@ impl Releases {
         self.folder.path().join(name)
     }
 
-    /// Adds a release of these documents and this launcher, and names it in SHA256SUMS.
+    /// Adds a release with these documents and this launcher, and its digest to SHA256SUMS.
     pub fn add(&self, version: &str, launcher: &[u8], documents: &[&str]) -> PathBuf {
         let name = format!("vgpu-run-{version}-x86_64-linux");
         let documents: Vec<_> = documents.iter().map(|name| format!("share/doc/vgpu-run/{name}")).collect();
@@ -57,7 +57,7 @@ impl Releases {
         path
     }
 
-    /// The release that most tests install.
+    /// Creates the release that most tests install.
     pub fn one() -> Self {
         let releases = Self::new();
         releases.add("1.0.0", stand_in("1.0.0").as_bytes(), &["README.md", "LICENSE-MIT"]);
@@ -73,10 +73,10 @@ impl Releases {
     }
 }
 
-/// A directory served on loopback. The transfer of a file called `stall` never ends.
+/// A directory that is served on the loopback address. The transfer of a file called `stall` never ends.
 pub struct Served {
     pub url: String,
-    /// Somebody waits for a file that does not end.
+    /// Whether a client has requested the file whose transfer never ends.
     pub stalled: Arc<AtomicBool>,
     server: Arc<Server>,
     thread: Option<thread::JoinHandle<()>>,
@@ -107,7 +107,7 @@ impl Served {
         Self { url, stalled, server, thread: Some(thread) }
     }
 
-    /// Waits until somebody waits for a file that does not end.
+    /// Waits until a client has requested the file whose transfer never ends.
     pub fn wait_for_stall(&self) {
         while !self.stalled.load(Ordering::Acquire) {
             thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! What is around an installation: the device, the service, the program itself, and the script's own words.
+//! Tests of the installer's messages about its surroundings: the device, the service, and the program itself.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! Link `agreement`: whether the driver, the runtime, NVML and sysfs describe the device alike. Ollama joins
-//! what they say and drops what it cannot join.
+//! Link `agreement`: checks that the driver, the runtime, NVML and sysfs describe the device alike. Ollama
+//! joins their descriptions and drops devices for which that fails.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// CUDA version from which Ollama uses its CUDA 13 build.
 const CUDA_13: i32 = 13_000;
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let words = |major| ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
     let (outcome, major) = match ask_with_backend(context, LINK, words, None, LIMIT).await {
@@ -45,7 +45,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// Devices that pass for one another: whatever is found by UUID is then the first one's.
+/// Returns a finding for two devices with the same UUID, because a lookup by UUID always returns the first.
 fn twins(steps: &Steps) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
     for (index, one) in devices.iter().enumerate() {
@@ -56,7 +56,8 @@ fn twins(steps: &Steps) -> Option<Finding> {
     None
 }
 
-/// Compares CUDA's description of a device with the device's own. Returns the first contradiction.
+/// Compares CUDA's description of a device with the device's own. Returns a finding for the first
+/// contradiction.
 fn contradicted(steps: &Steps, device: &DeviceReport) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
     let own = devices.into_iter().find(|one| pci(&one.pci) == pci(&device.address))?;
@@ -151,8 +152,8 @@ fn judge_all(
     Finding::pass(LINK, found).details(aside)
 }
 
-/// Finding for a device that Ollama drops because of its description. A dropped architecture is reported by a
-/// later link.
+/// Returns a finding for a device that Ollama drops because of its description. A dropped architecture is
+/// reported by a later link.
 fn refusal(why: &Dropped, device: &Gpu, nvidia: &str) -> Option<Finding> {
     match why {
         Dropped::Memory => Some(Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")),
@@ -167,7 +168,7 @@ fn refusal(why: &Dropped, device: &Gpu, nvidia: &str) -> Option<Finding> {
     }
 }
 
-/// The first property about which the sources disagree.
+/// Returns the cause and a description of the first property about which the sources disagree.
 fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) -> Option<(Cause, String)> {
     let Gpu { pci: own, uuid, .. } = ours;
     let place = pci(own)?;
@@ -201,12 +202,12 @@ fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) ->
     })
 }
 
-/// A description of a device as it is shown.
+/// Formats a description of a device as JSON for messages.
 fn json(device: &Gpu) -> Value {
     serde_json::to_value(device).unwrap_or_default()
 }
 
-/// Domain, bus, device and function. NVML writes the domain with eight digits, CUDA with four.
+/// Parses domain, bus, device and function. NVML writes the domain with eight digits, CUDA with four.
 fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
     let (rest, function) = text.rsplit_once('.')?;
     let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
@@ -214,7 +215,7 @@ fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
     parts.next().is_none().then_some(place)
 }
 
-/// Finding for a process that gave no usable answer.
+/// Returns the finding for a process that gave no usable answer.
 fn trouble(outcome: &ChildOutcome, steps: &Steps) -> Finding {
     if let Some(failed) = steps.failed() {
         let fault: Fault = failed.said().unwrap_or_default();

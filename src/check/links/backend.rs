@@ -1,5 +1,5 @@
-//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device,
-//! judged without running them.
+//! Link `backend`: checks that the files of Ollama's CUDA backends can work with the libraries and the
+//! device, without running them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -31,7 +31,7 @@ const LINK: LinkId = LinkId::Backend;
 /// ELF section in which nvcc puts device code.
 const CODE: &str = ".nv_fatbin";
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
@@ -141,7 +141,7 @@ fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
     })
 }
 
-/// Creates the error for a backend that cannot work.
+/// Returns the error for a backend that cannot work.
 fn fault(cause: Cause, found: impl Into<String>) -> Result<(), Box<Finding>> {
     Err(Box::new(Finding::fail(cause, found)))
 }
@@ -211,7 +211,7 @@ fn read(
     imports(&own, &libraries)
 }
 
-/// Whether it is for this device.
+/// Checks that the backend supports this device.
 fn fits(backend: &mut ExaminedBackend, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
     if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
@@ -235,7 +235,7 @@ fn fits(backend: &mut ExaminedBackend, device: &DeviceReport, file: &File) -> Re
     Ok(())
 }
 
-/// Whether the host's driver compiles its code.
+/// Checks that the host's driver can compile the backend's code.
 fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
     let found = code.ptx_version(file, device.capability).filter(|_| device.cuda > 0);
     let Some(found) = found else { return Ok(()) };
@@ -250,7 +250,7 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
     fault(cause::PTX_TOO_NEW, words)
 }
 
-/// Whether everything that the backend asks for is there.
+/// Checks that the libraries provide everything that the backend imports.
 fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<Finding>> {
     let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
     let Lacking { absent, other_node } = dependencies::lacking(own, &given);
@@ -272,13 +272,13 @@ fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<Finding
     Err(Box::new(if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding }))
 }
 
-/// The backends that can be tried, those that Ollama prefers first.
+/// Returns the backends that can be tried, with those that Ollama prefers first.
 pub fn usable(context: &CheckContext) -> Vec<(Variant, Option<u32>)> {
     let good = context.backends.iter().filter(|backend| backend.fault.is_none());
     good.map(|backend| (backend.variant.clone(), backend.major)).collect()
 }
 
-/// The SONAME of a library of this CUDA major.
+/// Returns the SONAME of a library with this CUDA major version.
 pub fn soname(library: &str, major: Option<u32>) -> String {
     format!("{library}.so.{}", major.unwrap_or(12))
 }

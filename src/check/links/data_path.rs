@@ -1,5 +1,5 @@
-//! Link `data-path`: whether data comes back from the device unchanged, whether kernels, graphs and matrix
-//! products give right results, and how fast that is.
+//! Link `data-path`: checks that data returns from the device unchanged, that kernels, graphs and matrix
+//! products give correct results, and how fast they are.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::diagnosis::{Cause, Finding, LinkId, Status};
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Examines the link, of each device by itself.
+/// Examines the link for each device.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     // By their numbers: devices may pass for one another.
     let number = |address: &String| {
@@ -42,7 +42,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     together(findings).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
 
-/// The first device, or that which CUDA knows by the number `only`.
+/// Examines one device: the one with CUDA's number `only`, or the first.
 async fn of_device(context: &mut CheckContext, only: Option<&str>) -> Finding {
     let words = |major| ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
     match ask_with_backend(context, LINK, words, only, LIMIT).await {
@@ -90,7 +90,7 @@ fn judge(outcome: &ChildOutcome) -> Finding {
         .details(evidence)
 }
 
-/// Thousands of millions, with one decimal.
+/// Formats a number of bytes in units of a thousand million, with one decimal.
 fn gigabytes(bytes: u64) -> String {
     format!("{}.{}", bytes / 1_000_000_000, bytes % 1_000_000_000 / 100_000_000)
 }

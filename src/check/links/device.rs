@@ -1,6 +1,6 @@
-//! Link `device`: whether the device answers and is of the same build as the shims. A worker opens it,
-//! because a device that does not answer holds whoever asks. The links `window` and `host` use what the
-//! worker finds, too.
+//! Link `device`: checks that the device answers and is of the same build as the shims. A worker opens it,
+//! because a device that does not answer blocks the process. The links `window` and `host` also use the
+//! worker's results.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,13 +24,14 @@ use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::CUDA_VISIBLE_DEVICES;
 
 const LINK: LinkId = LinkId::Device;
-/// The child bounds its own steps, and waits longer for a device that gets on; this is for one that cannot
-/// even do that.
+/// Time limit for the worker. The worker limits its own steps, and extends them while the device makes
+/// progress; this limit ends a worker that is blocked itself.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Register answers above this are slow: thousands of times what they take.
+/// Duration in microseconds above which a register access counts as slow: thousands of times the usual
+/// duration.
 const SLOW_US: f64 = 20_000.0;
 
-/// Examines the link.
+/// Examines the link of all devices.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     // A program that is started as root finds it on; this process may neither turn it on nor look further.
     let off = context.functions.iter().find(|function| survey::decoding_off(&function.dir)).cloned();
@@ -90,8 +91,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     together(findings.collect()).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
 
-/// The devices that a value of CUDA_VISIBLE_DEVICES leaves, in its order. CUDA reads names until the first
-/// that is none: a number, or the start of a UUID.
+/// Returns the devices that a value of CUDA_VISIBLE_DEVICES selects, in its order. CUDA reads names, which
+/// are numbers or prefixes of UUIDs, until the first invalid one.
 fn visible(value: &str, devices: &[DeviceReport]) -> Vec<DeviceReport> {
     let named = |name: &str| {
         if let Ok(index) = name.parse::<usize>() {
@@ -118,13 +119,13 @@ async fn open_function(context: &CheckContext, function: &PciFunction) -> std::i
     Ok(OpenedFunction { function: function.clone(), steps, trouble: outcome.trouble() })
 }
 
-/// A failed step as a finding of `link`, if it is that link's.
+/// Converts a failed step to a finding, if it concerns `link`.
 pub fn failed(opened: &OpenedFunction, link: LinkId) -> Option<Finding> {
     opened.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
 }
 
-/// A device of version 1 whose first call does not come back: another process has the turn, or the host does
-/// not answer.
+/// Returns the finding for a version 1 device whose first call does not return: another process has the turn,
+/// or the host does not answer.
 fn silent_version_1(opened: &OpenedFunction) -> Finding {
     let name = opened.function.address;
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
@@ -139,14 +140,14 @@ fn silent_version_1(opened: &OpenedFunction) -> Finding {
     finding.details(opened.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
 }
 
-/// Process id and program that hold the turn at a device of version 1. None: nobody does, or the device has
-/// another version.
+/// Returns the process id and program that hold the turn at a version 1 device. Returns `None` if nobody
+/// does, or if the device has another version.
 pub fn turn_holder(function: &PciFunction) -> Option<(u32, String)> {
     // The first is the turn's; the second lists owners.
     lock_files(function).first().and_then(|path| holder(path))
 }
 
-/// Process id and program that hold the lock (`flock`) on a file.
+/// Returns the process id and program that hold the lock (`flock`) on a file.
 fn holder(path: &Path) -> Option<(u32, String)> {
     let inode = std::fs::metadata(path).ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -160,7 +161,7 @@ fn holder(path: &Path) -> Option<(u32, String)> {
     Some((process, program.trim().to_owned()))
 }
 
-/// Turns the failure that a child reported into a finding.
+/// Converts the failure that a child reported to a finding.
 fn told(failure: StepFailure, link: LinkId) -> Finding {
     let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), failure.found);
     Finding { fix: failure.fix.or(finding.fix), ..finding }
@@ -230,7 +231,7 @@ pub fn report(opened: &OpenedFunction) -> Option<DeviceReport> {
     })
 }
 
-/// A time as people write it, of microseconds.
+/// Formats a time given in microseconds.
 pub fn time(micros: f64) -> String {
     match micros {
         under if under < 10.0 => format!("{under:.1} \u{b5}s"),
@@ -240,7 +241,7 @@ pub fn time(micros: f64) -> String {
     }
 }
 
-/// Tests of the links that read what a child said.
+/// Tests of the links that interpret a child's output.
 #[cfg(test)]
 pub mod tests {
     use vgpu_transport::Bar;

@@ -1,5 +1,6 @@
-//! Whether Ollama may use its home: it keeps a key and its models there, and its server ends where it can
-//! neither read nor make them. Part of link `ollama`; the server that link `truth` starts has another home.
+//! Checks that Ollama may use its home directory. It keeps a key and its models there, and its server exits
+//! if it can neither read nor create them. Part of link `ollama`, because the server that link `truth` starts
+//! has another home directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ const MODELS: &str = "OLLAMA_MODELS";
 /// Name in messages for the key with which Ollama signs requests to a registry.
 const KEY: &str = "Ollama's key";
 
-/// Finding for a part of its home that Ollama's user can neither read nor create.
+/// Returns a finding for a part of its home directory that Ollama's user can neither read nor create.
 pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
     let environment = context.plain.as_ref().unwrap_or(&context.environment);
     let needed = needed(environment);
@@ -35,7 +36,7 @@ pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
     }))
 }
 
-/// Paths that a server needs in its home, each with its name for messages.
+/// Returns the paths that a server needs in its home directory, each with its name for messages.
 fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     let home = environment.get(HOME).filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = home.map(|home| home.join(".ollama"));
@@ -46,9 +47,9 @@ fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     all.into_iter().flatten().filter(|(path, _)| path.is_absolute()).collect()
 }
 
-/// Path that prevents the use of `path`, according to `known`: `path` itself if it exists and is unreadable,
-/// otherwise the nearest existing directory if it is not writable. An existing key need not be readable yet.
-/// None: nothing prevents it, or the rights are unknown.
+/// Returns the path that prevents the use of `path`, according to `known`: `path` itself if it exists and is
+/// unreadable, otherwise the nearest existing directory if it is not writable. An existing key need not be
+/// readable yet. Returns `None` if nothing prevents the use, or if the rights are unknown.
 fn obstacle<'a>(path: &'a Path, key: bool, known: &[Rights]) -> Option<(&'a Path, Errno)> {
     let of = |path: &Path| known.iter().find(|rights| rights.path == path);
     let absent = Some(Errno::ENOENT as i32);

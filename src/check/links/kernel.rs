@@ -1,5 +1,5 @@
-//! Link `kernel`: whether this system, and the service's sandbox, allow libraries to be injected. This is
-//! tried.
+//! Link `kernel`: checks by trying that this system, and the service's sandbox, permit the injection of
+//! libraries.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::inject::memfd::{self, MemfdError};
 use crate::inject::owner::Owner;
 
 const LINK: LinkId = LinkId::Kernel;
-/// Stands for a library: a page is enough to ask.
+/// Object of one page that is delivered in place of a library, as a test.
 static PAGE: EmbeddedObject = EmbeddedObject { soname: "vgpu-run-check", bytes: &[0; 4096] };
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let owner = match Owner::this() {
         Ok(owner) => owner,
@@ -75,7 +75,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// Restrictions that a unit's sandbox imposes.
+/// Restrictions of a unit's sandbox on the delivery of libraries.
 #[derive(Debug, Default)]
 struct Sandbox {
     memory: bool,
@@ -103,8 +103,9 @@ impl Sandbox {
     }
 }
 
-/// Whether a filter refuses a call: `~a b` refuses those, `a b` allows those alone. Groups
-/// (`@system-service`) hold memfd_create; what systemctl prints is the list of calls itself, spelt out.
+/// Returns whether a filter of system calls forbids a call: `~a b` forbids these calls, and `a b` permits
+/// only these. Groups (`@system-service`) contain memfd_create; systemctl itself prints the expanded list of
+/// calls.
 fn refuses(filter: &str, call: &str) -> bool {
     let mut names = filter.split_ascii_whitespace();
     let Some(first) = names.next() else { return false };

@@ -1,4 +1,5 @@
-//! How each link is examined, in a module for each: `pub async fn examine(context: &mut CheckContext) -> Finding`.
+//! Examination of the links, with a module for each link: `pub async fn examine(context: &mut CheckContext)
+//! -> Finding`.
 
 #![allow(clippy::unused_async, reason = "the walk has them all alike, and most wait for something")]
 
@@ -30,8 +31,8 @@ use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, VGPU_LOG};
 use crate::error::{Failure, LauncherError};
 
-/// The finding at `link` for an error of the launcher. An error that belongs to another link is unknown here,
-/// because that link held.
+/// Converts an error of the launcher to a finding of `link`. An error that belongs to another link counts as
+/// unknown here, because that link held.
 fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     let failure = Failure::from(error);
     match failure.finding() {
@@ -41,8 +42,9 @@ fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     }
 }
 
-/// The findings of devices, by their addresses, as one, which holds as they do: the first that is broken, or
-/// else the first that warns, with what is found at the others. None without a finding.
+/// Combines the findings of several devices, given with their addresses, into one: the first broken one,
+/// otherwise the first warning, with the findings of the other devices as details. Returns `None` if there is
+/// no finding.
 fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
     if let Some((_, broken)) = findings.iter().find(|(_, finding)| !finding.holds()) {
         return Some(broken.clone());
@@ -58,9 +60,9 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
     Some(Finding { found: found.join("; "), details, ..worst })
 }
 
-/// Runs the probe with `words`, which the CUDA major decides, in the environment of the backend that started.
-/// It sees the device `only` alone, as CUDA_VISIBLE_DEVICES names it, or all. Returns its outcome with that major, or the finding of
-/// a link that cannot be examined without it.
+/// Runs the probe with `words`, which depend on the CUDA major version, in the environment of the backend
+/// that started. CUDA_VISIBLE_DEVICES limits the probe to the device `only`, if given. Returns the outcome
+/// with the CUDA major version, or the finding of a link that cannot be examined without a backend.
 async fn ask_with_backend(
     context: &mut CheckContext,
     link: LinkId,
@@ -85,7 +87,7 @@ async fn ask_with_backend(
     }
 }
 
-/// The finding for a link that cannot be examined because check itself failed.
+/// Returns the finding for a link that could not be examined because check itself failed.
 fn unable(context: &mut CheckContext, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
     context.incomplete.push(link.as_str().to_owned());
     Finding::skip(link, format!("not examined: failed to {what}: {why}"))

@@ -1,4 +1,4 @@
-//! Link `pci`: whether the function is there, is a VGPU-STUB, has addresses, and is left alone.
+//! Link `pci`: checks that the function exists, is a VGPU-STUB, has addresses, and is not bound to a driver.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::error::Failure;
 
 const LINK: LinkId = LinkId::Pci;
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let root = context.root.clone();
     let functions = match survey::find(&root) {
@@ -76,7 +76,7 @@ fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> F
     }
 }
 
-/// Describes the bus as evidence.
+/// Describes the functions on the bus as evidence.
 fn evidence(root: &Path) -> Vec<String> {
     let devices = root.join("bus/pci/devices");
     let mut lines = match survey::functions(root) {

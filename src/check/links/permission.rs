@@ -1,5 +1,5 @@
-//! Link `permission`: whether the user who opens the device may do so. A worker tries it where that is
-//! possible; as root, the worker becomes that user first.
+//! Link `permission`: checks that the user who opens the device may do so. A worker tries it if possible; as
+//! root, the worker becomes that user first.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -25,10 +25,11 @@ use crate::diagnosis::{Finding, Fix, LinkId};
 use crate::service;
 
 const LINK: LinkId = LinkId::Permission;
-/// Opening files takes no time; a device that hangs the kernel is the next link's.
+/// Time limit for opening files, which takes little time. A device that blocks the kernel is reported by the
+/// next link.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Examines the link.
+/// Examines the link and returns its finding.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     if let Some(finding) = context.unit.as_ref().and_then(|unit| sandbox(unit, &context.functions)) {
         return finding;
@@ -94,7 +95,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// Finding for a sandbox of the unit that takes the device away.
+/// Returns a finding for a sandbox of the unit that blocks access to the device.
 fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
     let within = |key: &str| {
         functions.iter().any(|function| {
@@ -121,7 +122,7 @@ fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
     Some(finding.detail(format!("unit file {}", unit.get("FragmentPath"))))
 }
 
-/// The command that adds lines to a unit, in a file of that name: other files keep what they hold.
+/// Returns the command that adds lines to a unit in a drop-in of its own, so that other files stay unchanged.
 fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
     let folder = format!("/etc/systemd/system/{}.d", unit.name);
     format!(
@@ -131,7 +132,8 @@ fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
     )
 }
 
-/// Remedy that gives the user of a service the device. None: the unit does not start Ollama.
+/// Returns the remedy that gives the device to the user of a service, or `None` if the unit does not start
+/// Ollama.
 fn service_fix(unit: &Unit) -> Option<Fix> {
     let command = unit.command();
     let (remedy, command) = if unit.get("DropInPaths").contains(service::DROP_IN) {
@@ -148,7 +150,7 @@ fn service_fix(unit: &Unit) -> Option<Fix> {
     Some(Fix::from(remedy).with("command", command))
 }
 
-/// Rights and owner, as `ls -l` shows them.
+/// Formats the mode and owner of a file, or the error of reading them.
 fn mode(path: &Path) -> String {
     std::fs::metadata(path).map_or_else(
         |error| error.to_string(),
@@ -158,7 +160,7 @@ fn mode(path: &Path) -> String {
     )
 }
 
-/// Whether the user may open all files of the functions, which takes root to find out.
+/// Returns whether the user may open all files of the functions. Only root can find out.
 pub async fn may_open(context: &CheckContext, user: &Become) -> bool {
     let files = context
         .functions
@@ -190,7 +192,8 @@ async fn tried(
     Ok(files.iter().map(errno).collect())
 }
 
-/// Computes from the mode of each file whether the user may open it.
+/// Computes from the mode of each file whether the user may open it. Returns an error number for each file
+/// that the user may not open.
 fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
     let may = |path: &Path, metadata: &std::fs::Metadata| {
         let may = if device::files::is_only_read(path) { Subject::may_read } else { Subject::may };

@@ -1,5 +1,5 @@
-//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. The worker
-//! of link `device` measures it.
+//! Link `window`: checks that the shared window can be mapped, how it is mapped, and how fast it is. The
+//! worker of link `device` measures it.
 
 use super::device::failed;
 use super::together;
@@ -10,10 +10,10 @@ use crate::diagnosis::cause::window as cause;
 use crate::diagnosis::{Finding, LinkId};
 
 const LINK: LinkId = LinkId::Window;
-/// A window that is written more slowly than this is not mapped as it should be.
+/// Speed of writes in MB/s below which the window is assumed to be mapped with the wrong caching.
 const SLOW_MB_S: f64 = 200.0;
 
-/// Examines the link.
+/// Examines the link of all devices.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     let judged = |opened: &OpenedFunction| (opened.function.address.to_string(), judge(opened));
     together(context.opened.iter().map(judged).collect())
@@ -63,7 +63,8 @@ fn judge(opened: &OpenedFunction) -> Finding {
     Finding::pass(LINK, found).details(reading)
 }
 
-/// Which way the host's answers and copies come, and why; what a few loads of each way showed.
+/// Describes the path of the host's answers and copies, the reason for it, and the measured speeds of both
+/// paths.
 fn reading(window: &Window) -> Vec<String> {
     let way = if window.page_bytes > 0 { "guest pages" } else { "the window" };
     let why = &window.why;
@@ -84,7 +85,8 @@ fn reading(window: &Window) -> Vec<String> {
     lines
 }
 
-/// A device of version 1 has no window of its own: guests give it pages, or go without.
+/// Returns the finding for a version 1 device, which has no window of its own. Guests give it pages or
+/// transfer data through registers.
 fn version_1(window: &Window) -> Finding {
     match window.pages {
         Some(bytes) => Finding::pass(LINK, format!("{} MiB of this guest's large pages", bytes >> 20)),
@@ -95,7 +97,7 @@ fn version_1(window: &Window) -> Finding {
     }
 }
 
-/// A speed as people write it, of megabytes a second.
+/// Formats a speed given in megabytes per second.
 fn speed(mb_s: f64) -> String {
     if mb_s < 1000.0 { format!("{mb_s:.0} MB/s") } else { format!("{:.1} GB/s", mb_s / 1000.0) }
 }

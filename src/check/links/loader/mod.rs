@@ -1,5 +1,5 @@
-//! Link `loader`: which file a process loads for each name, as the loader itself answers, and which other
-//! files have that name.
+//! Link `loader`: determines which file the loader selects for each name, from the loader's own answer, and
+//! which other files have that name.
 
 mod script;
 
@@ -30,15 +30,15 @@ use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Loader;
 const LIMIT: Duration = Duration::from_secs(5);
-/// Names libraries that enter every process, before LD_PRELOAD does.
+/// Path of the file with libraries that the loader loads into every process, before those of LD_PRELOAD.
 const GLOBAL: &str = "/etc/ld.so.preload";
 /// Maximum size of that file in bytes.
 const PRELOAD_MOST: u64 = 1 << 20;
-/// Another place for it: for tests.
+/// Variable with another path for that file, for tests.
 const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 
-/// Examines the link: in a program that is started as Ollama is, in one that Ollama starts to load its
-/// backend, and in one from which something on the way took LD_PRELOAD.
+/// Examines the link in three programs: one that is started as Ollama is, one that Ollama starts to load its
+/// backend, and one that is started without LD_PRELOAD, because a script in between removed it.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.staged.is_some() && subject(context).is_none() {
         return without_glibc();
@@ -93,14 +93,15 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
-/// The system's programs are another C library's: Alpine's are musl's.
+/// Returns the finding for a system without glibc, such as Alpine, whose programs use musl.
 fn without_glibc() -> Finding {
     Finding::fail(cause::NO_GLIBC, "this system has no dynamic loader of glibc")
         .expected(LOADERS[0])
         .detail(format!("looked for {}", LOADERS.join(", ")))
 }
 
-/// An Ollama of the first era takes the first file called libcuda.so* of its own search.
+/// Checks the driver of an Ollama of the first era, which selects the first file called libcuda.so* of its
+/// own search.
 fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -> Option<Finding> {
     let ollama = context.target().ollama.clone().filter(|ollama| ollama.era.by_path())?;
     let taken = discovery::driver_by_path(&discovery::driver_folders(&ollama, &context.environment))?;
@@ -112,14 +113,14 @@ fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -
     Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix::OTHER_DRIVER))
 }
 
-/// Answer of one kind of process.
+/// Outcome of asking the loader in one kind of process.
 struct Asked {
     kind: &'static str,
     outcome: ChildOutcome,
     environment: Environment,
 }
 
-/// Paths of the libraries in `/etc/ld.so.preload`. A `#` starts a comment.
+/// Parses the paths of the libraries in `/etc/ld.so.preload`. A `#` starts a comment.
 fn entries(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     lines
@@ -129,12 +130,12 @@ fn entries(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The loader's answer for a name.
+/// Returns the loader's answer for a name.
 fn resolved(steps: &Steps, soname: &str) -> Option<Resolved> {
     steps.get(soname)?.said()
 }
 
-/// Whether the file that a name got is the one that we put there.
+/// Returns whether the file that the loader selected for a name is the delivered one.
 fn is_ours(steps: &Steps, soname: &str, ours: &BTreeMap<&'static str, PathBuf>) -> bool {
     let (Some(resolved), Some(path)) = (resolved(steps, soname), ours.get(soname)) else { return false };
     if Path::new(&resolved.path) == path {
@@ -146,12 +147,12 @@ fn is_ours(steps: &Steps, soname: &str, ours: &BTreeMap<&'static str, PathBuf>) 
     file.inode == inode && file.device == device
 }
 
-/// Which file it is, whatever its names: device and inode.
+/// Returns device and inode of a file, which identify it independently of its path.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// The file that a name got, as a person knows it.
+/// Returns the path of the file that was selected for a name: the mapped file's path if it is known.
 fn winner(steps: &Steps, soname: &str) -> Option<String> {
     let Resolved { path, file } = steps.get(soname).filter(|report| report.ok)?.said()?;
     let mapped = file.map(|file| file.path).unwrap_or_default();
@@ -277,7 +278,7 @@ fn judge(
         .details(details)
 }
 
-/// Another file won for a name.
+/// Returns the finding for a name for which another file was selected.
 fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> Finding {
     let Some(path) = winner(steps, soname) else {
         let fault: Fault = steps.get(soname).and_then(StepReport::said).unwrap_or_default();

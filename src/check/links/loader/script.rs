@@ -1,4 +1,4 @@
-//! A script that starts Ollama: what the program gets that it becomes.
+//! Examines a script that starts Ollama: whether the libraries reach the program that the script starts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,8 +25,8 @@ const LINK: LinkId = LinkId::Loader;
 /// Time limit for the program that a script starts to print its version.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or
-/// close what that names.
+/// Follows a script that starts Ollama to the program that it becomes. The script may remove LD_PRELOAD or
+/// close the descriptors that it names.
 pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
     let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
     if ollama::confined(script).is_some() {
@@ -56,8 +56,8 @@ pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
     Some(finding)
 }
 
-/// Judges what the programs started by a script received. Returns the last program, too. `needed` is the
-/// address space that the devices take, in bytes.
+/// Judges whether the programs that a script started received the libraries. Also returns the last program.
+/// `needed` is the address space in bytes that the devices take.
 fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding, Option<PathBuf>) {
     let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
@@ -123,7 +123,7 @@ fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding,
     (finding.details(details), Some(program.into()))
 }
 
-/// A library of one of our names that the loader takes before ours.
+/// Returns a library that has one of our SONAMEs and that the loader loads before ours.
 fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
     exec.before.iter().find_map(|entry| {
         let soname = Elf::read(&vgpu_paths::open_regular(Path::new(entry)).ok()?).ok()?.soname?;

@@ -1,4 +1,4 @@
-//! What a server answers: the models that it has loaded.
+//! Asks a server for the models that it has loaded.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,15 +11,15 @@ use crate::ollama::models::{self, LoadedModel};
 use crate::ollama::processes::OllamaServer;
 use crate::waits;
 
-/// Processes that do nothing for that long, and answer nothing, do not answer.
+/// Time without an answer after which an idle server counts as not answering.
 const QUIET: Duration = Duration::from_secs(2);
-/// Time limit for an answer.
+/// Maximum time to wait for an answer.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Reason for which the loaded models are unknown.
+/// Reason why the loaded models are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Silent {
-    /// The name in OLLAMA_HOST does not resolve.
+    /// The host name in OLLAMA_HOST does not resolve.
     #[error("the server's address is not known")]
     NoAddress,
     /// The server gives no answer, and its processes are idle.
@@ -39,7 +39,7 @@ pub enum Silent {
     Nonsense(SocketAddr, String),
 }
 
-/// The models that the server says are loaded.
+/// Asks the server for its loaded models.
 pub async fn loaded(
     context: &CheckContext,
     server: &OllamaServer,

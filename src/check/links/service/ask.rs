@@ -1,4 +1,4 @@
-//! `--model NAME`: one token of a model, asked of the running server.
+//! Implements `--model NAME`, which requests one token of a model from the running server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,13 +22,13 @@ use crate::waits;
 
 const LINK: LinkId = LinkId::Service;
 
-/// Maximum time reserved for what follows the answer, which is a start of Ollama itself.
+/// Maximum time reserved for the links after the answer, which start Ollama itself.
 const AFTER: Duration = Duration::from_secs(6);
-/// Characters of an answer that is no JSON which are shown.
+/// Maximum number of characters that are shown of an answer that is not JSON.
 const SHOWN: usize = 300;
 
-/// Without a server nothing can be asked: `finding` says why there is none. A model that was to be tried and
-/// was not leaves the check incomplete.
+/// Completes the finding if there is no server to ask; `finding` explains why. A model that was requested and
+/// could not be tried makes the check incomplete.
 pub fn nobody(context: &mut CheckContext, finding: Finding) -> Finding {
     match &context.options.model {
         Some(name) if finding.status != Status::Fail => {
@@ -39,7 +39,7 @@ pub fn nobody(context: &mut CheckContext, finding: Finding) -> Finding {
     }
 }
 
-/// Asks for the token, unless `finding` already says what is wrong with the server.
+/// Requests the token, unless `finding` already reports a failure of the server.
 pub async fn model(context: &mut CheckContext, state: &ObservedServer<'_>, finding: Finding) -> Finding {
     let Some(name) = context.options.model.clone() else { return finding };
     let address = match (&context.running, finding.status) {
@@ -105,20 +105,20 @@ pub async fn model(context: &mut CheckContext, state: &ObservedServer<'_>, findi
     placed(finding, &name, elapsed, model)
 }
 
-/// Prefix below which llama-server answers, where Ollama does not ask. An Ollama without llama-server ignores
-/// the variable.
+/// Returns the path prefix under which llama-server answers, if one is set; Ollama does not use it. An Ollama
+/// without llama-server ignores the variable.
 fn prefix(context: &mut CheckContext, server: &OllamaServer) -> Option<String> {
     let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
     let prefix = server.process.value(API_PREFIX)?;
     (era.is_none_or(|era| era == Era::C) && !prefix.is_empty()).then_some(prefix)
 }
 
-/// Lines about GPUs in the server's log up to now.
+/// Returns the lines about GPUs in the server's current log.
 async fn evidence(state: &ObservedServer<'_>, context: &CheckContext) -> Vec<String> {
     log::read_log(context, state.unit, state.server).await.map(|log| log.about_gpus).unwrap_or_default()
 }
 
-/// The model answered: where does it lie?
+/// Returns the finding for a model that answered, with the memory that the model is in.
 fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&LoadedModel>) -> Finding {
     let said = format!("{name} gave a token after {}", time(elapsed.as_secs_f64()));
     match model {
@@ -140,17 +140,17 @@ fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&Loaded
 /// Outcome of the request for a token.
 enum TokenAnswer {
     Token,
-    /// Status and the server's own words.
+    /// The server refused the request, with this status and message.
     Refused(u16, String),
-    /// The connection broke with this error.
+    /// The connection failed with this error.
     Broken(String),
-    /// No answer came, and the server's processes are idle.
+    /// No answer arrived, and the server's processes are idle.
     Idle,
-    /// No answer came before the end of the check.
+    /// No answer arrived before the end of the check.
     Working,
 }
 
-/// Asks for one token, until the check must end.
+/// Requests one token and waits until the check must end.
 async fn generate(
     context: &CheckContext,
     server: &OllamaServer,
@@ -176,7 +176,8 @@ async fn generate(
     }
 }
 
-/// Ollama's own words, if an answer is an error; those of a process that died have several lines.
+/// Returns Ollama's error message, if an answer is an error. The message of a process that died has several
+/// lines, which are joined.
 fn said_error(body: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(body).ok()?;
     let mut lines: Vec<&str> =

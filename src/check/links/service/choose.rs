@@ -1,5 +1,6 @@
-//! Which of the servers that run is judged: with `--service` the service's own, otherwise the one that answers
-//! where OLLAMA_HOST says. Who answers is known by the listening socket, not by a name or an order.
+//! Chooses the running server to examine: with `--service` the service's own, otherwise the one that answers
+//! at the address in OLLAMA_HOST. The owner of the listening socket identifies the server, rather than a name
+//! or an order.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,23 +19,24 @@ const LINK: LinkId = LinkId::Service;
 /// Directory in which the kernel shows processes and sockets.
 const PROC: &str = "/proc";
 
-/// The server that is judged.
+/// A running server that was chosen for examination.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The server that is judged.
+    /// Server to examine.
     pub server: OllamaServer,
-    /// Address at which it is asked. None: the host name in OLLAMA_HOST does not resolve.
+    /// Address at which the server is asked. `None` if the host name in OLLAMA_HOST does not resolve.
     pub address: Option<SocketAddr>,
-    /// Another process that answers there.
+    /// Another process that answers at that address instead.
     pub instead: Option<RunningProcess>,
-    /// The other servers, and what could not be examined.
+    /// Remarks on the other servers, and on what could not be examined.
     pub notes: Vec<String>,
 }
 
-/// Chooses among what runs. `host` is the value of OLLAMA_HOST for this check, or in the unit.
+/// Chooses a server. `host` is the value of OLLAMA_HOST for this check, or in the unit.
 ///
 /// # Errors
-/// There is no server to judge: the finding that says so.
+///
+/// Returns the finding if there is no server to examine.
 pub fn choose(running: &Running, unit: Option<&Unit>, host: Option<&str>) -> Result<Chosen, Box<Finding>> {
     match unit {
         Some(unit) => of_unit(running, unit, host),
@@ -50,7 +52,7 @@ enum Owner<'a> {
     Unseen,
 }
 
-/// The first of the addresses at which something listens, with the socket.
+/// Returns the first of the addresses at which a process listens, with the socket.
 fn listener(addresses: &[SocketAddr]) -> Result<Option<(SocketAddr, Listener)>, String> {
     let all = sockets::listeners(Path::new(PROC), "self")
         .map_err(|error| format!("which sockets listen cannot be read: {error}"))?;
@@ -138,7 +140,7 @@ fn not_running(
         .details(others(running, None))
 }
 
-/// Another process listens where the service should.
+/// Returns the finding for another process that listens at the service's address.
 pub fn taken(unit: &str, address: SocketAddr, process: &RunningProcess, state: &str) -> Finding {
     let ollama = process.serves();
     let what = if ollama { "another Ollama" } else { "another program" };
@@ -199,7 +201,7 @@ fn of_address(running: &Running, host: Option<&str>) -> Result<Chosen, Box<Findi
     }
 }
 
-/// A line for each server that is not the one judged: where it listens, and who started it.
+/// Describes each server other than the examined one: where it listens, and who started it.
 fn others(running: &Running, judged: Option<&OllamaServer>) -> Vec<String> {
     let other = |server: &&OllamaServer| judged.is_none_or(|judged| judged.process.pid != server.process.pid);
     let line = |server: &OllamaServer| {

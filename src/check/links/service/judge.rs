@@ -1,4 +1,4 @@
-//! What is wrong with a running server, of all that was seen of it.
+//! Derives the finding about a running server from the observations.
 
 use crate::check::facts::HeldSession;
 use crate::check::unit::Unit;
@@ -14,29 +14,29 @@ const LINK: LinkId = LinkId::Service;
 
 /// Observations of a running Ollama.
 pub struct ObservedServer<'a> {
-    /// Processes of the server.
+    /// Server and the processes that it started.
     pub server: &'a OllamaServer,
-    /// The unit that runs it, if it was named.
+    /// Unit that runs the server, if one was named.
     pub unit: Option<&'a Unit>,
-    /// Devices that its log lists. Empty: unknown.
+    /// Devices that the server's log lists. Empty if they are unknown.
     pub found: Vec<FoundDevice>,
-    /// The latest refusal by the host since its start, according to its log.
+    /// Latest refusal by the host since the server's start, according to its log.
     pub refused: Option<String>,
-    /// The models that it has loaded. None: it does not say.
+    /// Models that the server has loaded. `None` if it does not report them.
     pub models: Option<Vec<LoadedModel>>,
-    /// Whether it gave no answer in time although its processes were busy.
+    /// Whether the server gave no answer in time although its processes were busy.
     pub busy: bool,
-    /// The sessions of its processes, as far as they could be examined.
+    /// Sessions of the server's processes, as far as they could be examined.
     pub sessions: Vec<HeldSession>,
 }
 
 impl ObservedServer<'_> {
-    /// The server's own lines about what it found.
+    /// Returns the server's log lines about the devices that it found.
     fn lines(&self) -> impl Iterator<Item = &str> {
         self.found.iter().map(|found| found.line.as_str())
     }
 
-    /// The processes with a session that the device does not know any more.
+    /// Returns the processes with a session that the device no longer has.
     fn dead(&self) -> impl Iterator<Item = &RunningProcess> {
         let dead = |process: &&RunningProcess| {
             self.sessions.iter().any(|session| session.process == process.pid && !session.alive)
@@ -44,8 +44,8 @@ impl ObservedServer<'_> {
         self.server.processes().filter(dead)
     }
 
-    /// Describes the models that are held by ended sessions, and names them. There are no names if it is
-    /// unknown which of several models it is.
+    /// Describes the models that belong to ended sessions, and returns their names. The names are empty if it
+    /// is unknown which of several models are concerned.
     fn lost_sessions(&self, who: &str) -> Option<(String, Vec<String>)> {
         let dead: Vec<&RunningProcess> = self.dead().collect();
         let first = dead.first()?;
@@ -65,7 +65,7 @@ impl ObservedServer<'_> {
         Some((found, names))
     }
 
-    /// The first of the things that can be wrong with it.
+    /// Returns the finding for the first problem that applies.
     pub fn judge(&self) -> Finding {
         let broken = |cause: Cause, found: String| match self.unit {
             Some(_) => Finding::fail(cause, found),

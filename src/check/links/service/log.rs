@@ -1,4 +1,4 @@
-//! The log of a server: a service's journal, or the file that its stderr goes to.
+//! Reads the log of a server: a service's journal, or the file that its stderr is redirected to.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use crate::ollama::evidence;
 use crate::ollama::log::{self, FoundDevice};
 use crate::ollama::processes::OllamaServer;
 
-/// Time limit for reading the journal, which can be large and cold.
+/// Time limit for reading the journal, which can be large and uncached.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(3);
-/// The journal is read this many lines back.
+/// Number of the journal's last lines that are read.
 const JOURNAL_LINES: &str = "3000";
-/// Bytes of a file that are read, from its end.
+/// Maximum number of bytes that are read of a log file, from its end.
 const TAIL: u64 = 16 << 20;
 
 /// Content of a server's log since its last start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLog {
-    /// Devices that it found at its start. Empty: the log does not say.
+    /// Devices that the server found at its start. Empty if the log does not list them.
     pub found: Vec<FoundDevice>,
-    /// The latest refusal by the host. The libraries log it with VGPU_LOG=error and without VGPU_LOG_FILE.
+    /// Latest refusal by the host. The libraries log it with VGPU_LOG=error and without VGPU_LOG_FILE.
     pub refused: Option<String>,
-    /// The lines about GPUs that matter most.
+    /// Most significant lines about GPUs.
     pub about_gpus: Vec<String>,
 }
 
 impl ServerLog {
-    /// Reads the text of a log.
+    /// Parses the text of a log.
     pub fn read(text: &str) -> Self {
         let since = log::last_start(text);
         Self {
@@ -48,7 +48,8 @@ impl ServerLog {
 /// Reads a server's log: the journal of its unit, otherwise the file that it writes to.
 ///
 /// # Errors
-/// Why there is none, or why it cannot be read: a sentence.
+///
+/// Returns a sentence that explains why there is no log, or why it cannot be read.
 pub async fn read_log(
     context: &CheckContext,
     unit: Option<&Unit>,
@@ -60,7 +61,7 @@ pub async fn read_log(
     }
 }
 
-/// Reads a service's journal.
+/// Reads the log of a service from its journal.
 async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<ServerLog, String> {
     let mut command = Command::new("journalctl");
     command.args([
@@ -82,7 +83,7 @@ async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Res
     }
 }
 
-/// Reads the file that a process's stderr goes to.
+/// Reads the file that a process's stderr is redirected to.
 fn file(pid: u32) -> Result<ServerLog, String> {
     let path = PathBuf::from(format!("/proc/{pid}/fd/2"));
     let failed = |error: io::Error| match error.kind() {
@@ -95,7 +96,7 @@ fn file(pid: u32) -> Result<ServerLog, String> {
     tail(&path).map(|text| ServerLog::read(&text)).map_err(failed)
 }
 
-/// The end of a file.
+/// Reads the last [`TAIL`] bytes of a file as text.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = vgpu_paths::open_regular(path)?;
     let bytes = file.metadata()?.len();

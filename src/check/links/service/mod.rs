@@ -1,5 +1,6 @@
-//! Link `service`: the Ollama that is running already. Was it started by vgpu-run, do its processes have the
-//! libraries and sessions that the device still knows, what did it find, and where are its models?
+//! Link `service`: examines the Ollama that is already running: whether vgpu-run started it, whether its
+//! processes have the libraries and sessions that the device still has, which devices it found, and where its
+//! models are.
 
 mod api;
 mod ask;
@@ -24,11 +25,11 @@ use judge::ObservedServer;
 use log::ServerLog;
 
 const LINK: LinkId = LinkId::Service;
-/// Characters of a strange answer that are shown.
+/// Maximum number of characters that are shown of an unexpected answer.
 const SHOWN: usize = 200;
 
-/// Examines the link. With `--service` the service must be right. Otherwise another server is about to be
-/// started, so that findings about the running one are warnings.
+/// Examines the link. With `--service`, problems of the service are failures. Otherwise another server is
+/// about to be started, so problems of the running one are warnings.
 pub async fn examine(context: &mut CheckContext) -> Finding {
     if let Some(error) = &context.unit_error {
         return Finding::fail(cause::NOT_ANSWERING, error.to_string()).fix(fix::UNKNOWN_SERVICE);

@@ -1,5 +1,5 @@
-//! Waits for a server's answer as long as its processes are at work. That nothing comes in some seconds says
-//! nothing of a server on a busy machine; that it does nothing meanwhile does.
+//! Waits for a server's answer as long as its processes are working. On a busy machine, a few seconds without
+//! an answer mean nothing, unless the processes are idle meanwhile.
 
 use std::path::Path;
 use std::sync::mpsc::{TryRecvError, channel};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::ollama::processes::{OllamaServer, Running};
 
-/// Interval between polls for the answer, which grows from the first to the second value.
+/// Interval between polls for the answer, which grows from the first value to the second.
 const TICKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// Processes that use or wait for less of a processor than this, in thousandths of the time, do nothing.
+/// Share of a processor, in thousandths, below which processes that use or wait for it count as idle.
 const IDLE: u32 = 10;
 
-/// There was no answer.
+/// Reason why an answer did not arrive in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// The server's processes did nothing meanwhile.
+    /// The server's processes were idle meanwhile.
     Idle,
-    /// They were at work, or it cannot be known whether they were.
+    /// The server's processes were working, or their activity is unknown.
     Working,
 }
 
-/// Waits for what `ask` returns, which must return by itself after `limit`: no longer than that, and no longer
-/// than `quiet` while the server's processes do nothing.
+/// Waits for the result of `ask`, which must return by itself after `limit`. Gives up after `limit`, or after
+/// `quiet` if the server's processes are idle.
 pub async fn wait<T: Send + 'static>(
     server: &OllamaServer,
     quiet: Duration,
@@ -56,8 +56,8 @@ pub async fn wait<T: Send + 'static>(
     }
 }
 
-/// Whether the server's processes did no work since that time. The pair holds the time and the work done by
-/// then.
+/// Returns whether the server's processes have been idle since a time. The pair holds the time and the work
+/// done by then.
 fn idle(server: &OllamaServer, (since, before): (Instant, Option<Duration>)) -> bool {
     match (before, work(server)) {
         (Some(before), Some(now)) => now.saturating_sub(before) < since.elapsed() * IDLE / 1000,
@@ -65,15 +65,15 @@ fn idle(server: &OllamaServer, (since, before): (Instant, Option<Duration>)) -> 
     }
 }
 
-/// Time that a server's processes, those included that it has started since, have used of processors or have
-/// waited for one. None: this kernel does not tell.
+/// Returns the time that a server's processes, including later ones, have used processors or waited for one.
+/// Returns `None` if the kernel does not report it.
 fn work(server: &OllamaServer) -> Option<Duration> {
     let proc = Path::new("/proc");
     let tree = Running::scan(proc).tree(server.process.pid);
     tree.iter().filter_map(|process| of_process(proc, process.pid)).reduce(|one, other| one + other)
 }
 
-/// Work of all threads of a process.
+/// Returns the processor time and waiting time of all threads of a process.
 fn of_process(proc: &Path, pid: u32) -> Option<Duration> {
     let tasks = std::fs::read_dir(proc.join(pid.to_string()).join("task")).ok()?;
     let read = |task: std::io::Result<std::fs::DirEntry>| {
@@ -82,7 +82,8 @@ fn of_process(proc: &Path, pid: u32) -> Option<Duration> {
     tasks.filter_map(read).reduce(|one, other| one + other)
 }
 
-/// The first two numbers of a `schedstat`: nanoseconds on a processor, and nanoseconds of waiting for one.
+/// Returns the sum of the first two numbers of a `schedstat`: nanoseconds on a processor, and nanoseconds of
+/// waiting for one.
 fn times(schedstat: &str) -> Option<Duration> {
     let mut numbers = schedstat.split_whitespace().map(str::parse::<u64>);
     let mut next = || numbers.next()?.ok().map(Duration::from_nanos);

@@ -1,6 +1,6 @@
-//! The sessions of devices that a server's processes have, and whether the devices still have them.
+//! Determines the device sessions of a server's processes, and whether the devices still have them.
 //!
-//! A process keeps its lock on a channel, and its descriptor of the window, for as long as it believes in its
+//! A process keeps its lock on a channel, and its descriptor of the window, until it notices the end of its
 //! session. After a restart of the device the channel is free there, or the window is another file.
 
 use std::io;
@@ -16,12 +16,13 @@ use crate::check::messages::{Sessions, StepFailure};
 use crate::check::steps::{StepReport, Steps};
 use crate::ollama::processes::OllamaServer;
 
-/// The worker bounds its own step.
+/// Time limit for the worker, which also limits its own step.
 const LIMIT: Duration = Duration::from_secs(5);
-/// End of the link target in `/proc/PID/fd` for a window whose file was removed.
+/// Suffix of the link target in `/proc/PID/fd` for a window whose file was removed.
 const REMOVED: &str = "/resource2 (deleted)";
 
-/// The sessions of a server's processes; and, a line each, why those of a device or process are not known.
+/// Returns the sessions of a server's processes, and messages on devices or processes whose sessions are
+/// unknown.
 pub async fn examine(context: &CheckContext, server: &OllamaServer) -> (Vec<HeldSession>, Vec<String>) {
     let (mut sessions, mut unexamined) = (Vec::new(), Vec::new());
     // Link `pci` may not have been asked for.
@@ -70,7 +71,7 @@ async fn ask(context: &CheckContext, function: &PciFunction) -> Result<Sessions,
     Err(failure.map(|failure| failure.found).or(outcome.trouble()).unwrap_or_default())
 }
 
-/// The sessions of a server's processes on a function.
+/// Returns the sessions of a server's processes on a function.
 fn judge(seen: &Sessions, server: &OllamaServer, function: PciAddress) -> Vec<HeldSession> {
     let ours = |process: u32| server.processes().any(|one| one.pid == process);
     let held = seen.locked.iter().filter(|(_, process)| ours(*process));
@@ -78,7 +79,7 @@ fn judge(seen: &Sessions, server: &OllamaServer, function: PciAddress) -> Vec<He
         .collect()
 }
 
-/// The functions of which a process has a window open that has been removed.
+/// Returns the functions whose removed windows a process still has open.
 fn removed_windows(proc: &Path, pid: u32) -> io::Result<Vec<PciAddress>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(proc.join(pid.to_string()).join("fd"))? {
@@ -89,7 +90,7 @@ fn removed_windows(proc: &Path, pid: u32) -> io::Result<Vec<PciAddress>> {
     Ok(found)
 }
 
-/// The function of a link to a window that has been removed.
+/// Parses the function's address from a link to a window that has been removed.
 fn removed(link: &str) -> Option<PciAddress> {
     link.strip_suffix(REMOVED)?.rsplit('/').next()?.parse().ok()
 }

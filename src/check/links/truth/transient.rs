@@ -1,12 +1,12 @@
-//! A transient unit with the properties of a service, in which the server gets what the service would get:
-//! its user, environment, sandbox and limits.
+//! Builds a transient unit with the properties of a service, so that the server gets the service's user,
+//! environment, sandbox and limits.
 
 use std::ffi::{OsStr, OsString};
 
 use crate::check::unit::Unit;
 use crate::env::Environment;
 
-/// Properties of a unit that decide what its processes may do, as a unit file names them.
+/// Properties, as a unit file names them, that determine what a unit's processes may do.
 const COPIED: [&str; 48] = [
     "User",
     "Group",
@@ -57,11 +57,11 @@ const COPIED: [&str; 48] = [
     "LimitSTACK",
     "LimitCPU",
 ];
-/// Values that say nothing. `~` is a list of what is forbidden, with nothing in it.
+/// Values that stand for an unset property. `~` is an empty list of forbidden calls.
 const UNSET: [&str; 5] = ["", "no", "~", "[not set]", "default"];
 
-/// Arguments of systemd-run, without the command. Variables of vgpu-run's own are the caller's, as everywhere
-/// in a check of a service.
+/// Returns the arguments of systemd-run, without the command. The values of vgpu-run's own variables are the
+/// caller's, as everywhere in a check of a service.
 pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         ["--pipe", "--wait", "--collect", "--quiet"].iter().map(Into::into).collect();
@@ -83,7 +83,7 @@ pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
     words
 }
 
-/// A limit with both its parts: systemctl tells the soft one apart.
+/// Formats a limit with its soft and hard part, because systemctl shows the soft part separately.
 fn limit(unit: &Unit, name: &str, hard: &str) -> String {
     match unit.get(&format!("{name}Soft")) {
         soft if name.starts_with("Limit") && !soft.is_empty() && soft != hard => format!("{soft}:{hard}"),
@@ -91,8 +91,8 @@ fn limit(unit: &Unit, name: &str, hard: &str) -> String {
     }
 }
 
-/// Paths of a unit's files of variables, as a unit file has them. systemctl's form is
-/// `PATH (ignore_errors=yes)`.
+/// Returns the paths of a unit's environment files, in the form of a unit file. systemctl's form is `PATH
+/// (ignore_errors=yes)`.
 fn environment_files(unit: &Unit) -> Vec<String> {
     let mut files: Vec<String> = Vec::new();
     for word in [unit.get("EnvironmentFiles"), unit.get("EnvironmentFile")].join(" ").split_ascii_whitespace()
