@@ -1,5 +1,5 @@
-//! `vgpu-run check` as scripts meet it: exit codes, what goes to which stream, and that what is broken has
-//! one name wherever it is met.
+//! Tests `vgpu-run check` as scripts use it: exit codes, output streams, and that a problem has the same name
+//! everywhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use vgpu_artifacts::executable;
 
-/// An empty bus, gone when the test ends.
+/// Directory of an empty PCI bus. Dropping it removes the directory.
 struct Bus(PathBuf);
 
 impl Bus {
@@ -18,7 +18,7 @@ impl Bus {
         bus
     }
 
-    /// A function with the device's ids and a BAR0 of that many bytes.
+    /// Creates a function with the device's ids and a BAR0 of `registers` bytes.
     fn function(&self, address: &str, registers: u64) -> PathBuf {
         let dir = self.0.join("bus/pci/devices").join(address);
         std::fs::create_dir_all(&dir).unwrap();
@@ -86,7 +86,7 @@ fn exit_codes() {
     assert_eq!(code(&["--no-such-option", "x"]), 125, "the launcher's own is another");
 }
 
-/// A limit of the shell that leaves no room yields a sentence and kills no process.
+/// A resource limit that prevents the examination is reported in a sentence, and ends no process.
 #[test]
 fn limits_under_which_little_can_be_examined() {
     let bus = Bus::new();
@@ -201,7 +201,7 @@ fn json_is_one_object_whatever_is_asked_for() {
     }
 }
 
-/// Compiles C in the bus's directory with `flags`.
+/// Compiles a C source in the bus's directory with `flags` and returns the path of the result.
 fn compiled(bus: &Bus, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let (path, file) = (bus.0.join(name), bus.0.join(format!("{name}.c")));
     std::fs::write(&file, source).unwrap();

@@ -1,4 +1,4 @@
-//! All tests of the launcher, as one program.
+//! Integration tests of the launcher, built as one program.
 
 mod check;
 mod hangs;

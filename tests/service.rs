@@ -1,5 +1,5 @@
-//! `vgpu-run service` on trees of other systems: what is written, what is refused, and that it is undone byte
-//! for byte.
+//! Tests `vgpu-run service` on directory trees of other systems: the written files, the refusals, and that
+//! removal restores every byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ const DROP_IN: &str = "/etc/systemd/system/ollama.service.d/zz-vgpu-run.conf";
 const RULE: &str = "/etc/udev/rules.d/60-vgpu-run.rules";
 const LAUNCHER: &str = "/usr/local/bin/vgpu-run";
 
-/// The unit of Ollama's own installer.
+/// Returns the unit of Ollama's own installer.
 fn stock(program: &str) -> String {
     format!(
         "[Unit]\nDescription=Ollama Service\nAfter=network-online.target\n\n[Service]\nExecStart={program} serve\nUser=ollama\n\
@@ -24,7 +24,7 @@ fn stock(program: &str) -> String {
     )
 }
 
-/// A system in a directory tree.
+/// A simulated system in a directory tree.
 struct Tree(TempDir);
 
 struct Said {
@@ -61,7 +61,7 @@ impl Tree {
         fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Content of the tree: directories, files and link targets.
+    /// Returns the content of the tree: directories, files and link targets.
     fn all(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(folder: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(folder).unwrap() {
@@ -159,7 +159,7 @@ fn installed_and_undone_byte_for_byte() {
     }
 }
 
-/// Guards against an escalation of privileges: links in a tree of another user do not lead out of it.
+/// Guards against privilege escalation: links in a tree of another user do not lead out of it.
 #[test]
 fn links_of_a_tree_do_not_lead_out_of_it() {
     for (link, absolute) in [
@@ -452,7 +452,7 @@ fn a_receipt_of_another_kind_is_refused() {
     }
 }
 
-/// Files that systemd itself takes for good.
+/// `systemd-analyze verify` accepts the written drop-in.
 #[test]
 fn systemd_takes_the_drop_in() {
     let Some(analyze) =

@@ -1,6 +1,6 @@
-//! A user becomes root, or writes where they should not: `vgpu-run` as root, in directories that the user
-//! `nobody` owns and has prepared. Without root each test plants its links in a directory that is open to
-//! all, or says that it needs root.
+//! Guards against privilege escalation: runs `vgpu-run` as root in directories that the user `nobody` owns
+//! and has prepared. Without root, each test places its links in a directory that is open to all, or prints
+//! that it needs root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
 
-/// A secret and an empty directory of this user's, and a directory of `nobody`.
+/// Directory with a secret and an empty directory of this user's, and a directory of `nobody`.
 struct Bed(TempDir);
 
 struct Said {
@@ -42,7 +42,7 @@ impl Bed {
         self.0.path().join(name)
     }
 
-    /// Makes it the property of `nobody`, where this process may.
+    /// Makes `nobody` the owner of a path, if this process may.
     fn theirs(&self, name: &str) {
         if Uid::effective().is_root() {
             lchown(self.path(name), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -68,7 +68,7 @@ impl Bed {
         Said { code: output.status.code(), err: String::from_utf8(output.stderr).unwrap() }
     }
 
-    /// Nothing of this user's was touched.
+    /// Asserts that the files of this user are unchanged.
     #[track_caller]
     fn unharmed(&self) {
         assert_eq!(fs::read_to_string(self.path("secret")).unwrap(), "secret");
@@ -78,7 +78,7 @@ impl Bed {
     }
 }
 
-/// Starts a trace of a shell that carries out `script`, with `$P` the bed.
+/// Traces a shell that runs `script`, in which `$P` is the test's directory.
 fn trace(bed: &Bed, options: &[&str], output: &str, script: &str) -> Said {
     let output = bed.path(output);
     let words = ["trace", "--output", output.to_str().unwrap(), "--", "/bin/sh", "-euc", script];
@@ -166,7 +166,7 @@ fn a_traced_program_does_not_choose_what_root_writes_or_reads() {
     }
 }
 
-/// Opening it for reading would wait for a writer for ever.
+/// A trace fails on a FIFO in its directory. Opening it for reading would block until a writer opens it.
 #[test]
 fn a_trace_does_not_wait_for_a_planted_fifo() {
     let bed = Bed::new();

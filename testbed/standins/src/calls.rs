@@ -1,5 +1,5 @@
-//! What single calls cost a program of the runtime API: how many launches a second the device accepts and
-//! carries out, and how long a synchronize takes that has something to bring back.
+//! Measures single calls of the runtime API: how many launches a second the device accepts and completes, and
+//! how long a synchronize takes after a copy from the device.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::driver::{Code, Handle, done};
 use crate::percentiles::{nanoseconds, percentiles};
 
-/// `dim3`.
+/// The type `dim3` of the runtime API.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Dim3 {
@@ -42,19 +42,19 @@ type Launch = unsafe extern "C" fn(*const c_void, Dim3, Dim3, *mut Handle, usize
 type CopyAsync = unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int, Handle) -> Code;
 type Synchronize = unsafe extern "C" fn(Handle) -> Code;
 
-/// `cudaStreamNonBlocking`, and `cudaMemcpyDeviceToHost`.
+/// Flag `cudaStreamNonBlocking`; the constant below is `cudaMemcpyDeviceToHost`.
 const NON_BLOCKING: u32 = 1;
 const TO_HOST: c_int = 2;
-/// Parameters of the kernel: as many bytes as kernels of language models have.
+/// Number of the kernel's parameters. Their total size is typical for kernels of language models.
 const PARAMETERS: usize = 13;
 
-/// The kernel that is launched. It does nothing.
+/// PTX of a kernel that does nothing.
 const PTX: &CStr = c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry hundred(\n\
     .param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3, .param .u64 p4, .param .u64 p5,\n\
     .param .u64 p6, .param .u64 p7, .param .u64 p8, .param .u64 p9, .param .u64 p10, .param .u64 p11,\n\
     .param .u32 p12\n)\n{\nret;\n}\n";
 
-/// What compilers put into a program for `__cudaRegisterFatBinary`.
+/// Record that compilers pass to `__cudaRegisterFatBinary`.
 #[repr(C)]
 struct Wrapper {
     magic: u32,
@@ -63,7 +63,7 @@ struct Wrapper {
     rest: *const c_void,
 }
 
-/// Returns a container with the kernel's text as its only entry.
+/// Returns a fat binary container with the kernel's PTX as its only entry.
 fn container() -> Vec<u8> {
     let mut text = PTX.to_bytes_with_nul().to_vec();
     text.resize(text.len().next_multiple_of(8), 0);
@@ -85,8 +85,8 @@ fn container() -> Vec<u8> {
     container
 }
 
-/// Prints the seconds of `rounds` rounds of `launches` launches, until the device has carried all of them
-/// out, and the nanoseconds of `calls` synchronizes after a copy of 4 bytes from the device.
+/// Prints the seconds of each of `rounds` rounds of `launches` launches, until the device has completed all
+/// of them, and the nanoseconds of each of `calls` synchronizes after a copy of 4 bytes from the device.
 pub fn measure(launches: usize, rounds: usize, calls: usize) -> Result<ExitCode> {
     // SAFETY: the library's initialisers are those that any user of it runs.
     let library = unsafe { Library::open(Some("libcudart.so.12"), RTLD_NOW | RTLD_GLOBAL) };

@@ -1,4 +1,4 @@
-//! libcuda.so.1 as a CUDA program opens it: the library, the first device's context, and tables of its
+//! Opens libcuda.so.1 as a CUDA program does: the library, the first device's context, and tables of its
 //! functions.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -6,21 +6,22 @@ use std::ffi::{c_int, c_uint, c_void};
 use anyhow::{Context, Result, bail};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// A context, a stream, an event, a module, a function, or a graph.
+/// Handle of a context, stream, event, module, function, or graph.
 pub type Handle = *mut c_void;
-/// A `CUresult`, or a `cublasStatus_t`.
+/// Status code of a call: a `CUresult` or a `cublasStatus_t`.
 pub type Code = c_int;
-/// What both use for success.
+/// Status code for success, in both libraries.
 pub const SUCCESS: Code = 0;
 
 type Init = unsafe extern "C" fn(c_uint) -> Code;
 type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> Code;
 type SetCurrent = unsafe extern "C" fn(Handle) -> Code;
 
-/// Loads the library and makes the first device's primary context the thread's.
+/// Loads the library and makes the first device's primary context current in this thread.
 ///
 /// # Errors
-/// The library is not there, or there is no device.
+///
+/// Fails if the library is missing or there is no device.
 pub fn open() -> Result<Library> {
     // SAFETY: the library's initialisers are those that any user of it runs.
     let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
@@ -44,26 +45,29 @@ pub fn open() -> Result<Library> {
 /// Turns the status of the call `what` into a result.
 ///
 /// # Errors
-/// The status is not success.
+///
+/// Fails if the status is not success.
 pub fn done(what: &str, code: Code) -> Result<()> {
     if code == SUCCESS { Ok(()) } else { bail!("{what} returned {code}") }
 }
 
 /// Declares `Cuda`: pointers to the functions that a program uses, with their types in cuda.h, and the
-/// library, which stays open. `Cuda::begin` opens it and finds them.
+/// library, which stays open. `Cuda::begin` opens the library and looks the functions up.
 macro_rules! functions {
     ($( $field:ident = $name:literal ( $($argument:ty),* ); )*) => {
-        /// The library, and its functions that are used here.
+        /// The library and the functions that this program uses.
         pub struct Cuda {
             $( $field: unsafe extern "C" fn($($argument),*) -> $crate::driver::Code, )*
             _library: libloading::os::unix::Library,
         }
 
         impl Cuda {
-            /// Opens the library, with the first device's context for this thread, and finds the functions.
+            /// Opens the library, makes the first device's context current in this thread, and looks the
+            /// functions up.
             ///
             /// # Errors
-            /// The library or one of the functions is not there, or there is no device.
+            ///
+            /// Fails if the library or a function is missing, or if there is no device.
             pub fn begin() -> anyhow::Result<Self> {
                 let library = $crate::driver::open()?;
                 Ok(Self {

@@ -1,5 +1,5 @@
-//! What a CUDA program is told before it does anything: the libraries that the loader finds, the driver's
-//! version, each device with its attributes, and how long it takes to get a context and memory.
+//! Prints the properties that CUDA reports to a program: the libraries that the loader finds, the driver's
+//! version, each device with its attributes, and how long creating a context and allocating memory takes.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::process::ExitCode;
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 use crate::driver::{Code, done};
 use crate::maps;
 
-/// Libraries of NVIDIA's that programs of CUDA 12 and 13 load by name.
+/// SONAMEs of NVIDIA's libraries that programs of CUDA 12 and 13 load.
 const LIBRARIES: [&str; 5] =
     ["libcudart.so.12", "libcudart.so.13", "libcublas.so.12", "libcublas.so.13", "libnvidia-ml.so.1"];
-/// Attributes with a meaning: `CU_DEVICE_ATTRIBUTE_MAX` of CUDA 13 is one more.
+/// Number of the last attribute: `CU_DEVICE_ATTRIBUTE_MAX` of CUDA 13, less one.
 const ATTRIBUTES: c_int = 161;
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `..._MINOR`.
+/// Attributes `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `..._MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
-/// Bytes that are allocated.
+/// Size in bytes of the test allocation.
 const BYTES: usize = 1 << 20;
 
-/// The functions of libcuda that are used, with their types in cuda.h.
+/// The loaded libcuda.
 struct Driver(Library);
 
-/// Calls a function of libcuda by name.
+/// Calls a function of libcuda by name, with its type in cuda.h.
 macro_rules! call {
     ($driver:expr, $name:literal, ( $($argument:ty),* ), $($value:expr),* ) => {{
         type Function = unsafe extern "C" fn($($argument),*) -> Code;
@@ -56,7 +56,7 @@ impl Driver {
         Ok(value)
     }
 
-    /// Returns a device's name, UUID, memory, and its attributes that are not 0.
+    /// Returns a device's name, UUID, memory, and nonzero attributes.
     fn device(&self, ordinal: c_int) -> Result<Value> {
         let (mut device, mut name, mut uuid, mut bytes) = (0, [0; 256], [0_u8; 16], 0_usize);
         call!(self, "cuDeviceGet", (*mut c_int, c_int), &raw mut device, ordinal)?;
@@ -84,8 +84,8 @@ impl Driver {
         }))
     }
 
-    /// Gets a context on the first device and memory in it, and gives both back: milliseconds of each, and
-    /// free memory in between.
+    /// Creates a context on the first device, allocates memory in it, and releases both. Returns the
+    /// milliseconds of each step, and the free memory in between.
     fn attach(&self) -> Result<Value> {
         let (mut context, mut address): (*mut c_void, u64) = (std::ptr::null_mut(), 0);
         let (mut free, mut total) = (0_usize, 0_usize);
@@ -112,7 +112,7 @@ impl Driver {
     }
 }
 
-/// Returns where each of the libraries is found, or why it is not.
+/// Returns the path at which the loader finds each of the libraries, or the error.
 fn libraries() -> Map<String, Value> {
     let found = |name: &str| {
         // SAFETY: the library's initialisers are those that any user of it runs.
@@ -126,7 +126,7 @@ fn libraries() -> Map<String, Value> {
     LIBRARIES.into_iter().map(|name| (name.to_owned(), found(name))).collect()
 }
 
-/// Asks and prints one line of JSON.
+/// Queries all properties and prints them as one line of JSON.
 pub fn print() -> Result<ExitCode> {
     let driver = Driver::open()?;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Loads the real libggml-cuda.so by GGML's public C API and prints the devices that it reports.
+//! Loads the real libggml-cuda.so through GGML's public C API and prints the devices that it reports.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use serde_json::json;
 
-/// `struct ggml_backend_dev_props` of ggml-backend.h (GGML_BACKEND_API_VERSION 2).
+/// Type `struct ggml_backend_dev_props` of ggml-backend.h (GGML_BACKEND_API_VERSION 2).
 #[repr(C)]
 struct DeviceProps {
     name: *const c_char,
@@ -19,11 +19,11 @@ struct DeviceProps {
     memory_total: usize,
     kind: c_int,
     device_id: *const c_char,
-    /// `struct ggml_backend_dev_caps`: four bools here; room for more.
+    /// Field of type `struct ggml_backend_dev_caps`: four bools in this version, with room for more.
     caps: [u8; 64],
 }
 
-/// What GGML logs while it initialises: compute capabilities are said nowhere else.
+/// Log of GGML during its initialisation, the only source of compute capabilities.
 static LOG: Mutex<String> = Mutex::new(String::new());
 
 extern "C" fn keep_log(_level: c_int, text: *const c_char, _user: *mut c_void) {
@@ -40,9 +40,10 @@ fn open(path: &Path) -> Result<Library> {
     library.with_context(|| format!("load {}", path.display()))
 }
 
-/// Loads a function by name.
+/// Looks a function up by name.
 ///
 /// # Safety
+///
 /// `T` is the function's type in the library's header.
 unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T> {
     // SAFETY: upheld by the caller.
@@ -77,7 +78,7 @@ type Props = unsafe extern "C" fn(*mut c_void, *mut DeviceProps);
 type SetLog = unsafe extern "C" fn(extern "C" fn(c_int, *const c_char, *mut c_void), *mut c_void);
 type UuidOf = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 
-/// `compute capability M.m` of each `Device N:` line of the log.
+/// Parses the compute capability `M.m` from each `Device N:` line of the log.
 fn capabilities(log: &str) -> Vec<String> {
     log.lines()
         .filter(|line| line.trim_start().starts_with("Device "))
@@ -87,7 +88,8 @@ fn capabilities(log: &str) -> Vec<String> {
         .collect()
 }
 
-/// UUIDs by CUDA ordinal, from the libcuda that the process has by its SONAME.
+/// Returns the UUID of the device with this CUDA ordinal, from the libcuda that the process loads by its
+/// SONAME.
 fn uuid(ordinal: c_int) -> Result<String> {
     let cuda = open(Path::new("libcuda.so.1"))?;
     // SAFETY: cuda.h declares `CUresult cuDeviceGetUuid(CUuuid *, CUdevice)`.
@@ -101,8 +103,8 @@ fn uuid(ordinal: c_int) -> Result<String> {
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-/// Prints the devices, the milliseconds from the dlopen of the backend to their list, and the CUDA libraries
-/// mapped.
+/// Prints the devices, the milliseconds from the dlopen of the backend to their list, and the mapped CUDA
+/// libraries.
 pub fn print_devices(backend: &Path, base: Option<&Path>) -> Result<ExitCode> {
     let folder = base.or(backend.parent()).context("the backend has no folder")?;
     let _base = open(&find(folder, |name| name == "libggml-base.so")?)?;

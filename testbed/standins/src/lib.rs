@@ -1,4 +1,4 @@
-//! What the stand-in Ollamas share: one server of each era ([`ollama`]), and the llama-server that the newest
-//! one starts.
+//! Common parts of the stand-ins for Ollama: one server of each era ([`ollama`]), and the llama-server that
+//! the newest one starts.
 
 pub mod ollama;

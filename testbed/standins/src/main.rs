@@ -1,6 +1,6 @@
-//! `vgpu-standin`: one program that plays the programs which `vgpu-run` starts. It knows nothing of
-//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does. The one
-//! exception is the hostile program that sends messages of its own (`siege/messages.rs`).
+//! `vgpu-standin`: one program that stands in for the programs that `vgpu-run` starts. It contains nothing
+//! specific to VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as any program
+//! does. The one exception is the hostile program that sends messages of its own (`siege/messages.rs`).
 
 mod calls;
 mod copies;
@@ -32,103 +32,103 @@ struct StandinArguments {
 
 #[derive(Subcommand)]
 enum Play {
-    /// Load a libggml-cuda.so as llama.cpp does and print what it found, as one line of JSON.
+    /// Load a libggml-cuda.so as llama.cpp does and print its devices as one line of JSON.
     Ggml {
-        /// The backend; its folder, or `--base`, holds libggml-base.so and libggml.
+        /// Path of the backend; its directory, or `--base`, holds libggml-base.so and libggml.
         backend: PathBuf,
-        /// The folder of libggml-base.so and libggml, when not the backend's.
+        /// Directory of libggml-base.so and libggml, if it is not the backend's.
         #[arg(long)]
         base: Option<PathBuf>,
     },
-    /// Ask the driver about itself and its devices, get a context and memory, and print that as one line of
-    /// JSON.
+    /// Query the driver and its devices, create a context, allocate memory, and print the results as one line
+    /// of JSON.
     Facts,
-    /// Start a program as a child that does close_range(3, ~0) before exec, and pass its exit code on.
+    /// Start a program as a child that calls close_range(3, ~0) before exec, and return its exit code.
     CloseAll {
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Become a program under a filter that refuses single system calls, or ends the process at them.
+    /// Execute a program under a filter that refuses certain system calls, or ends the process at them.
     Sandbox {
         /// Refuse memfd_create.
         #[arg(long)]
         memfd: bool,
-        /// Refuse to map exactly so many bytes for execution.
+        /// Refuse to map exactly this number of bytes for execution.
         #[arg(long)]
         exec_bytes: Option<u32>,
-        /// End the process at the system call of this number.
+        /// End the process at the system call with this number.
         #[arg(long, value_name = "NUMBER")]
         kill: Option<u32>,
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Launch kernels and synchronize through CUDA's runtime API, and print what that took.
+    /// Launch kernels and synchronize through CUDA's runtime API, and print the times.
     Calls {
-        /// How many launches a round.
+        /// Number of launches in a round.
         #[arg(long, default_value_t = 1_000_000)]
         launches: usize,
-        /// How many rounds of launches.
+        /// Number of rounds of launches.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// How many synchronizes.
+        /// Number of synchronizes.
         #[arg(long, default_value_t = 20_000)]
         synchronizes: usize,
     },
-    /// Copy ordinary memory to the device as GGML loads a model, and print the times beside memcpy's.
+    /// Copy pageable memory to the device as GGML loads a model, and print the times and those of memcpy.
     Copies {
-        /// How much to copy, in MiB.
+        /// Size of a copy in MiB.
         #[arg(long, default_value_t = 1024)]
         mib: usize,
-        /// How often to copy it.
+        /// Number of copies.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
-    /// Make single calls and copies through CUDA's driver API, and print what they took.
+    /// Make single calls and copies through CUDA's driver API, and print the times.
     Transport {
-        /// How many calls of each kind.
+        /// Number of calls of each kind.
         #[arg(long, default_value_t = 2000)]
         calls: usize,
-        /// How much is copied, KiB.
+        /// Size of a copy in KiB.
         #[arg(long, default_value_t = 64 << 10)]
         kib: usize,
     },
-    /// Launch, wait and copy through CUDA's driver API, and print how fast that was as one line of JSON.
+    /// Launch, wait and copy through CUDA's driver API, and print the rates as one line of JSON.
     Rates {
-        /// How many launches.
+        /// Number of launches.
         #[arg(long, default_value_t = 100_000)]
         launches: usize,
-        /// How much each copy copies, MiB.
+        /// Size of each copy in MiB.
         #[arg(long, default_value_t = 256)]
         mib: usize,
     },
-    /// Do everything at random, and compare all that comes back; print what was done as one line of JSON.
+    /// Perform random operations and compare all data; print the counts as one line of JSON.
     Soak {
-        /// What is done, and with which bytes.
+        /// Seed of the operations and their data.
         #[arg(long)]
         seed: u64,
-        /// How many operations.
+        /// Number of operations.
         #[arg(long)]
         operations: Option<u64>,
-        /// For how long.
+        /// Duration in seconds.
         #[arg(long, required_unless_present = "operations")]
         seconds: Option<u64>,
     },
-    /// Take part in a siege: be hostile, be good, or run both side by side.
+    /// Run a program of a siege: a hostile one, a good one, or a round of both side by side.
     Siege {
-        /// The part that this program plays.
+        /// Role of this program.
         #[command(subcommand)]
         part: siege::SiegeCommand,
     },
-    /// Get into a state, say so on stdout, and stay there.
+    /// Enter a state, print that on stdout, and stay there.
     State {
         /// The state to get into.
         state: states::ProgramState,
     },
-    /// Be a VMM that breaks the vfio-user protocol, and wait until its connection ends.
+    /// Simulate a VMM that violates the vfio-user protocol, and wait until its connection ends.
     Vmm {
-        /// The vfio-user socket.
+        /// Path of the vfio-user socket.
         socket: PathBuf,
     },
 }

@@ -1,11 +1,11 @@
-//! Which CUDA libraries this process has mapped, and from where.
+//! Lists the CUDA libraries that this process has mapped, with their paths.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 
-/// Paths of all mapped files whose name says that they are NVIDIA's interfaces, ours or NVIDIA's: an
-/// in-memory library reads `/memfd:NAME (deleted)`.
+/// Returns the paths of all mapped files that are named like NVIDIA's interfaces, whether ours or NVIDIA's.
+/// The path of a library in memory is `/memfd:NAME (deleted)`.
 pub fn cuda_libraries() -> Result<Vec<String>> {
     let maps = std::fs::read_to_string("/proc/self/maps").context("read /proc/self/maps")?;
     let paths: BTreeSet<&str> = maps
@@ -22,8 +22,8 @@ pub fn cuda_libraries() -> Result<Vec<String>> {
     Ok(paths.into_iter().map(str::to_owned).collect())
 }
 
-/// Returns the path of the mapped file that is the library `name`, whatever its version: `libcuda.so.1` is
-/// mapped as `libcuda.so.580.159.04`.
+/// Returns the path of the mapped file of the library `name`, in any version: `libcuda.so.1` is mapped as
+/// `libcuda.so.580.159.04`.
 pub fn path_of(name: &str) -> Option<String> {
     let stem = name.split_once(".so").map_or(name, |(stem, _)| stem);
     let of_it = |path: &&String| {
@@ -41,7 +41,7 @@ pub fn at(address: usize) -> Result<String> {
     Ok(line.find('/').map_or_else(|| "ordinary memory".to_owned(), |at| line[at..].to_owned()))
 }
 
-/// Returns whether a line of the mappings is of the one that holds the address.
+/// Returns whether a line of the mappings describes the mapping that contains the address.
 fn contains(line: &str, address: usize) -> bool {
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
     let range = range.map(|(start, end)| [start, end].map(|end| usize::from_str_radix(end, 16)));

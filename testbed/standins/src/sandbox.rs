@@ -1,4 +1,4 @@
-//! A sandbox that refuses single system calls, or ends the process at them, as the seccomp filter of a
+//! A sandbox that refuses certain system calls, or ends the process at them, as the seccomp filter of a
 //! service manager or a container does.
 
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-/// Offsets of `struct seccomp_data`.
+/// Offset of the system call number in `struct seccomp_data`; the next ones are those of other fields.
 const NUMBER: u32 = 0;
 const ARGUMENTS: u32 = 16;
 
@@ -16,13 +16,14 @@ fn load(offset: u32) -> libc::sock_filter {
     libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
 }
 
-/// Goes on with the next if the word is `value`, else skips `others`.
+/// Returns an instruction that continues if the word is `value`, and otherwise skips `others` instructions.
 fn if_equal(value: u32, others: u8) -> libc::sock_filter {
     let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     libc::sock_filter { code, jt: 0, jf: others, k: value }
 }
 
-/// Goes on with the next if the word has one of `bits`, else skips `others`.
+/// Returns an instruction that continues if the word has one of `bits`, and otherwise skips `others`
+/// instructions.
 fn if_any(bits: u32, others: u8) -> libc::sock_filter {
     let code = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
     libc::sock_filter { code, jt: 0, jf: others, k: bits }
@@ -32,8 +33,8 @@ fn answer(what: u32) -> libc::sock_filter {
     libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: what }
 }
 
-/// memfd_create answers EPERM; so does mmap for execution of exactly `exec_bytes`. The call `kill` ends the
-/// process.
+/// Builds a filter. With `memfd`, memfd_create fails with EPERM; so does mmap for execution of exactly
+/// `exec_bytes`. The call `kill` ends the process.
 fn program(memfd: bool, exec_bytes: Option<u32>, kill: Option<u32>) -> Vec<libc::sock_filter> {
     let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let mut program = Vec::new();
@@ -58,7 +59,7 @@ fn program(memfd: bool, exec_bytes: Option<u32>, kill: Option<u32>) -> Vec<libc:
     program
 }
 
-/// Puts this process under the filter, and becomes `command`.
+/// Applies the filter to this process and executes `command`.
 pub fn enter(
     memfd: bool,
     exec_bytes: Option<u32>,

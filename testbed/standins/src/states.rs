@@ -1,5 +1,5 @@
-//! A CUDA program that gets into a state and stays there until it is killed, and one that works
-//! and checks its work. By the CUDA runtime's public names, and where code is loaded by the driver's.
+//! A CUDA program that enters a state and stays there until it is killed, or that works and checks its
+//! results. It uses the CUDA runtime, and the driver API for states that load code.
 
 mod code;
 
@@ -12,35 +12,36 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use libloading::os::unix::{Library, RTLD_NOW};
 
-/// The states that `vgpu-standin state` can get into and stay in.
+/// States that `vgpu-standin state` can enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgramState {
     /// Sends small messages without end.
     Message,
-    /// Copies large blocks to the device without end.
+    /// Copies large blocks to the device in an endless loop.
     Copy,
-    /// Has a capture begun and nodes recorded.
+    /// Has started a capture and recorded nodes.
     Capturing,
-    /// Waits in a stream's synchronization (the device is on hold).
+    /// Waits for a stream, while the test holds the device.
     Waiting,
-    /// Attaches, and when a line comes, allocates 64 MiB.
+    /// Attaches, and allocates 64 MiB once a line arrives on stdin.
     Hungry,
     /// Holds all of the device's memory.
     Full,
-    /// Has a kernel running that does not end.
+    /// Runs a kernel with an infinite loop.
     Launching,
-    /// Has a graph running whose kernel does not end.
+    /// Runs a graph whose kernel has an infinite loop.
     Graph,
-    /// When a line comes, has the device load code (the device is on hold).
+    /// Makes the device load code once a line arrives on stdin, while the test holds the device.
     Compiling,
-    /// Copies random blocks there and back, compares, prints a line for each round, until stdin closes.
+    /// Copies random blocks to the device and back, compares them, and prints a line for each round, until
+    /// stdin closes.
     Working,
 }
 
 const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
 
-/// The runtime functions used here; types as cuda_runtime_api.h declares them.
+/// Runtime functions of the stand-in, with the types of cuda_runtime_api.h.
 struct Cuda {
     malloc: unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int,
     free: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -130,7 +131,7 @@ fn forever() -> ! {
     }
 }
 
-/// Returns a block whose bytes depend on `round`: xorshift, so that no two rounds look alike.
+/// Returns a block of pseudorandom bytes that differ for each `round` (xorshift).
 fn block(round: u64, bytes: usize) -> Vec<u8> {
     let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..bytes)
@@ -234,7 +235,7 @@ fn by_runtime(state: ProgramState) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of random length until stdin closes.
+/// Performs rounds of copies of varying sizes until stdin closes.
 fn work(cuda: &Cuda) -> Result<()> {
     let (send, closed) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A VMM that breaks the vfio-user protocol.
+//! Simulates a VMM that violates the vfio-user protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-/// A request for the protocol's version, whose text has no NUL at its end: message id, command 1, size, no
+/// Request for the protocol's version whose text lacks the terminating NUL: message id, command 1, size, no
 /// flags, no error, version 0.0, the text.
 const MESSAGE: &[u8] = b"\0\0\x01\0\x16\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0{}";
 
-/// Sends the request to the socket at `path`, and waits until the connection ends.
+/// Sends the request to the socket at `path` and waits until the connection ends.
 pub fn break_protocol(path: &Path) -> Result<ExitCode> {
     let mut socket = UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
     socket.write_all(MESSAGE).context("send the request")?;

@@ -1,5 +1,5 @@
-//! GGML by its public C API: a backend, its devices, memory of a device. And the driver and NVML by their
-//! SONAMEs.
+//! Access to GGML through its public C API: a backend, its devices, and memory of a device. Also opens the
+//! driver and NVML by their SONAMEs.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
 
-/// `struct ggml_backend_dev_props` of ggml-backend.h (GGML_BACKEND_API_VERSION 2), with room for more.
+/// Type `struct ggml_backend_dev_props` of ggml-backend.h (GGML_BACKEND_API_VERSION 2), with room for later
+/// fields.
 #[repr(C)]
 struct DeviceProps {
     name: *const c_char,
@@ -19,7 +20,7 @@ struct DeviceProps {
     caps: [u8; 64],
 }
 
-/// `struct ggml_backend_feature` of ggml-backend.h.
+/// Type `struct ggml_backend_feature` of ggml-backend.h.
 #[repr(C)]
 struct Feature {
     name: *const c_char,
@@ -40,7 +41,7 @@ type Allocate = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 pub struct GgmlDevice {
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The GPU's product name.
+    /// Product name of the GPU.
     pub description: String,
     /// PCI address of the device.
     pub pci: String,
@@ -50,7 +51,7 @@ pub struct GgmlDevice {
     pub free: u64,
 }
 
-/// A loaded backend.
+/// A loaded backend, with the library that it is based on.
 #[derive(Debug)]
 pub struct Backend {
     base: Library,
@@ -68,9 +69,10 @@ fn open(path: &Path, flags: c_int) -> Result<Library> {
     })
 }
 
-/// Returns a function by name.
+/// Looks a function up by name.
 ///
 /// # Safety
+///
 /// `T` is the function's type in the library's header.
 unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T> {
     // SAFETY: upheld by the caller.
@@ -86,7 +88,7 @@ fn text(pointer: *const c_char) -> String {
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
-/// libggml-base, in the folder or by the loader's search.
+/// Opens libggml-base from the directory, or through the loader's search path.
 fn base(folder: &Path) -> Result<Library> {
     let file = folder.join("libggml-base.so");
     let path = if file.exists() { file } else { PathBuf::from("libggml-base.so") };
@@ -94,7 +96,8 @@ fn base(folder: &Path) -> Result<Library> {
 }
 
 impl Backend {
-    /// As `ggml_backend_load`: RTLD_NOW and RTLD_LOCAL. `folder`: where libggml-base is.
+    /// Loads a backend as `ggml_backend_load` does, with RTLD_NOW and RTLD_LOCAL. `folder` is the directory
+    /// of libggml-base.
     pub fn load(folder: &Path, path: &Path) -> Result<Self> {
         let base = base(folder)?;
         let backend = open(path, RTLD_NOW | RTLD_LOCAL)?;
@@ -141,7 +144,7 @@ impl Backend {
             .collect()
     }
 
-    /// `NAME = VALUE` of each feature, such as `ARCHS = 500,610`.
+    /// Returns the features as `NAME = VALUE`, such as `ARCHS = 500,610`.
     pub fn features(&self) -> Result<Vec<String>> {
         // SAFETY: `void * ggml_backend_reg_get_proc_address(ggml_backend_reg_t, const char *)`.
         let address = unsafe { function::<Proc>(&self.base, "ggml_backend_reg_get_proc_address") }?;
@@ -166,7 +169,7 @@ impl Backend {
         }
     }
 
-    /// Takes memory on the first device and keeps it.
+    /// Allocates memory on the first device and never frees it.
     pub fn allocate(&self, bytes: usize) -> Result<()> {
         // SAFETY: `ggml_backend_buffer_type_t ggml_backend_dev_buffer_type(ggml_backend_dev_t)`.
         let kind = unsafe { function::<Of>(&self.base, "ggml_backend_dev_buffer_type") }?;
@@ -184,22 +187,22 @@ impl Backend {
     }
 }
 
-/// What the driver's library says of a device.
+/// Properties of a device according to the driver's library.
 #[derive(Clone, Debug, Default)]
 pub struct Driver {
     /// The driver's version, as `cuDriverGetVersion` returns it.
     pub version: i32,
-    /// Major and minor.
+    /// Major and minor number of the compute capability.
     pub capability: (i32, i32),
     /// The device's UUID as text, `GPU-...`.
     pub uuid: String,
-    /// The GPU's product name.
+    /// Product name of the GPU.
     pub name: String,
     /// PCI address of the device.
     pub pci: String,
     /// Total memory in bytes.
     pub total: u64,
-    /// Bytes, where a context was made to ask.
+    /// Free memory in bytes, if a context was created to query it.
     pub free: u64,
     /// The device's attribute `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
     pub integrated: bool,
@@ -216,7 +219,8 @@ fn check(what: &str, status: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Loads `path` (a path or a SONAME) and asks the driver of each device; with `contexts` for free memory too.
+/// Loads `path` (a path or a SONAME) and queries the driver about each device. With `contexts`, also queries
+/// the free memory.
 pub fn drivers(path: &Path, contexts: bool) -> Result<Vec<Driver>> {
     type Set = unsafe extern "C" fn(*mut c_int) -> c_int;
     type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
@@ -309,7 +313,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     format!("GPU-{}", parts.join("-"))
 }
 
-/// Returns the number before the first dot of NVML's driver version, by its SONAME.
+/// Returns the major number of the driver version that NVML reports.
 pub fn nvml_driver_major() -> Result<u32> {
     type Plain = unsafe extern "C" fn() -> c_int;
     type Version = unsafe extern "C" fn(*mut c_char, u32) -> c_int;

@@ -1,23 +1,23 @@
-//! What a search comes to: devices, and the lines about them.
+//! Result of a search for devices, and the log lines about it.
 
 use std::path::{Path, PathBuf};
 
 use super::log;
 
-/// A device that was found.
+/// A device that the search found.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// The index, or in older releases the UUID.
+    /// Index of the device, or its UUID in older releases.
     pub id: String,
-    /// What is given to CUDA_VISIBLE_DEVICES, where that is another text.
+    /// Value for CUDA_VISIBLE_DEVICES, if it differs from the id.
     pub filter: String,
-    /// Major and minor.
+    /// Major and minor number of the compute capability.
     pub capability: (i32, i32),
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The GPU's product name.
+    /// Product name of the GPU.
     pub description: String,
-    /// The driver's version as text.
+    /// Version of the driver as text.
     pub driver: String,
     /// PCI address of the device.
     pub pci: String,
@@ -25,11 +25,11 @@ pub struct Device {
     pub total: u64,
     /// Free memory in bytes.
     pub free: u64,
-    /// The variant's folder.
+    /// Directory of the variant that found the device.
     pub variant: PathBuf,
 }
 
-/// Returns the bytes as Ollama's log has them.
+/// Formats a number of bytes as Ollama's log does.
 pub fn size(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     if bytes == 0 {
@@ -41,12 +41,12 @@ pub fn size(bytes: u64) -> String {
     format!("{}.{} GiB", bytes / GIB, bytes % GIB * 10 / GIB)
 }
 
-/// Returns a driver version as text: `13.0`.
+/// Formats a driver version such as `13.0`.
 pub fn driver_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The `inference compute` line of a device, from 0.12.4 on.
+/// Logs the `inference compute` line of a device, in the form used since 0.12.4.
 pub fn report(device: &Device) {
     let compute = format!("{}.{}", device.capability.0, device.capability.1);
     let libraries = super::paths::names(&[Path::new("ollama"), &device.variant]);
@@ -70,7 +70,7 @@ pub fn report(device: &Device) {
     );
 }
 
-/// The line where there is none, from 0.12.4 on.
+/// Logs the line for a system without a device, in the form used since 0.12.4.
 pub fn report_cpu() {
     log::info(
         "types.go:60",
@@ -91,7 +91,7 @@ pub fn report_cpu() {
     );
 }
 
-/// The line after those of the devices.
+/// Logs the line about the default context, which follows those of the devices.
 pub fn report_context(devices: &[Device]) {
     let total: u64 = devices.iter().map(|device| device.total).sum();
     let context = match total >> 30 {
@@ -104,7 +104,7 @@ pub fn report_context(devices: &[Device]) {
     log::info("routes.go:1920", "vram-based default context", &fields);
 }
 
-/// Of each device the one of the newest variant that covers all devices.
+/// Keeps one entry for each device: that of the newest variant.
 pub fn newest(mut found: Vec<Device>) -> Vec<Device> {
     found.sort_by(|left, right| right.variant.cmp(&left.variant).then(left.id.cmp(&right.id)));
     let mut kept: Vec<Device> = Vec::new();

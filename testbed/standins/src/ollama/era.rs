@@ -1,33 +1,33 @@
-//! What tells the releases of Ollama apart.
+//! Differences between the releases of Ollama.
 
-/// A release, as far as it looks for GPUs.
+/// Properties of a release that concern the discovery of GPUs.
 #[derive(Debug)]
 pub struct Era {
-    /// The process that looks for GPUs.
+    /// Process that searches for GPUs.
     pub way: Way,
-    /// What `ollama -v` says.
+    /// Version that `ollama -v` prints.
     pub version: &'static str,
-    /// The texts by which the eras are told apart: they stand in the binaries of their eras alone, so each
-    /// binary brings its own.
+    /// Log texts that identify the era. They occur only in the binaries of their era, so each binary brings
+    /// its own.
     pub lines: Lines,
 }
 
-/// Who looks for GPUs.
+/// Process that searches for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The server itself.
+    /// The server itself searches.
     OwnProcess,
-    /// A process of `ollama runner`.
+    /// A process of `ollama runner` searches.
     Runner,
-    /// `llama-server` and `ollama gpu-discover`.
+    /// The processes `llama-server` and `ollama gpu-discover` search.
     LlamaServer,
 }
 
-/// Texts of log lines.
+/// Texts of log lines that identify an era.
 #[derive(Debug)]
 pub struct Lines {
-    /// When the search begins.
+    /// Text at the start of the search.
     pub looking: &'static str,
-    /// When llama-server fails to list its devices.
+    /// Text if llama-server fails to list its devices.
     pub listing: &'static str,
 }

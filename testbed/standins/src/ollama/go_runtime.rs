@@ -1,15 +1,15 @@
-//! What the runtime of a Go program needs at its start, and how it ends without: Ollama is one, and a limit
-//! on address space (`ulimit -v`) keeps it from starting.
+//! Simulates the memory needs of a Go program such as Ollama at its start: a limit on address space (`ulimit
+//! -v`) prevents the start.
 
 /// Exit code of a Go program that its runtime ends.
 pub const FATAL: u8 = 2;
-/// Address space of the page allocator's summaries on x86-64, at its five levels: what is reserved first.
+/// Address space in bytes for the page allocator's summaries on x86-64, at its five levels, which Go reserves
+/// first.
 const SUMMARY_BYTES: usize = (512 << 20) + (64 << 20) + (8 << 20) + (1 << 20) + (128 << 10);
-/// Goroutines whose stacks the runtime prints after the line that says what happened.
+/// Number of goroutines whose stacks the runtime prints after its error message.
 const GOROUTINES: usize = 12;
 
-/// Reserves address space as Go's runtime does. Prints what it prints where there is too little, and
-/// returns false.
+/// Reserves address space as Go's runtime does. If that fails, prints the runtime's error and returns false.
 pub fn reserve() -> bool {
     let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     // SAFETY: a fresh mapping at an address that the kernel chooses, which nobody uses.

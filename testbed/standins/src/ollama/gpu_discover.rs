@@ -1,4 +1,5 @@
-//! `ollama gpu-discover` of era C: what GGML and the driver say of each device, as JSON.
+//! Stand-in for `ollama gpu-discover` of era C: prints the properties of each device according to GGML and
+//! the driver, as JSON.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! HTTP, as far as the stand-ins speak it.
+//! The part of HTTP that the stand-ins use.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
 use tiny_http::{Method, Response, Server};
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `OLLAMA_HOST` as host and port.
+/// Returns the host and port in `OLLAMA_HOST`.
 pub fn host() -> String {
     let text = std::env::var("OLLAMA_HOST").unwrap_or_default();
     let text = text.strip_prefix("http://").unwrap_or(&text).trim_end_matches('/');
@@ -22,7 +22,7 @@ pub fn host() -> String {
     }
 }
 
-/// GET, HTTP/1.0, one connection.
+/// Sends a GET request over HTTP/1.0 on a new connection and returns the body of the answer.
 pub fn ask(host: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(host).with_context(|| format!("connect to {host}"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -36,12 +36,12 @@ pub fn ask(host: &str, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// Listens at the address.
+/// Starts listening at an address, given as host and port.
 pub fn listen(host: &str) -> Result<Server> {
     Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))
 }
 
-/// Answers requests for ever: `handler` gets path and body.
+/// Answers requests forever. `handler` receives path and body and returns the body of the answer.
 pub fn answer(server: &Server, handler: &dyn Fn(&str, &str) -> Result<String>) {
     for mut request in server.incoming_requests() {
         let mut body = String::new();

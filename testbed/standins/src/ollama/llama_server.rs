@@ -1,4 +1,4 @@
-//! `llama-server` of era C: router mode, `--list-devices`, or a model.
+//! Stand-in for `llama-server` of era C: router mode, `--list-devices`, or a model.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -26,7 +26,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Returns the backend that `GGML_BACKEND_PATH` names, if it can be loaded; says what became of it.
+/// Loads the backend that `GGML_BACKEND_PATH` names and logs the result. Returns `None` if none is named or
+/// loading fails.
 fn load() -> Option<Backend> {
     let path = PathBuf::from(std::env::var_os("GGML_BACKEND_PATH")?);
     let own = paths::own().ok()?;

@@ -1,4 +1,4 @@
-//! Era C: three children for each folder of a backend, and three again for each device.
+//! Discovery of era C: three children for each backend directory, and three more for each device.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::device::{self, Device};
 use super::era::Lines;
 use super::{log, paths, runners};
 
-/// How long one folder may take, and gpu-discover.
+/// Time limit for the discovery in one directory, and for gpu-discover.
 const LIMIT: Duration = Duration::from_secs(30);
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
-/// The driver that CUDA 12 builds ask for, and for compute capabilities below 7.0.
+/// Minimum major version of the driver for CUDA 12 builds, and for compute capabilities below 7.0.
 const DRIVER_FLOOR: u64 = 550;
 const OLD_DRIVER_FLOOR: u64 = 570;
 
-/// Paths of llama-server's and of the variant's libraries, in its environment.
+/// Adds the paths of llama-server's and the variant's libraries to the environment of a command.
 pub fn environment(command: &mut Command, libraries: &Path, variant: &Path) {
     paths::search(command, &[libraries, variant]);
     if std::env::var_os("GGML_BACKEND_PATH").is_none()
@@ -31,7 +31,7 @@ pub fn environment(command: &mut Command, libraries: &Path, variant: &Path) {
     }
 }
 
-/// Ends a child and waits for it; it may be gone already.
+/// Kills a child and reaps it. The child may have ended already.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -43,7 +43,8 @@ fn forward(text: &str) {
     }
 }
 
-/// Reads `stream` to its end or to a line that `enough` holds of, `limit` at most.
+/// Reads `stream` until its end, until a line for which `enough` returns true, or until `limit` has passed.
+/// Returns the text and whether such a line was found.
 fn collect(
     stream: impl Read + Send + 'static,
     enough: fn(&str) -> bool,
@@ -74,7 +75,7 @@ fn collect(
     }
 }
 
-/// What the three children said.
+/// Output of the three children.
 struct Said {
     system: String,
     listed: String,
@@ -139,7 +140,7 @@ fn ask(lines: &Lines, libraries: &Path, variant: &Path, extra: &[(&str, &str)]) 
     Ok(Said { system: system + &errors, listed, native })
 }
 
-/// `NAME: DESCRIPTION (TOTAL MiB, FREE MiB free)`.
+/// Parses name, description, total and free memory from `NAME: DESCRIPTION (TOTAL MiB, FREE MiB free)`.
 fn device_line(line: &str) -> Option<(&str, &str, u64, u64)> {
     let (name, rest) = line.strip_prefix(' ')?.trim_start().split_once(": ")?;
     let (description, sizes) = rest.strip_suffix(" MiB free)")?.rsplit_once(" (")?;
@@ -147,7 +148,7 @@ fn device_line(line: &str) -> Option<(&str, &str, u64, u64)> {
     Some((name, description, total.parse().ok()?, free.parse().ok()?))
 }
 
-/// Texts of `CUDA : ARCHS = 500,610`.
+/// Parses the architectures from `CUDA : ARCHS = 500,610`.
 fn architectures(system: &str) -> Vec<&str> {
     let list = system.split("ARCHS = ").nth(1).and_then(|rest| rest.split_whitespace().next());
     list.map(|list| list.split(',').collect()).unwrap_or_default()

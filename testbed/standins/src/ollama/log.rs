@@ -1,15 +1,15 @@
-//! Log lines as Go's slog writes them.
+//! Writes log lines in the format of Go's slog.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Returns a value as slog prints it: quoted where it is empty or holds what separates.
+/// Formats a value as slog does: quoted if it is empty or contains separators.
 pub fn value(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| !c.is_whitespace() && c != '"' && c != '=');
     if plain { text.to_owned() } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
 }
 
-/// Returns the line, without its end.
+/// Formats a log line, without its line feed.
 fn line(level: &str, source: &str, message: &str, fields: &[(&str, &str)]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut line =
@@ -21,8 +21,8 @@ fn line(level: &str, source: &str, message: &str, fields: &[(&str, &str)]) -> St
     line
 }
 
-/// UTC, from days since 1970 by the civil calendar (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms").
+/// Formats a UTC time. The date is computed from the days since 1970 (Howard Hinnant, "chrono-compatible
+/// low-level date algorithms").
 fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -46,20 +46,20 @@ pub fn warn(source: &str, message: &str, fields: &[(&str, &str)]) {
     eprintln!("{}", line("WARN", source, message, fields));
 }
 
-/// DEBUG, with `OLLAMA_DEBUG`.
+/// Writes a line of level DEBUG, if `OLLAMA_DEBUG` is set.
 pub fn debug(source: &str, message: &str, fields: &[(&str, &str)]) {
     if level() > 0 {
         eprintln!("{}", line("DEBUG", source, message, fields));
     }
 }
 
-/// Returns a command as Go prints one: program and arguments.
+/// Formats a command as Go does: program and arguments.
 pub fn command(command: &std::process::Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// `OLLAMA_DEBUG`: with 2, children's words are forwarded.
+/// Returns the level in `OLLAMA_DEBUG`. With 2, the output of children is forwarded.
 pub fn level() -> u32 {
     let text = std::env::var("OLLAMA_DEBUG").unwrap_or_default();
     text.parse().unwrap_or(u32::from(text == "true"))

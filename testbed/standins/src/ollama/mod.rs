@@ -1,11 +1,11 @@
 //! A stand-in for Ollama: the processes, environments, library paths, time limits and log lines of a server's
-//! search for a GPU, of each of the three ways that releases have had, with the real libggml-cuda.so. It
-//! knows nothing of VGPU-STUB.
+//! discovery of GPUs, in each of the three forms that releases have had, with the real libggml-cuda.so. It
+//! contains nothing specific to VGPU-STUB.
 //!
-//! What it does besides is as little as a checker needs: `/api/version`, `/api/ps`, and an `/api/generate`
-//! that starts a model's runner, which takes memory on the device and computes nothing. Variables make it what
-//! a test needs: `STANDIN_MODELS` names the only models that there are, `STANDIN_MODEL_MIB` is the memory that
-//! one takes, and `STANDIN_LOCK` a file that the process of a model on the device keeps locked.
+//! Beyond that it has only what a check needs: `/api/version`, `/api/ps`, and an `/api/generate` that starts
+//! a model's runner, which allocates memory on the device and computes nothing. Variables adapt it to a test:
+//! `STANDIN_MODELS` lists the existing models, `STANDIN_MODEL_MIB` is the memory of a model, and
+//! `STANDIN_LOCK` is a file that the process of a model on the device keeps locked.
 
 mod backend;
 mod device;
@@ -29,7 +29,7 @@ use anyhow::{Result, bail};
 
 pub use era::{Era, Lines, Way};
 
-/// Returns the `main` of the stand-in for `ollama` of that era.
+/// Runs the stand-in for `ollama` of the given era.
 pub fn main(era: &Era) -> ExitCode {
     if !go_runtime::reserve() {
         return ExitCode::from(go_runtime::FATAL);
@@ -68,7 +68,7 @@ fn run_command(era: &Era, arguments: &[OsString]) -> Result<()> {
     }
 }
 
-/// As the real one: it asks the server first.
+/// Prints the version. As the real program does, it asks the server first.
 fn version(era: &Era) -> Result<()> {
     if let Ok(answer) = http::ask(&http::host(), "/api/version") {
         let answer: serde_json::Value = serde_json::from_str(&answer)?;

@@ -1,11 +1,11 @@
-//! Era A: the server opens the driver's library itself, by its path.
+//! Discovery of era A: the server opens the driver's library itself, by its path.
 
 use std::path::{Path, PathBuf};
 
 use super::device::{self, Device};
 use super::{backend, log, paths};
 
-/// Where Ollama looks beside its own folder and LD_LIBRARY_PATH.
+/// Directories that Ollama searches after its own directory and LD_LIBRARY_PATH.
 const USUAL: [&str; 8] = [
     "/usr/local/cuda/lib64",
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
@@ -17,7 +17,7 @@ const USUAL: [&str; 8] = [
     "/usr/local/lib",
 ];
 
-/// Follows links as Ollama does: until something is none. What a link to a memory file leads to is no path.
+/// Resolves links by their text, as Ollama does. The text of a link to a memory file is not a valid path.
 fn resolved(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..40 {
@@ -28,7 +28,7 @@ fn resolved(path: &Path) -> PathBuf {
     path
 }
 
-/// Returns all `libcuda.so*`, in the order of the search, links followed.
+/// Returns the paths of all `libcuda.so*` in search order, with links resolved.
 fn candidates(libraries: &Path) -> Vec<PathBuf> {
     let given = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut found = Vec::new();

@@ -1,16 +1,16 @@
-//! Where libraries lie, and what children get for an environment.
+//! Paths of Ollama's libraries, and the environment of its children.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// This program, links resolved: what Ollama starts its own children by.
+/// Returns the resolved path of this program, by which Ollama starts its own children.
 pub fn own() -> Result<PathBuf> {
     std::fs::canonicalize("/proc/self/exe").context("find this program")
 }
 
-/// Ollama's library folder, as Ollama finds it for `LibOllamaPath`.
+/// Returns Ollama's library directory, as Ollama determines `LibOllamaPath`.
 pub fn libraries() -> Result<PathBuf> {
     let own = own()?;
     let beside = own.parent().unwrap_or(Path::new("/"));
@@ -18,8 +18,8 @@ pub fn libraries() -> Result<PathBuf> {
     Ok(places.into_iter().find(|place| place.is_dir()).unwrap_or_else(|| beside.to_owned()))
 }
 
-/// Folders with a file whose name holds `ggml-`, of the folders in `libraries`; as Ollama, limited by
-/// `OLLAMA_LLM_LIBRARY`.
+/// Returns the directories in `libraries` that contain a file with `ggml-` in its name. As in Ollama,
+/// `OLLAMA_LLM_LIBRARY` limits them.
 pub fn variants(libraries: &Path) -> Vec<PathBuf> {
     let has_backend = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -38,7 +38,8 @@ pub fn variants(libraries: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the backend of a variant's folder: the first `libggml-*.so*` that is not the base or the CPU's.
+/// Returns the backend in a variant's directory: the first `libggml-*.so*` that is neither the base nor a CPU
+/// backend.
 pub fn backend(variant: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(variant).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
@@ -53,13 +54,13 @@ pub fn backend(variant: &Path) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// Returns whether a library folder has a backend for the processor, which every load of a model needs.
+/// Returns whether a library directory has a CPU backend, which every load of a model needs.
 pub fn has_processor_backend(libraries: &Path) -> bool {
     let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libggml-cpu"))
 }
 
-/// Sets LD_LIBRARY_PATH: `first`, then what is inherited and not among them.
+/// Sets LD_LIBRARY_PATH to `first`, followed by the inherited directories that are not among them.
 pub fn search(command: &mut Command, first: &[&Path]) {
     let mut folders: Vec<PathBuf> = first.iter().map(|path| (*path).to_owned()).collect();
     for folder in std::env::split_paths(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()) {
@@ -71,7 +72,7 @@ pub fn search(command: &mut Command, first: &[&Path]) {
     command.env("LD_LIBRARY_PATH", joined.join(":"));
 }
 
-/// Returns the names of folders from `ollama` on, as the log's `libdirs`.
+/// Formats the names of directories for the log's field `libdirs`.
 pub fn names(folders: &[&Path]) -> String {
     let name = |folder: &&Path| folder.file_name().map(|name| name.to_string_lossy().into_owned());
     folders.iter().filter_map(name).collect::<Vec<_>>().join(",")

@@ -1,5 +1,5 @@
-//! `ollama runner` of eras A and B: loads the backends of `OLLAMA_LIBRARY_PATH`, says over HTTP which devices
-//! there are, and with a model takes memory on the first.
+//! Stand-in for `ollama runner` of eras A and B: loads the backends of `OLLAMA_LIBRARY_PATH`, reports the
+//! devices over HTTP, and with a model allocates memory on the first device.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::backend::{self, Backend};
 use super::{http, paths};
 
-/// Memory that a model takes unless a test says otherwise, in MiB.
+/// Memory of a model in MiB, unless a test sets another value.
 const MODEL_MIB: usize = 8;
 
-/// Key of `/health`: the model's bytes on the device. A real runner says that in its log.
+/// Key in the answer of `/health` for the model's bytes on the device. A real runner logs that number
+/// instead.
 pub const ON_DEVICE: &str = "on_device";
 
-/// Memory that a model takes.
+/// Returns the memory of a model in bytes.
 pub fn model_bytes() -> Result<usize> {
     let mib = match std::env::var("STANDIN_MODEL_MIB") {
         Ok(text) => text.parse().context("STANDIN_MODEL_MIB")?,
@@ -24,8 +25,8 @@ pub fn model_bytes() -> Result<usize> {
     Ok(mib << 20)
 }
 
-/// Takes a model's memory on the device, and the lock that a test names, which is kept until the process ends.
-/// Returns how many bytes it took.
+/// Allocates a model's memory on the device, and takes the lock that a test names until the process ends.
+/// Returns the number of allocated bytes.
 pub fn load(backend: &Backend) -> Result<usize> {
     let bytes = model_bytes()?;
     backend.allocate(bytes)?;
@@ -87,7 +88,7 @@ pub fn serve_runner(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// `/info`: what Ollama's `ml.DeviceInfo` is as JSON.
+/// Returns the answer of `/info`, which is Ollama's `ml.DeviceInfo` as JSON.
 fn info(loaded: &[Backend]) -> Result<Value> {
     let mut list = Vec::new();
     for backend in loaded {

@@ -1,5 +1,5 @@
-//! Era B: a child `ollama runner` for each folder of a backend says over HTTP what it found; then one for
-//! each device.
+//! Discovery of era B: a child `ollama runner` for each backend directory reports its devices over HTTP, then
+//! another one for each device.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use serde_json::Value;
 use super::device::{self, Device};
 use super::{http, log, paths};
 
-/// How long a runner may take.
+/// Time limit for a runner.
 const LIMIT: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns a port that is free now.
+/// Returns a TCP port that is currently free.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
     Ok(listener.local_addr().context("find a port")?.port())
 }
 
-/// Returns the environment and arguments of a runner.
+/// Creates the command of a runner, with its environment and arguments.
 pub fn command(libraries: &Path, variant: &Path, port: u16) -> Result<Command> {
     let mut command = Command::new(paths::own()?);
     command.args(["runner", "--ollama-engine", "--port", &port.to_string()]);

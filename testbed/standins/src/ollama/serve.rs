@@ -1,4 +1,4 @@
-//! `ollama serve`: the search for a GPU, then answers over HTTP.
+//! Stand-in for `ollama serve`: the discovery of GPUs, then answers over HTTP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use super::http::{answer, ask, host, listen};
 use super::runner::ON_DEVICE;
 use super::{llama_servers, log, own_process, paths, runner, runners};
 
-/// How long a model's runner may take to start.
+/// Time limit for a model's runner to start.
 const LOAD: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(10);
 
-/// A model that is loaded.
+/// A loaded model, with the process of its runner.
 struct Model {
     name: String,
     runner: Child,
-    /// Its bytes on the device, as its runner says.
+    /// Number of bytes on the device, as the runner reports it.
     on_device: u64,
 }
 
@@ -36,13 +36,13 @@ impl Drop for Model {
     }
 }
 
-/// The first words of a Go program that may start no more threads; the stacks of all of them follow.
+/// Error output of a Go program that cannot start another thread; the stacks of all threads follow.
 const DUMP: &str = "runtime: failed to create new OS thread (have 7 already; errno=11)\n\
     runtime: may need to increase max user processes (ulimit -u)\nfatal error: newosproc\n\nruntime stack:\n\
     runtime.throw({0x1, 0x2})\n\t/usr/local/go/src/runtime/panic.go:1101 +0x48 fp=0x7ff sp=0x7fe pc=0x47\n\n\
     goroutine 1 gp=0xc0 m=0 mp=0x1 [chan receive]:\nmain.main()\n\t/home/x/main.go:12 +0x2c\n";
 
-/// As a server does first: its keys and its store of models are in its home.
+/// Creates the keys and the store of models in the home directory, as a server does first.
 fn prepare() -> Result<()> {
     let Some(home) = std::env::var_os("HOME").filter(|home| !home.is_empty()) else {
         bail!("$HOME is not defined");
@@ -87,7 +87,7 @@ fn find_devices(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
     })
 }
 
-/// The server, until it is killed.
+/// Runs the server until it is killed.
 pub fn serve(era: &Era) -> Result<()> {
     let host = host();
     prepare()?;
@@ -136,8 +136,8 @@ fn entry(model: &Model) -> Result<Value> {
     Ok(json!({ "name": model.name, "model": model.name, "size": bytes, "size_vram": model.on_device }))
 }
 
-/// Returns the bytes of a device's memory that a release leaves free: no layer goes onto a device that has no
-/// more. A real llama-server decides that itself.
+/// Returns the bytes of a device's memory that a release leaves free: a device with no more free memory gets
+/// no layer. The real llama-server decides that itself.
 fn left_free(era: &Era) -> u64 {
     const MIB: u64 = 1 << 20;
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -148,7 +148,7 @@ fn left_free(era: &Era) -> u64 {
     }
 }
 
-/// Starts a model's runner and waits until it is well.
+/// Starts a model's runner and waits until it is ready.
 fn load(era: &Era, libraries: &Path, devices: &[Device], name: String, layers: Option<i64>) -> Result<Model> {
     let port = runners::free_port()?;
     let device = devices.first();

@@ -1,4 +1,4 @@
-//! What hostile programs do, by CUDA's public names.
+//! The attacks of hostile programs, which use CUDA's public functions.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -12,17 +12,17 @@ use super::tell::{Outcomes, begun};
 use super::{messages, ptx};
 use crate::driver::{Code, Handle, SUCCESS};
 
-/// The largest grid that CUDA has.
+/// Number of blocks by axis of the largest grid that CUDA permits.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 0xffff, 0xffff];
-/// Bytes that copies and fills work on, twice: the host has to hold them.
+/// Number of bytes for copies and fills. Two such buffers are allocated, and the host has to hold them.
 const COPIED: usize = 64 << 20;
-/// The most calls of one kind before a hoarder gives up: more than any limit.
+/// Maximum number of calls of one kind before a hoarding program gives up, above all limits of the host.
 const MANY: u64 = 2_000_000;
-/// Bytes of local memory of a thread, near the most that CUDA has.
+/// Bytes of local memory of a thread, near CUDA's maximum.
 const LOCAL: usize = 500 << 10;
 
-/// Attacks until killed, or until the session is lost: then the program ends, and whoever started it starts
-/// it again.
+/// Attacks until the program is killed or its session is lost. In the latter case the program ends, and its
+/// parent starts it again.
 pub fn attack(class: Class) -> Result<ExitCode> {
     if class == Class::Messages {
         return messages::attack();
@@ -59,7 +59,7 @@ struct Attacker {
     outcomes: Outcomes,
 }
 
-/// The host function that a hold waits for. It never returns.
+/// Host function that blocks a stream, because it never returns.
 extern "C" fn never(_: *mut c_void) {
     loop {
         std::thread::park();
@@ -83,7 +83,7 @@ impl Attacker {
         }
     }
 
-    /// There is nothing left to do.
+    /// Records the status of a failed call and returns an error, which ends the attack.
     fn refused<T>(&mut self, call: &'static str, code: Code) -> Result<T> {
         self.note(call, code)?;
         bail!("{call} returned {code}")
@@ -105,7 +105,7 @@ impl Attacker {
         }
     }
 
-    /// Launches again and again, and waits each time.
+    /// Launches a kernel in an endless loop and waits for each launch.
     fn launch_and_wait(&mut self, text: &str, grid: [u32; 3], threads: u32) -> Result<()> {
         let kernel = self.kernel(text)?;
         begun()?;
@@ -177,7 +177,7 @@ impl Attacker {
         }
     }
 
-    /// Loads one text after the other, each of which is new to the device.
+    /// Loads one text after another, each of which is new to the device.
     fn load(&mut self, text: impl Fn(usize) -> String) -> Result<()> {
         begun()?;
         for round in 0.. {
@@ -264,7 +264,7 @@ impl Attacker {
         Ok(())
     }
 
-    /// Graphs of one fill, until one is refused.
+    /// Creates graphs of one fill until one is refused, and returns the status.
     fn graphs(&mut self) -> Result<Code> {
         let memory = self.memory(4096)?;
         let stream = null_mut::<c_void>();
@@ -284,7 +284,7 @@ impl Attacker {
         Ok(SUCCESS)
     }
 
-    /// Starts work without an end, and returns.
+    /// Launches work that takes practically forever, without waiting for it.
     fn endless(&mut self) -> Result<()> {
         let kernel = self.kernel(&ptx::empty())?;
         begun()?;

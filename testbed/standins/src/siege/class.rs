@@ -1,42 +1,42 @@
-//! Ways to be hostile.
+//! Classes of hostile programs.
 
 use clap::ValueEnum;
 
-/// Ways to be hostile.
+/// Class of a hostile program, named after its attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Class {
-    /// An empty kernel with as many blocks as there can be.
+    /// Launches an empty kernel with the maximum number of blocks.
     EndlessGrid,
-    /// A kernel that branches back for ever.
+    /// Launches a kernel with an infinite loop.
     EndlessLoop,
-    /// A straight line of pauses.
+    /// Launches a kernel that is a long sequence of pauses.
     Nanosleep,
-    /// A product of as many matrices as there can be.
+    /// Requests products of the maximum number of matrices.
     Products,
-    /// Copies and fills of all the memory that can be had, and of rows as narrow as can be.
+    /// Copies and fills the largest possible memory, with rows as narrow as possible.
     Copies,
-    /// A graph of endless kernels.
+    /// Launches a graph of infinite kernels.
     EndlessGraph,
-    /// PTX whose registers live across barriers.
+    /// Loads PTX with registers that are live across barriers.
     Registers,
-    /// PTX that writes many halves of words.
+    /// Loads PTX that writes many halves of words.
     Slots,
-    /// Work behind a stream that a function of the host holds, until no more is taken.
+    /// Queues work behind a stream that a host function blocks, until no more is accepted.
     HeldStream,
-    /// Allocations of 4 KiB, until one is refused; then all are freed, and it starts again.
+    /// Allocates blocks of 4 KiB until one is refused, frees all of them, and starts again.
     Allocations,
-    /// Kernels whose threads have as much local memory as they can.
+    /// Launches kernels with the maximum local memory of a thread.
     LocalMemory,
-    /// Cooperative launches of as many blocks as can be.
+    /// Launches cooperative grids of the maximum number of blocks.
     Cooperative,
-    /// Streams, events, modules, functions, and graphs, as many as there are.
+    /// Creates as many streams, events, modules, functions, and graphs as possible.
     Handles,
-    /// Kernels that print without end.
+    /// Launches kernels that print in an infinite loop.
     Printf,
-    /// Gets work done and is killed in the midst of it.
+    /// Submits work and is killed while the device executes it.
     Killed,
-    /// Exits in the midst of work: the device ends the session when the process is gone.
+    /// Exits while the device executes its work. The device must end the session of a process that is gone.
     Exits,
-    /// Messages with random bodies, and random bytes in the ring. For devices of version 2.
+    /// Sends messages with random bodies and writes random bytes to the ring. For version 2 devices.
     Messages,
 }

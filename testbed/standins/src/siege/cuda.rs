@@ -1,5 +1,5 @@
-//! CUDA's driver API and the one cuBLAS call that hostile programs use, with the status of each call: what a
-//! call is refused with is what a siege reports.
+//! CUDA's driver API and the one cuBLAS call that hostile programs use. Each call returns its status, which a
+//! siege reports.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
@@ -8,13 +8,13 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::driver::{Code, Handle, SUCCESS, done, functions};
 
-/// Bytes of shared memory that a block has on every device.
+/// Size in bytes of a block's shared memory on every device.
 const SHARED: u32 = 48 << 10;
 
 type HostFunction = extern "C" fn(*mut c_void);
 
-/// The table, and a method for each of its functions that calls it. Types are those of cuda.h, with
-/// references in the place of pointers that must be valid.
+/// Declares the table of functions and a method for each that calls it. The types are those of cuda.h, with
+/// references in place of pointers that must be valid.
 macro_rules! methods {
     ($( $field:ident = $name:literal ( $($argument:ident : $ty:ty),* ); )*) => {
         functions! { $( $field = $name($($ty),*); )* }
@@ -63,7 +63,8 @@ impl Cuda {
     /// Loads a module from PTX text.
     ///
     /// # Errors
-    /// The status of the call.
+    ///
+    /// Returns the status of the failed call.
     pub fn module(&self, ptx: &str) -> Result<Handle, Code> {
         let text = CString::new(ptx).unwrap_or_default();
         let mut module = std::ptr::null_mut();
@@ -73,10 +74,11 @@ impl Cuda {
         }
     }
 
-    /// Finds the kernel `k` of a module, the name that all hostile kernels have.
+    /// Looks up the kernel `k` of a module, which is the name of all hostile kernels.
     ///
     /// # Errors
-    /// The status of the call.
+    ///
+    /// Returns the status of the failed call.
     pub fn kernel(&self, module: Handle) -> Result<Handle, Code> {
         let mut function = std::ptr::null_mut();
         match self.function(&mut function, module, first(c"k")) {
@@ -85,14 +87,15 @@ impl Cuda {
         }
     }
 
-    /// Launches a kernel of two words, which hostile kernels have and do not read.
+    /// Launches a kernel with the two words of parameters that hostile kernels declare and do not read.
     pub fn launch(&self, function: Handle, [x, y, z]: [u32; 3], threads: u32, stream: Handle) -> Code {
         let (mut first, mut second) = (0_u64, 0_u64);
         let mut parameters: [*mut c_void; 2] = [(&raw mut first).cast(), (&raw mut second).cast()];
         self.launch_kernel(function, x, y, z, threads, 1, 1, 0, stream, Some(&mut parameters), None)
     }
 
-    /// Launches the same kernel cooperatively, with as much shared memory as every device has.
+    /// Launches a kernel as [`Cuda::launch`] does, but cooperatively, with as much shared memory as every
+    /// device has.
     pub fn launch_together(&self, function: Handle, blocks: u32, threads: u32, stream: Handle) -> Code {
         let (mut first, mut second) = (0_u64, 0_u64);
         let mut parameters: [*mut c_void; 2] = [(&raw mut first).cast(), (&raw mut second).cast()];
@@ -100,7 +103,7 @@ impl Cuda {
     }
 }
 
-/// Returns the first character of a text, by which C knows all of it.
+/// Returns a reference to the first character of a text, as C functions expect it.
 fn first(text: &CStr) -> &c_char {
     // SAFETY: a text has at least its final zero, and lives as long as the reference.
     unsafe { &*text.as_ptr() }
@@ -128,7 +131,7 @@ type Strided = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// cuBLAS, with one handle.
+/// The cuBLAS library with one handle.
 pub struct Blas {
     handle: Handle,
     strided: Strided,
@@ -139,7 +142,8 @@ impl Blas {
     /// Loads the library and creates a handle.
     ///
     /// # Errors
-    /// The library is not there, or refuses.
+    ///
+    /// Fails if the library is missing or creating the handle fails.
     pub fn begin() -> Result<Self> {
         // SAFETY: the library's initialisers are those that any user of it runs.
         let library = unsafe { Library::open(Some("libcublas.so.12"), RTLD_NOW | RTLD_GLOBAL) };
@@ -154,7 +158,7 @@ impl Blas {
         Ok(Self { handle, strided, _library: library })
     }
 
-    /// `count` products of one number with itself, all into the same place.
+    /// Requests `count` products of a 1x1 matrix with itself, all stored to the same address.
     pub fn products(&self, matrix: u64, count: c_int) -> Code {
         let (one, none) = (1.0, 0.0);
         // SAFETY: the scalars live as long as the call; the device address is a number.

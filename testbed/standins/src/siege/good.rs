@@ -1,4 +1,4 @@
-//! A good program: uploads, has a kernel compute, downloads, and compares every byte, again and again.
+//! A good program: repeatedly uploads data, runs a kernel, downloads the result, and compares every byte.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -15,18 +15,18 @@ use super::tell::say;
 use crate::mix::{self, Mix};
 use crate::soak::cuda::Cuda;
 
-/// Steps of the kernel, so that it works for a while.
+/// Number of steps of the kernel, chosen so that it runs for a while.
 const STEPS: u32 = 256;
-/// Threads of a block.
+/// Number of threads in a block.
 const THREADS: u32 = 256;
 
-/// The kernel's account of the calling thread: nanoseconds on a processor, nanoseconds ready to run but
-/// waiting for one, and time slices (`Documentation/scheduler/sched-stats.rst`).
+/// Path of the kernel's statistics of the calling thread: nanoseconds on a processor, nanoseconds of waiting
+/// for one, and time slices (`Documentation/scheduler/sched-stats.rst`).
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// Runs until stdin closes, or for so many units. Prints `attached MICROSECONDS`, then `unit N QUEUED` for
-/// each upload that came back right or wrong, and in the end JSON: `units`, `bytes` compared, `wrong` ones.
-/// `QUEUED` is how long this thread has waited for a processor so far, microseconds.
+/// Runs until stdin closes, or for a number of units. Prints `attached MICROSECONDS`, then `unit N QUEUED`
+/// for each unit, whether its bytes are right or wrong, and at the end JSON: `units`, `bytes` compared, and
+/// `wrong` ones. `QUEUED` is the time that this thread has waited for a processor so far, in microseconds.
 ///
 /// # Errors
 /// A call fails.
@@ -61,7 +61,7 @@ pub fn work(seed: u64, units: Option<u64>, kib: usize) -> Result<ExitCode> {
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the time that a thread has waited for a processor, microseconds, from its `schedstat`.
+/// Parses the time in microseconds that a thread has waited for a processor from its `schedstat`.
 fn queued_us(schedstat: &str) -> Option<u64> {
     let [_ran, queued, _slices] = schedstat.split_ascii_whitespace().collect::<Vec<_>>()[..] else {
         return None;
@@ -69,7 +69,7 @@ fn queued_us(schedstat: &str) -> Option<u64> {
     queued.parse::<u64>().ok().map(|nanoseconds| nanoseconds / 1000)
 }
 
-/// Returns how many bytes of `back` are not what the kernel makes of `sent`.
+/// Returns the number of bytes in `back` that differ from the kernel's expected result for `sent`.
 fn differing(sent: &[u8], back: &[u8], work: Mix) -> u64 {
     let mixed = work.whole();
     let words = sent.chunks_exact(4).zip(back.chunks_exact(4));
@@ -81,7 +81,7 @@ fn differing(sent: &[u8], back: &[u8], work: Mix) -> u64 {
         .sum()
 }
 
-/// Is disconnected when stdin has closed.
+/// Starts to watch stdin. The returned channel is disconnected when stdin has closed.
 fn watch_stdin() -> Receiver<()> {
     let (send, closed) = mpsc::channel();
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A client without CUDA: attaches as the libraries do, then sends messages whose bodies are random, and
-//! writes random bytes where the host reads.
+//! A hostile client without CUDA. It attaches as the libraries do, then sends messages with random bodies and
+//! writes random bytes to memory that the host reads.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,12 +17,12 @@ use zerocopy::FromBytes;
 
 use super::tell::{Outcomes, begun};
 
-/// Messages of one session at most: it normally is ended earlier.
+/// Maximum number of messages of one session, which the host normally ends earlier.
 const MESSAGES: u32 = 5000;
-/// `CUDA_ERROR_UNKNOWN`, for a session that was ended.
+/// Status `CUDA_ERROR_UNKNOWN`, which calls of an ended session return.
 const ENDED: i32 = 999;
 
-/// Attaches and sends, for ever.
+/// Attaches and sends messages, in an endless loop.
 pub fn attack() -> Result<ExitCode> {
     let mut outcomes = Outcomes::default();
     let mut rng = rand::rng();
@@ -43,7 +43,7 @@ pub fn attack() -> Result<ExitCode> {
     }
 }
 
-/// Sends one message with a random body.
+/// Sends one message of a random kind with a random body.
 fn one(to: &Session, rng: &mut impl Rng) -> Result<()> {
     macro_rules! any_of {
         ($($ty:path),* $(,)?) => {{
@@ -119,7 +119,7 @@ fn send<P: Payload + FromBytes>(to: &Session, body: &[u8; 512], tail: &[u8]) -> 
     Ok(())
 }
 
-/// What the guest writes of its channel's area, mapped once more.
+/// A second mapping of the guest's part of the channel's area.
 struct Area {
     start: *mut u8,
 }
@@ -146,7 +146,7 @@ impl Area {
         Ok(Self { start: start.cast() })
     }
 
-    /// A few random bytes in the ring, or in the page that says how much is in it.
+    /// Writes a few random bytes to the ring, or to the page with the ring's fill level.
     fn scribble(&self, rng: &mut impl Rng) {
         for _ in 0..rng.random_range(1..64) {
             let at = match rng.random_range(0..4) {

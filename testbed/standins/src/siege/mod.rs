@@ -1,6 +1,5 @@
-//! Programs of a siege: hostile ones, each of which takes of the device what it can in one way until it is
-//! killed; good ones, which compare every byte; and the round that runs both side by side, wherever
-//! `vgpu-run` is.
+//! Programs of a siege: hostile ones, each of which exhausts one resource of the device until it is killed;
+//! good ones, which compare every byte; and the round that runs both side by side. They need only `vgpu-run`.
 
 mod attacks;
 mod class;
@@ -20,35 +19,35 @@ use clap::Subcommand;
 
 use class::Class;
 
-/// What a program of a siege does.
+/// Role of a program in a siege.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SiegeCommand {
     /// Be hostile until killed; print what calls were refused with, one line each.
     Hostile {
-        /// In which way.
+        /// Class of the attack.
         class: Class,
     },
-    /// Upload, compute, download and compare until stdin closes; print a line for each time, and JSON in the
+    /// Upload, compute, download and compare until stdin closes; print a line for each unit, and JSON at the
     /// end.
     Good {
-        /// Seed of the bytes to upload.
+        /// Seed of the uploaded bytes.
         #[arg(long)]
         seed: u64,
-        /// End after so many times.
+        /// Number of units after which the program ends.
         #[arg(long)]
         units: Option<u64>,
-        /// KiB of one upload.
+        /// Size of one upload in KiB.
         #[arg(long, default_value_t = 256)]
         kib: usize,
     },
-    /// Be hostile to a mediator's socket until killed.
+    /// Attack a mediator's socket until killed.
     Socket(socket::Options),
-    /// Run good programs beside hostile ones for a while, kill these, and print what happened as one line of
-    /// JSON.
+    /// Run good programs beside hostile ones for a while, kill the latter, and print the results as one line
+    /// of JSON.
     Round(round::Options),
 }
 
-/// Plays the part.
+/// Runs the program in its role.
 ///
 /// # Errors
 /// A good program's calls fail, a round cannot be run. Hostile programs end when there is nothing left to do.

@@ -1,4 +1,4 @@
-//! The processes of a round, and what they say.
+//! The processes of a round and their output.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -9,25 +9,26 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// What happens to a program, which is told by its index.
+/// Event of a program, which is identified by its index.
 #[derive(Debug)]
 pub enum Event {
-    /// It printed a line.
+    /// The program printed this line.
     Line(usize, String),
-    /// It has closed its output, which it does when it ends; the last line that it wrote to stderr.
+    /// The program closed its output, as it does when it ends. The text is the last line that it wrote to
+    /// stderr.
     End(usize, String),
 }
 
-/// A program under the launcher. It is killed when this value goes away.
+/// A program that was started by the launcher. Dropping this kills it.
 pub struct Program {
     child: Child,
-    /// A good program ends when this closes.
+    /// Input of a good program, which ends when its input is closed.
     stdin: Option<ChildStdin>,
 }
 
 impl Program {
-    /// Starts this program's `siege` with `arguments` under the launcher beside it, on the bus in `sysfs` if
-    /// there is one.
+    /// Starts this program's `siege` with `arguments` by the launcher in the same directory, on the simulated
+    /// bus in `sysfs` if one is given.
     pub fn start(
         index: usize,
         arguments: &[OsString],
@@ -57,18 +58,18 @@ impl Program {
         Ok(Self { child, stdin })
     }
 
-    /// Asks a good program to end.
+    /// Closes the program's input, which makes a good program end.
     pub fn close(&mut self) {
         drop(self.stdin.take());
     }
 
-    /// Kills the program and waits until it is gone.
+    /// Kills the program and reaps it.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill().context("kill a program")?;
         self.child.wait().context("wait for a program").map(drop)
     }
 
-    /// How it ended, once it has closed its output.
+    /// Waits for the end of the program and returns its status. The program must have closed its output.
     pub fn status(mut self) -> Result<ExitStatus> {
         self.child.wait().context("wait for a program")
     }
@@ -82,12 +83,12 @@ impl Drop for Program {
     }
 }
 
-/// The launcher lies beside this program.
+/// Returns the path of the launcher, which is in the same directory as this program.
 fn launcher(own: &Path) -> PathBuf {
     own.with_file_name("vgpu-run")
 }
 
-/// The last line of what is written until the end.
+/// Reads to the end and returns the last line that is not empty.
 fn last_line(from: impl Read) -> String {
     let lines = BufReader::new(from).lines().map_while(Result::ok);
     lines.filter(|line| !line.trim().is_empty()).last().unwrap_or_default()

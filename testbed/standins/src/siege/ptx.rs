@@ -1,4 +1,5 @@
-//! Hostile kernels: lawful PTX texts, each expensive in another way. All are named `k` and take two words.
+//! Hostile kernels: valid PTX texts, each of which is expensive in another respect. All are named `k` and
+//! take two words.
 
 use std::fmt::Write;
 
@@ -8,23 +9,23 @@ fn kernel(declarations: &str, code: &str) -> String {
     format!("{HEAD}{declarations}.visible .entry k(.param .u64 a, .param .u64 b)\n{{\n{code}ret;\n}}\n")
 }
 
-/// PTX of a kernel that does nothing.
+/// Returns the PTX of a kernel that does nothing.
 pub fn empty() -> String {
     kernel("", "")
 }
 
-/// Returns a straight line of `count` pauses of a millisecond, without a branch.
+/// Returns a kernel with `count` pauses of a millisecond and no branch.
 pub fn pauses(count: usize) -> String {
     kernel("", &"nanosleep.u32 1000000;\n".repeat(count))
 }
 
-/// Branches back for ever.
+/// Returns a kernel with an infinite loop.
 pub fn endless() -> String {
     kernel("", "AGAIN:\nbra AGAIN;\n")
 }
 
-/// `registers` values that live across `barriers` barriers, each of which a part of the block may come to
-/// alone.
+/// Returns a kernel with `registers` values that are live across `barriers` barriers, each of which parts of
+/// the block may reach alone.
 pub fn live_across_barriers(registers: usize, barriers: usize) -> String {
     let mut code =
         format!(".reg .b32 %r<{}>;\n.reg .b64 %d;\n.reg .pred %p;\nmov.u32 %r0, %tid.x;\n", registers + 1);
@@ -45,7 +46,7 @@ pub fn live_across_barriers(registers: usize, barriers: usize) -> String {
     kernel("", &code)
 }
 
-/// `count` halves of words that are taken apart, converted and written over again in one block.
+/// Returns a kernel in which `count` words are split into halves, converted and overwritten in one block.
 pub fn slots(count: usize) -> String {
     let mut code =
         format!(".reg .b16 %h<{}>;\n.reg .b32 %r<{}>;\n.reg .f32 %f<{count}>;\n", 2 * count, count);
@@ -61,7 +62,7 @@ pub fn slots(count: usize) -> String {
     kernel("", &code)
 }
 
-/// Writes all of `bytes` of local memory that each thread has.
+/// Returns a kernel whose threads write all of their `bytes` bytes of local memory.
 pub fn local(bytes: usize) -> String {
     let code = format!(
         ".local .align 8 .b8 mine[{bytes}];\n.reg .b64 %d<4>;\n.reg .b32 %r<3>;\n.reg .pred %p;\nmov.u64 %d0, mine;\nmov.u32 %r0, 0;\nFILL:\n\
@@ -70,7 +71,7 @@ pub fn local(bytes: usize) -> String {
     kernel("", &code)
 }
 
-/// Prints a line from each thread.
+/// Returns a kernel whose threads print a line each.
 pub fn printing() -> String {
     let text: Vec<String> = "a line that nobody asked for\n\0".bytes().map(|byte| byte.to_string()).collect();
     let declarations = format!(
@@ -85,7 +86,7 @@ pub fn printing() -> String {
     kernel(&declarations, code)
 }
 
-/// Many kernels in one module: each is a function that a session can ask for.
+/// Returns a module with a kernel and a variable of the value `number`, which makes its text unique.
 pub fn numbered(number: u64) -> String {
     kernel(&format!(".global .align 8 .u64 number = {number};\n"), "")
 }

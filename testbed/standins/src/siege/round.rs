@@ -1,5 +1,6 @@
-//! One round of a siege: good programs beside hostile ones for a while; then these are killed, and one more
-//! good program on each bus shows that the device serves, and frees what the dead held.
+//! One round of a siege. Good programs run beside hostile ones for a while; then these are killed, and one
+//! more good program on each bus verifies that the device still serves and that it has freed the resources of
+//! the killed programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,29 +18,29 @@ use super::class::Class;
 use super::programs::{Event, Program};
 use super::tell::say;
 
-/// Units of the good program that comes after.
+/// Number of units that the good program performs after the siege.
 const AFTER: u64 = 2;
 
-/// Options of a round.
+/// Options of a round, parsed from the command line.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// A hostile program by its class; `CLASS@DIR` runs it on the simulated bus in DIR. Can be given several
+    /// Class of a hostile program; `CLASS@DIR` runs it on the simulated bus in DIR. Can be given several
     /// times.
     #[arg(long, value_parser = hostile)]
     hostile: Vec<Hostile>,
-    /// How many good programs.
+    /// Number of good programs.
     #[arg(long, default_value_t = 1)]
     good: usize,
-    /// The bus of good programs, if not the system's.
+    /// Directory of the bus for good programs, if not the system's.
     #[arg(long, value_name = "DIR")]
     bus: Option<PathBuf>,
-    /// KiB of a good program's upload.
+    /// Size of a good program's upload in KiB.
     #[arg(long, default_value_t = 256)]
     kib: usize,
-    /// For how many seconds all of them run side by side.
+    /// Time in seconds during which all programs run side by side.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// After how many seconds a program that should have begun or ended is said to hang.
+    /// Time in seconds after which a program that should have started or ended counts as hanging.
     #[arg(long, default_value_t = 60.0)]
     patience: f64,
     /// Seed of the bytes that good programs upload.
@@ -47,7 +48,7 @@ pub struct Options {
     seed: u64,
 }
 
-/// A hostile program to be.
+/// A hostile program to start, as the command line gives it.
 #[derive(Clone, Debug)]
 struct Hostile {
     class: Class,
@@ -59,50 +60,51 @@ fn hostile(text: &str) -> Result<Hostile, String> {
     Ok(Hostile { class: Class::from_str(class, false)?, bus })
 }
 
-/// What a good program did.
+/// Results of a good program.
 #[derive(Debug, Default, Serialize)]
 struct Good {
-    /// Times that all was uploaded, computed, downloaded and compared while hostile programs ran.
+    /// Number of units, each an upload, a computation, a download and a comparison, while hostile programs
+    /// ran.
     units_beside: u64,
-    /// How long it waited for a processor in that time, microseconds.
+    /// Time that the program waited for a processor while hostile programs ran, in microseconds.
     queued_beside_us: u64,
-    /// The same in its whole life.
+    /// Number of units during the program's whole life.
     units: u64,
-    /// How long it has waited for a processor, microseconds.
+    /// Time that the program has waited for a processor, in microseconds.
     #[serde(skip)]
     queued_us: u64,
     bytes: u64,
     wrong: u64,
-    /// From its first call to its first allocation.
+    /// Time from the first call to the first allocation, in microseconds.
     attach_us: u64,
-    /// Why it did not end well.
+    /// Reason why the program failed, if it did.
     failed: Option<String>,
     #[serde(skip)]
     ended: bool,
 }
 
-/// What a hostile program did.
+/// Results of a hostile program.
 #[derive(Debug, Default, Serialize)]
 struct Attack {
     class: String,
-    /// It came to its attack.
+    /// Whether the program reached its attack.
     begun: bool,
-    /// How often it was started: one whose session is lost ends.
+    /// Number of starts. A program whose session is lost ends and is started again.
     starts: u64,
-    /// By call and status, at least how often; exact to a power of two.
+    /// Minimum number of outcomes by call and status, exact to a power of two.
     outcomes: BTreeMap<String, u64>,
-    /// The last line that it wrote to stderr.
+    /// Last line that the program wrote to stderr.
     last_words: String,
 }
 
-/// What the programs of a round did.
+/// Results of all programs of a round.
 #[derive(Debug, Serialize)]
 struct RoundReport {
     /// How long all ran side by side, seconds.
     seconds: f64,
     good: Vec<Good>,
     hostile: Vec<Attack>,
-    /// Good programs that came after, one for each bus.
+    /// Results of the good programs after the siege, one for each bus.
     after: Vec<Good>,
 }
 
@@ -110,15 +112,15 @@ struct Round<'a> {
     options: &'a Options,
     sender: Sender<Event>,
     events: Receiver<Event>,
-    /// Indices below [`Options::good`] are good ones.
+    /// Running programs. Those with an index below [`Options::good`] are the good ones.
     programs: Vec<Option<Program>>,
     good: Vec<Good>,
     attacks: Vec<Attack>,
-    /// Hostile programs that end are started again.
+    /// Whether hostile programs that end are started again.
     restart: bool,
 }
 
-/// Runs it and prints what happened as one line of JSON.
+/// Runs a round and prints its results as one line of JSON.
 ///
 /// # Errors
 /// A program cannot be started.
@@ -164,7 +166,7 @@ impl Round<'_> {
         Program::start(self.options.good + number, &arguments, bus.as_deref(), &self.sender)
     }
 
-    /// Runs all programs for a while, and returns for how many seconds.
+    /// Runs all programs side by side and returns the time in seconds.
     fn side_by_side(&mut self) -> Result<f64> {
         for index in 0..self.options.good {
             self.start_good(index, None, self.options.bus.as_deref())?;
@@ -197,7 +199,7 @@ impl Round<'_> {
         Ok(seconds)
     }
 
-    /// Starts one good program on each bus once the hostile ones have ended.
+    /// Runs one good program on each bus after the siege and returns the results.
     fn come_after(&mut self) -> Result<Vec<Good>> {
         let own = self.options.bus.clone();
         let buses: BTreeSet<Option<PathBuf>> =
@@ -214,7 +216,7 @@ impl Round<'_> {
         Ok(std::mem::replace(&mut self.good, sooner))
     }
 
-    /// Kills good programs that have not ended.
+    /// Kills good programs that have not ended, and records that they hang.
     fn give_up(&mut self) {
         let patience = self.patience();
         for (good, program) in self.good.iter_mut().zip(&mut self.programs) {
@@ -225,7 +227,7 @@ impl Round<'_> {
         }
     }
 
-    /// Takes events until `done` says so, for `limit` at most.
+    /// Processes events until `done` returns true, or until `limit` has passed.
     fn until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + limit;
         while !done(self) {
@@ -299,7 +301,7 @@ impl Attack {
     }
 }
 
-/// Returns a class as the command line has it.
+/// Returns the name of a class on the command line.
 fn name(class: Class) -> String {
     class.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

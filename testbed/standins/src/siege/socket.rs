@@ -1,4 +1,5 @@
-//! Hostile clients of a mediator's socket: what a patched hypervisor could send, without a machine behind it.
+//! Hostile clients of a mediator's socket. They send what a patched hypervisor could send, without a virtual
+//! machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,44 +17,46 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::tell::{Outcomes, begun};
 
-/// Connections of the one that keeps them and says nothing: more than a mediator has.
+/// Number of connections that an idle client keeps, above the mediator's limit.
 const IDLE: usize = 70;
-/// Owners that a mediator has for all machines.
+/// Maximum number of owners that a mediator accepts for all machines.
 const OWNERS: u32 = 64;
-/// How long an answer is waited for; a call without an end has none.
+/// Time limit for an answer. Calls that block forever have no answer.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Statuses that are the socket's and no CUDA's: hung up, or no answer in time.
+/// Status for a connection that the mediator closed. This and the next one are not CUDA's; the next one
+/// stands for a missing answer.
 const HUNG_UP: i32 = -1;
 const SILENT: i32 = -2;
 
-/// Ways to be hostile to a mediator.
+/// Class of a hostile client, named after its attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SocketClass {
-    /// Has something for as many owners as there are, hangs up, and comes again.
+    /// Allocates memory for the maximum number of owners, disconnects, and starts again.
     Owners,
-    /// Connects as often as it can, and says nothing.
+    /// Opens as many connections as possible, and sends nothing.
     Idle,
-    /// Sends calls of random contents.
+    /// Sends calls with random contents.
     Calls,
 }
 
-/// Where and as whom.
+/// Options of an attack on a mediator's socket.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// In which way.
+    /// Class of the attack.
     class: SocketClass,
-    /// The mediator's socket.
+    /// Path of the mediator's socket.
     #[arg(long)]
     socket: PathBuf,
-    /// The number of the machine that it says it is.
+    /// Number of the virtual machine that the client claims to be.
     #[arg(long)]
     vm: u32,
 }
 
-/// Attacks until killed.
+/// Attacks until the program is killed.
 ///
 /// # Errors
-/// Output that cannot be written.
+///
+/// Fails if the output cannot be written.
 pub fn attack(options: &Options) -> Result<ExitCode> {
     let mut outcomes = Outcomes::default();
     begun()?;
@@ -73,7 +76,7 @@ pub fn attack(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Returns a connection, or the error as an outcome.
+/// Opens a connection. Returns `None` on an error, which is recorded as an outcome.
 fn connect(socket: &Path, outcomes: &mut Outcomes) -> Result<Option<UnixStream>> {
     match UnixStream::connect(socket) {
         Ok(stream) => {
@@ -88,7 +91,7 @@ fn connect(socket: &Path, outcomes: &mut Outcomes) -> Result<Option<UnixStream>>
     }
 }
 
-/// Sends a call; the status of its answer.
+/// Sends a call and returns the status of its answer.
 fn call(stream: &mut UnixStream, vm: u32, token: u32, op: u32, args: &[u32], data: &[u8]) -> i32 {
     let mut call = Call::new_zeroed();
     call.magic = MAGIC.into();
@@ -169,7 +172,7 @@ fn calls(options: &Options, outcomes: &mut Outcomes) -> Result<()> {
     }
 }
 
-/// Zeros and small numbers are more likely to mean something.
+/// Returns a random word. Zeros and small numbers are frequent, because they are more likely to be valid.
 fn word(rng: &mut impl Rng) -> u32 {
     match rng.random_range(0..8) {
         0..4 => 0,

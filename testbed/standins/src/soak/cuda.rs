@@ -1,4 +1,4 @@
-//! CUDA's driver API as far as the soak uses it; types as cuda.h declares them.
+//! The part of CUDA's driver API that the soak uses, with the types of cuda.h.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::driver::{Handle, done, functions};
 use crate::mix::Mix;
 
-/// `CUDA_ERROR_NOT_READY`
+/// Status `CUDA_ERROR_NOT_READY` of an unfinished stream or event.
 const NOT_READY: c_int = 600;
 
 functions! {
@@ -46,13 +46,13 @@ impl Cuda {
         Ok(address)
     }
 
-    /// Gives it back.
+    /// Frees device memory.
     pub fn free(&self, address: u64) -> Result<()> {
         // SAFETY: any number may be asked for.
         done("cuMemFree", unsafe { (self.free)(address) })
     }
 
-    /// Copies to the device.
+    /// Copies from host to device, in order on `stream` if one is given.
     pub fn to_device(&self, to: u64, from: &[u8], stream: Option<Handle>) -> Result<()> {
         let (start, bytes) = (from.as_ptr().cast(), from.len());
         match stream {
@@ -66,7 +66,7 @@ impl Cuda {
         }
     }
 
-    /// Copies from the device; the bytes are there when this returns.
+    /// Copies from device to host. The bytes have arrived when this returns.
     pub fn to_host(&self, to: &mut [u8], from: u64, stream: Option<Handle>) -> Result<()> {
         let (start, bytes) = (to.as_mut_ptr().cast(), to.len());
         match stream {
@@ -81,25 +81,25 @@ impl Cuda {
         }
     }
 
-    /// Copies within the device.
+    /// Copies within device memory, in order on `stream`.
     pub fn within(&self, to: u64, from: u64, bytes: usize, stream: Handle) -> Result<()> {
         // SAFETY: addresses and handles are numbers, which the library checks.
         done("cuMemcpyDtoDAsync", unsafe { (self.within)(to, from, bytes, stream) })
     }
 
-    /// Fills with a byte.
+    /// Fills device memory with copies of a byte.
     pub fn set8(&self, to: u64, value: u8, count: usize, stream: Handle) -> Result<()> {
         // SAFETY: addresses and handles are numbers, which the library checks.
         done("cuMemsetD8Async", unsafe { (self.set8)(to, value, count, stream) })
     }
 
-    /// Fills with a word.
+    /// Fills device memory with copies of a word.
     pub fn set32(&self, to: u64, value: u32, count: usize, stream: Handle) -> Result<()> {
         // SAFETY: addresses and handles are numbers, which the library checks.
         done("cuMemsetD32Async", unsafe { (self.set32)(to, value, count, stream) })
     }
 
-    /// Loads PTX and finds a kernel: module and function.
+    /// Loads PTX and looks a kernel up. Returns the module and the function.
     pub fn load(&self, ptx: &CStr, name: &CStr) -> Result<(Handle, Handle)> {
         let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live place for the module; the text ends with a zero.
@@ -110,13 +110,13 @@ impl Cuda {
         Ok((module, function))
     }
 
-    /// Unloads a module.
+    /// Unloads a module, which must not be used afterwards.
     pub fn unload(&self, module: Handle) -> Result<()> {
         // SAFETY: the module that was loaded, which is used no more.
         done("cuModuleUnload", unsafe { (self.unload)(module) })
     }
 
-    /// Launches the kernel of [`crate::mix`].
+    /// Launches the kernel of [`crate::mix`] on the words at `address`.
     pub fn launch(
         &self,
         function: Handle,
@@ -140,7 +140,7 @@ impl Cuda {
         done("cuLaunchKernel", status)
     }
 
-    /// Returns a stream that does not wait for the default one.
+    /// Creates a stream that is not ordered after the default stream.
     pub fn stream(&self) -> Result<Handle> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: a live place for the handle.
@@ -148,19 +148,20 @@ impl Cuda {
         Ok(stream)
     }
 
-    /// Ends a stream.
+    /// Destroys a stream, which must not be used afterwards.
     pub fn end_stream(&self, stream: Handle) -> Result<()> {
         // SAFETY: a stream that was created, which is used no more.
         done("cuStreamDestroy", unsafe { (self.stream_destroy)(stream) })
     }
 
-    /// Waits for a stream.
+    /// Waits until all work of a stream has completed.
     pub fn synchronize(&self, stream: Handle) -> Result<()> {
         // SAFETY: handles are numbers, which the library checks.
         done("cuStreamSynchronize", unsafe { (self.stream_synchronize)(stream) })
     }
 
-    /// Has later work of `after` (none: this thread) wait for what `before` has been given so far.
+    /// Orders later work of `after` behind the current work of `before`. Without `after`, this thread waits
+    /// for that work.
     pub fn order(&self, before: Handle, after: Option<Handle>, ask_first: bool) -> Result<()> {
         let mut event = std::ptr::null_mut();
         // SAFETY: a live place for the handle.

@@ -1,6 +1,5 @@
-//! A CUDA program that does everything at random, by a seed, and compares all that comes back with what it
-//! must be: allocations, copies of all sizes both ways and within the device, fills, kernels, streams,
-//! events, modules.
+//! A CUDA program that performs random operations from a seed and compares all data with the expected
+//! content: allocations, copies of all sizes in all directions, fills, kernels, streams, events, and modules.
 
 pub mod cuda;
 
@@ -19,24 +18,24 @@ use cuda::Cuda;
 use crate::driver::Handle;
 use crate::mix::{self, Mix};
 
-/// Buffers at a time, bytes of one, and of all.
+/// Maximum number of buffers. The constants below limit the bytes of one buffer and of all.
 const BUFFERS: usize = 12;
 const LARGEST: usize = 9 << 20;
 const ALL_BYTES: usize = 40 << 20;
-/// Streams besides the default one.
+/// Number of streams besides the default one.
 const STREAMS: usize = 4;
-/// Words that a kernel works on.
+/// Maximum number of words that a kernel processes.
 const WORDS: usize = 20_000;
-/// Operations after which the program says that it is at work.
+/// Number of operations after which the program prints that it is working.
 const BEGUN: u64 = 25;
 
-/// Device memory, and what must be in it.
+/// A buffer in device memory, with its expected content.
 struct Buffer {
     address: u64,
     bytes: Vec<u8>,
 }
 
-/// What was done.
+/// Counts of the performed operations.
 #[derive(Default)]
 struct Counts {
     kinds: BTreeMap<&'static str, u64>,
@@ -52,7 +51,7 @@ struct Soak {
     streams: Vec<Handle>,
     module: Handle,
     function: Handle,
-    /// The stream that was given work last.
+    /// Stream that received the latest work.
     last: Option<Handle>,
     counts: Counts,
 }
@@ -100,13 +99,14 @@ fn say(line: &str) -> Result<()> {
 }
 
 impl Soak {
-    /// Returns a number up to `most`, small ones as likely as large ones.
+    /// Returns a random size up to `most`. Small sizes are as likely as large ones.
     fn size(&mut self, most: usize) -> usize {
         let bits = self.rng.random_range(0..=most.ilog2());
         self.rng.random_range(1..=(2_usize << bits) - 1).min(most)
     }
 
-    /// Returns a part of a buffer: which, from where, how many bytes.
+    /// Returns a random part of a buffer: index, offset, and number of bytes. Returns `None` if there is no
+    /// buffer.
     fn part(&mut self) -> Option<(usize, usize, usize)> {
         let index = self.rng.random_range(0..self.buffers.len().max(1));
         let length = self.buffers.get(index)?.bytes.len();
@@ -114,8 +114,8 @@ impl Soak {
         Some((index, self.rng.random_range(0..=length - bytes), bytes))
     }
 
-    /// Returns a stream, ordered after all that another stream was given; half of the time none, and then the thread has
-    /// waited.
+    /// Returns a random stream that is ordered after all earlier work. Half of the time returns `None`, after
+    /// waiting for the earlier work.
     fn stream(&mut self) -> Result<Option<Handle>> {
         let index = self.rng.random_range(0..2 * self.streams.len());
         let stream = self.streams.get(index).copied();
@@ -127,7 +127,8 @@ impl Soak {
         Ok(stream)
     }
 
-    /// The same for calls that take a stream in any case.
+    /// Returns a random stream or the default one, ordered after all earlier work, for calls that require a
+    /// stream.
     fn some_stream(&mut self) -> Result<Handle> {
         let stream = self.stream()?.unwrap_or(std::ptr::null_mut());
         self.last = Some(stream);
@@ -170,7 +171,7 @@ impl Soak {
         }
     }
 
-    /// Waits for what was given to a stream last, which was behind all before it.
+    /// Waits for the latest work, which is ordered after all earlier work.
     fn wait(&mut self) -> Result<()> {
         self.last.take().map_or(Ok(()), |stream| self.cuda.synchronize(stream))
     }
@@ -208,7 +209,7 @@ impl Soak {
         self.cuda.to_device(*address + at as u64, part, stream)
     }
 
-    /// Compares a part of a buffer with what must be there.
+    /// Compares a part of a buffer in device memory with its expected content.
     fn compare(&mut self, buffer: &Buffer, at: usize, bytes: usize, stream: Option<Handle>) -> Result<()> {
         if stream.is_none() {
             self.wait()?;
@@ -236,7 +237,7 @@ impl Soak {
         self.cuda.set8(*address + at as u64, value as u8, bytes, stream)
     }
 
-    /// From one buffer to another.
+    /// Copies a part of a buffer to another buffer.
     fn copy(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
         let Some((to, start, room)) = self.part().filter(|(to, ..)| *to != index) else { return Ok(()) };
         self.count("copy");
@@ -249,7 +250,7 @@ impl Soak {
         self.cuda.within(*address + start as u64, from, bytes, stream)
     }
 
-    /// A kernel on whole words.
+    /// Runs a kernel on whole words of a buffer.
     fn mix(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
         let at = at & !3;
         let words = (bytes / 4).min(WORDS);

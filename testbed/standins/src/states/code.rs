@@ -1,4 +1,4 @@
-//! States for which code is loaded, by CUDA's driver API.
+//! States that need loaded code, reached through CUDA's driver API.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io::{BufRead, Write};
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::driver::{Handle, done, functions};
 
-/// A kernel that does not end.
+/// PTX of a kernel with an infinite loop.
 const ENDLESS: &CStr = c".version 7.0
 .target sm_50
 .address_size 64
@@ -20,7 +20,7 @@ ret;
 }
 ";
 
-/// Device memory that each state holds.
+/// Size in bytes of the device memory that each state holds.
 const BYTES: usize = 2 << 20;
 
 functions! {
@@ -40,7 +40,8 @@ functions! {
 }
 
 impl Cuda {
-    /// Returns the library, a stream, and the address of memory that the process holds.
+    /// Opens the library, allocates memory, and creates a stream. Returns the library, the stream, and the
+    /// memory's address.
     fn start() -> Result<(Self, Handle, u64)> {
         let cuda = Self::begin()?;
         let (mut address, mut stream) = (0, null_mut());
@@ -68,8 +69,8 @@ impl Cuda {
         done("cuLaunchKernel", status)
     }
 
-    /// Says that the state is reached, and waits for what does not end: for bytes, since a synchronize that
-    /// brings nothing back may return at once.
+    /// Prints that the state is reached, and waits for the endless work with a copy from the device, because
+    /// a synchronize alone may return at once.
     fn wait(&self, stream: Handle, address: u64) -> Result<()> {
         writeln!(std::io::stdout(), "ready {BYTES}")?;
         let mut back = [0u8; 4];
@@ -82,14 +83,14 @@ impl Cuda {
     }
 }
 
-/// `ProgramState::Launching`
+/// Enters `State::Launching` and stays there.
 pub fn launch() -> Result<()> {
     let (cuda, stream, address) = Cuda::start()?;
     cuda.put(cuda.endless()?, stream)?;
     cuda.wait(stream, address)
 }
 
-/// `ProgramState::Graph`
+/// Enters `State::Graph` and stays there.
 pub fn launch_graph() -> Result<()> {
     let (cuda, stream, address) = Cuda::start()?;
     let function = cuda.endless()?;
@@ -107,7 +108,7 @@ pub fn launch_graph() -> Result<()> {
     cuda.wait(stream, address)
 }
 
-/// `ProgramState::Compiling`
+/// Enters `State::Compiling` and stays there.
 pub fn compile() -> Result<()> {
     let (cuda, stream, _) = Cuda::start()?;
     writeln!(std::io::stdout(), "ready {BYTES}")?;
