@@ -1,5 +1,5 @@
-//! Copies a model's worth of ordinary memory to the device, tensor by tensor as GGML loads one, and back,
-//! beside plain memcpy of the same bytes; prints the times.
+//! Copies pageable memory of the size of a model to the device, tensor by tensor as GGML loads one, and back,
+//! and compares the times with memcpy of the same bytes.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use serde_json::json;
 
-/// `cudaStreamPerThread`, the stream on which GGML copies tensors.
+/// Handle `cudaStreamPerThread` of the stream on which GGML copies tensors.
 const PER_THREAD: usize = 2;
-/// `cudaMemcpyHostToDevice`; `TO_HOST` is `cudaMemcpyDeviceToHost`.
+/// Direction `cudaMemcpyHostToDevice`; the constant below is `cudaMemcpyDeviceToHost`.
 const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
 
@@ -27,8 +27,8 @@ fn done(what: &str, status: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Sizes of the tensors of Llama 3.2 1B in Q8_0 (blocks of 32 weights in 34 bytes), in the order of the file,
-/// cut at `bytes`: 146 tensors, then as much of the embedding table as there is room for.
+/// Returns the sizes in bytes of the tensors of Llama 3.2 1B in Q8_0 (blocks of 32 weights in 34 bytes), in
+/// the order of the file, up to `bytes` in total: 146 tensors, then as much of the embedding table as fits.
 fn tensors(bytes: usize) -> Vec<usize> {
     let q8 = |columns: usize, rows: usize| columns / 32 * 34 * rows;
     let norm = 2048 * 4;
@@ -54,7 +54,7 @@ fn tensors(bytes: usize) -> Vec<usize> {
     sizes
 }
 
-/// Memory whose pages are there, of bytes that repeat late.
+/// Returns memory with mapped pages and pseudorandom content of a long period.
 fn present(bytes: usize, seed: u64) -> Vec<u64> {
     let mut state = seed;
     let next = || {
@@ -64,7 +64,7 @@ fn present(bytes: usize, seed: u64) -> Vec<u64> {
     std::iter::repeat_with(next).take(bytes / 8).collect()
 }
 
-/// Returns the seconds that `work` takes for each tensor in its turn, with offset and size.
+/// Calls `work` for each tensor with its offset and size, and returns the seconds that all calls took.
 fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     let mut at = 0;
@@ -75,8 +75,8 @@ fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Re
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Prints seconds of `rounds` rounds: memcpy, to the device, from the device, one after the other in each
-/// round; and whether what came back was always what went there.
+/// Prints the seconds of `rounds` rounds of memcpy, copies to the device, and copies from the device, and
+/// whether all data returned unchanged.
 pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     let bytes = mib << 20;
     // SAFETY: the library's initialisers are those that any user of it runs.

@@ -1,12 +1,13 @@
-//! The kernel of programs that compare all they get back: it replaces each word `x` by `x * a + b`, and that
-//! as often as it is told to.
+//! The kernel of programs that verify their results: it replaces each word `x` by `x * a + b` a given number
+//! of times.
 
 use std::ffi::CStr;
 
-/// The kernel's name.
+/// Name of the kernel.
 pub const NAME: &CStr = c"mix";
 
-/// `p[i] = p[i] * a + b`, `steps` times, for `n` words. `steps` is at least 1.
+/// PTX of the kernel, which computes `p[i] = p[i] * a + b` `steps` times for `n` words. `steps` must be at
+/// least 1.
 pub const PTX: &CStr = c"
 .version 6.0
 .target sm_50
@@ -43,22 +44,22 @@ done:
 }
 ";
 
-/// The kernel's parameters, without the address.
+/// Parameters of the kernel, without the address.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// Words that it works on.
+    /// Number of words that the kernel processes.
     pub words: u32,
-    /// What a word is multiplied by in each step.
+    /// Factor by which each step multiplies a word.
     pub a: u32,
-    /// What is added to it in each step.
+    /// Number that each step adds to a word.
     pub b: u32,
-    /// Steps, at least 1.
+    /// Number of steps, at least 1.
     pub steps: u32,
 }
 
 impl Mix {
-    /// Returns what the kernel makes of a word. All steps together are one step, `x * factor + rest`, whose
-    /// factor and rest are computed here once for all words.
+    /// Returns a function that computes the kernel's result for a word. All steps are combined into one step,
+    /// `x * factor + rest`.
     pub fn whole(self) -> impl Fn(u32) -> u32 {
         let step = |(factor, rest): (u32, u32)| {
             (factor.wrapping_mul(self.a), rest.wrapping_mul(self.a).wrapping_add(self.b))

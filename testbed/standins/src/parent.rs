@@ -1,5 +1,4 @@
-//! A parent of the careful kind: its children get none of its descriptors (Python's `subprocess`
-//! does the same by default).
+//! A parent process whose children inherit none of its descriptors, as with Python's `subprocess` by default.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,7 +14,7 @@ fn close_range() -> io::Result<()> {
     if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Runs `command` as a child that does `close_range(3, ~0)` before exec, and passes its exit code on.
+/// Runs `command` as a child that calls `close_range(3, ~0)` before exec, and returns its exit code.
 pub fn close_all(command: &[OsString]) -> Result<ExitCode> {
     let (program, arguments) = command.split_first().context("no command")?;
     let mut command = Command::new(program);

@@ -1,10 +1,10 @@
-//! Times of many calls, and what is said of them.
+//! Percentiles of the times of many calls.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// Median and 99th percentile of nanoseconds.
+/// Returns the median and the 99th percentile of times in nanoseconds, as JSON.
 pub fn percentiles(mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     let at = |share: usize| times.get(times.len() * share / 100).copied();

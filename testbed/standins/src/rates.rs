@@ -1,5 +1,5 @@
-//! What any CUDA program can do in a second: launches of a kernel that does nothing, round trips, and copies
-//! of pinned and of pageable memory.
+//! Measures the rates of common CUDA operations: launches of a kernel that does nothing, round trips, and
+//! copies of pinned and of pageable memory.
 
 use std::ffi::{c_char, c_uint, c_void};
 use std::process::ExitCode;
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::driver::{Handle, done, functions};
 
-/// The kernel, for every GPU.
+/// PTX of a kernel that does nothing, for every GPU.
 const KERNEL: &[u8] =
     b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n\0";
-/// Launches that are not timed: the kernel gets to the GPU.
+/// Number of launches before the measurement, in which the kernel is loaded to the GPU.
 const WARM: usize = 100;
-/// Round trips that are timed.
+/// Number of round trips that are timed.
 const TRIPS: usize = 2000;
-/// How often each copy is timed.
+/// Number of times that each copy is timed.
 const COPIES: usize = 5;
 
 functions! {
@@ -34,22 +34,22 @@ functions! {
     stream_synchronize = "cuStreamSynchronize"(Handle);
 }
 
-/// `CU_STREAM_NON_BLOCKING`
+/// Flag `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
-/// A program with a stream and the kernel.
+/// The driver library with a stream, device memory and the loaded kernel.
 struct Program {
     cuda: Cuda,
     stream: Handle,
     kernel: Handle,
-    /// Device memory.
+    /// Address of the device memory.
     device: u64,
-    /// How much of it there is.
+    /// Size of the device memory in bytes.
     bytes: usize,
 }
 
 impl Program {
-    /// `bytes`: how much device memory it has, at least four.
+    /// Opens the library and allocates `bytes` of device memory, at least four.
     fn begin(bytes: usize) -> Result<Self> {
         let cuda = Cuda::begin()?;
         let (mut stream, mut module, mut kernel) =
@@ -76,8 +76,8 @@ impl Program {
         done("cuLaunchKernel", status)
     }
 
-    /// Waits until all is done that the stream was given. A word comes back for it: a synchronize that brings
-    /// nothing back need not wait, as long as nobody can tell.
+    /// Waits until all work of the stream has completed, by copying a word from the device. A synchronize
+    /// alone need not wait if nothing can observe that.
     fn wait(&self) -> Result<()> {
         let mut word = [0_u8; 4];
         let bytes = word.len();
@@ -93,7 +93,7 @@ impl Program {
         done("cuStreamSynchronize", unsafe { (self.cuda.stream_synchronize)(self.stream) })
     }
 
-    /// Launches a second, with the wait for the last of them.
+    /// Returns the number of launches a second, including the wait for the last of them.
     fn launches(&self, count: usize) -> Result<f64> {
         for _ in 0..WARM {
             self.launch()?;
@@ -107,8 +107,8 @@ impl Program {
         Ok(per_second(count, start))
     }
 
-    /// Microseconds of a launch and the wait for a word behind it: half of them take less, 99 of 100 take
-    /// less.
+    /// Returns the median and the 99th percentile of the microseconds for a launch and the copy of a word
+    /// after it.
     fn trips(&self) -> Result<(f64, f64)> {
         let mut times = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {
@@ -121,8 +121,8 @@ impl Program {
         Ok((times[TRIPS / 2], times[TRIPS * 99 / 100]))
     }
 
-    /// GB/s to the device and from it, the medians of [`COPIES`] copies of all of `memory`, whose bytes must
-    /// come back.
+    /// Returns the speeds in GB/s of copies of `memory` to the device and back, as medians of [`COPIES`]
+    /// copies. Fails if the bytes return changed.
     fn copies(&self, memory: &mut [u8]) -> Result<(f64, f64)> {
         let (device, bytes) = (self.device, memory.len());
         let sent: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
@@ -151,7 +151,7 @@ impl Program {
         Ok((middle(&mut up[1..]), middle(&mut down[1..])))
     }
 
-    /// Pinned memory.
+    /// Allocates pinned memory of the size of the device memory.
     fn pinned(&self) -> Result<&'static mut [u8]> {
         let bytes = self.bytes;
         let mut start = std::ptr::null_mut();
@@ -170,13 +170,13 @@ fn per_second(units: usize, start: Instant) -> f64 {
     units as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Returns the middle one.
+/// Returns the median.
 fn middle(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Measures and prints.
+/// Measures all rates and prints them as JSON.
 pub fn measure(launches: usize, mib: usize) -> Result<ExitCode> {
     let bytes = mib.max(1).checked_mul(1 << 20).context("so much memory cannot be")?;
     let program = Program::begin(bytes)?;

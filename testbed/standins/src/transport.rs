@@ -1,5 +1,5 @@
-//! What the way to the device costs, through CUDA's driver API as any program sees it: a round trip, a
-//! submission, bytes both ways.
+//! Measures the cost of communication with the device through CUDA's driver API: a round trip, a submission,
+//! and copies in both directions.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ type ToDevice = unsafe extern "C" fn(u64, *const c_void, usize) -> c_int;
 type ToHost = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
 type Synchronize = unsafe extern "C" fn() -> c_int;
 
-/// Units a second.
+/// Returns the number of units a second since `start`.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn rate(units: usize, start: Instant) -> f64 {
     units as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Prints the times of `calls` calls of each kind, and of copies of `kib`.
+/// Measures and prints the times of `calls` calls of each kind, and of copies of `kib` KiB.
 pub fn measure(calls: usize, kib: usize) -> Result<ExitCode> {
     let library = driver::open()?;
     // SAFETY: cuda.h: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t)`.

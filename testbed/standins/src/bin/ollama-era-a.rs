@@ -1,10 +1,10 @@
-//! Plays an Ollama to 0.12.3: `ollama serve` itself opens the driver's library, by its path.
+//! Stand-in for an Ollama up to 0.12.3: `ollama serve` itself opens the driver's library, by its path.
 
 use std::process::ExitCode;
 
 use vgpu_standins::ollama::{Era, Lines, Way};
 
-/// Go puts this section into every binary it links, and launchers tell Ollama by it.
+/// Section that Go puts into every binary, by which launchers recognise Ollama.
 #[used]
 // SAFETY: a section of its own that nothing else is in.
 #[unsafe(link_section = ".go.buildinfo")]

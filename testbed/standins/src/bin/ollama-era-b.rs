@@ -1,11 +1,11 @@
-//! Plays an Ollama of 0.12.4 to 0.24: a child, `ollama runner`, looks for GPUs and says over HTTP what it
-//! found.
+//! Stand-in for an Ollama of 0.12.4 to 0.24: a child, `ollama runner`, searches for GPUs and reports them
+//! over HTTP.
 
 use std::process::ExitCode;
 
 use vgpu_standins::ollama::{Era, Lines, Way};
 
-/// Go puts this section into every binary it links, and launchers tell Ollama by it.
+/// Section that Go puts into every binary, by which launchers recognise Ollama.
 #[used]
 // SAFETY: a section of its own that nothing else is in.
 #[unsafe(link_section = ".go.buildinfo")]

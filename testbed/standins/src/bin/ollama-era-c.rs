@@ -1,10 +1,11 @@
-//! Plays an Ollama from 0.30 on: children, llama-server twice and `ollama gpu-discover`, look for GPUs.
+//! Stand-in for an Ollama from 0.30 on: children, llama-server twice and `ollama gpu-discover`, search for
+//! GPUs.
 
 use std::process::ExitCode;
 
 use vgpu_standins::ollama::{Era, Lines, Way};
 
-/// Go puts this section into every binary it links, and launchers tell Ollama by it.
+/// Section that Go puts into every binary, by which launchers recognise Ollama.
 #[used]
 // SAFETY: a section of its own that nothing else is in.
 #[unsafe(link_section = ".go.buildinfo")]

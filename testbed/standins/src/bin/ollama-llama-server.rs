@@ -1,4 +1,4 @@
-//! Plays lib/ollama/llama-server of an Ollama from 0.30 on.
+//! Stand-in for lib/ollama/llama-server of an Ollama from 0.30 on.
 
 use std::process::ExitCode;
 

@@ -16,12 +16,12 @@ use crate::machine::{
 use barrier::{Barrier, operand, reduce};
 use merge::merge_splits;
 
-/// Why [`Block::run_warps`] returned.
+/// Reason why [`Block::run_warps`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockStatus {
     /// All threads of the block have returned.
     Done,
-    /// A warp has used up its fuel. The caller runs other blocks first where blocks may wait for each other.
+    /// A warp has used up its fuel. If blocks may wait for each other, the caller runs other blocks first.
     Preempted,
 }
 
@@ -30,9 +30,9 @@ pub(crate) enum BlockStatus {
 pub(crate) struct Block {
     splits: Vec<WarpSplit>,
     barriers: [Barrier; BARRIERS],
-    /// Bit `n` is set while threads wait at barrier `n` or have arrived there.
+    /// Bit mask of the barriers at which threads wait or have arrived.
     used: u32,
-    /// Number of warps. The first splits are the warps themselves; later ones have split off.
+    /// Number of warps. The first splits in the list are the warps themselves; later ones were split off.
     warps: u32,
     /// Number of splits besides the warps whose memory has been charged.
     allowed_splits: usize,
@@ -65,7 +65,7 @@ impl Block {
         self.allowed_splits
     }
 
-    /// Returns the bytes of host memory that a warp, or a split of one, takes.
+    /// Returns the host memory in bytes that a warp, or a split of one, takes.
     pub(crate) fn warp_cost(variant: &Variant) -> u64 {
         // The pending masks take four bytes for each block of the code.
         Frame::cost(variant.code.layout()) + 4 * variant.blocks.len() as u64 + size_of::<WarpSplit>() as u64
@@ -79,7 +79,8 @@ impl Block {
     /// Prepares for the blocks of a launch: fills the frames with constants, parameters and thread indices.
     ///
     /// # Errors
-    /// The launch was stopped or timed out, or the host has no memory for the frames.
+    ///
+    /// Fails if the launch was stopped or timed out, or if the host has no memory for the frames.
     pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let [x, y, z] = env.shape.block;
         self.warps = (x * y * z).div_ceil(LANES as u32);
@@ -118,7 +119,7 @@ impl Block {
         Ok(())
     }
 
-    /// Places all threads of the block that `env` names at the kernel's entry.
+    /// Moves all threads of the block `env.block` to the kernel's entry.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
         let mut left = x * y * z;
@@ -188,7 +189,7 @@ impl Block {
         }
     }
 
-    /// Handles the reason for which a split stopped. Returns whether the split was preempted.
+    /// Handles the stop of a split according to its reason. Returns whether the split was preempted.
     fn handle_exit(&mut self, index: usize, variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
         let split = &mut self.splits[index];
         match split.warp.exit {
@@ -210,9 +211,9 @@ impl Block {
         Ok(false)
     }
 
-    /// Prepares for the warp scheduler in machine code. It needs whole warps of which none waits. Returns the
-    /// first warp with lanes and the instruction at which it continues, or `None` if the scheduler cannot be
-    /// used.
+    /// Prepares for the warp scheduler in machine code, which needs whole warps none of which waits. Returns
+    /// the first warp with lanes and the instruction at which it continues, or `None` if the scheduler cannot
+    /// be used.
     fn enter_scheduler(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
         let whole = self.used == 0 && self.splits.len() == self.warps as usize;
         if !whole || !variant.code.schedules_warps() {
@@ -233,8 +234,8 @@ impl Block {
         first
     }
 
-    /// Reads back the state of all warps after the scheduler has returned, except of the warp `last`, which
-    /// it returned for.
+    /// Updates the state of all warps after the scheduler has returned, except that of the warp `last`, for
+    /// which it returned.
     fn leave_scheduler(&mut self, last: usize, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let (stage, arrival) = env.context.sweep();
         for index in 0..self.splits.len() {
@@ -258,7 +259,7 @@ impl Block {
     }
 
     /// Resolves a block in which no split can continue: lanes that wait for others of their warp continue
-    /// without them. If no lanes wait so, the block is deadlocked.
+    /// without them. If there are none, the block is deadlocked.
     fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
         let parked = self.splits.iter_mut().filter_map(|split| match split.state {
             SplitState::Reconverging { pc } => Some((pc, split)),
@@ -276,8 +277,8 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Moves the pending lanes of a split to another one. An unused split is taken first, so that a warp
-    /// never has more splits than lanes; a new one is charged.
+    /// Moves the pending lanes of a split to another one. Unused splits are reused, so that a warp never has
+    /// more splits than lanes; a new one is charged.
     fn split_off(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         if self.splits[index].warp.is_empty() {
             return Ok(());

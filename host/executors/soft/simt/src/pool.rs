@@ -1,13 +1,13 @@
 //! Worker threads that all sessions share.
 //!
 //! Jobs wait in a list, and idle workers join them. While other jobs wait, a worker leaves its job after a
-//! time slice and joins the one that has waited longest. So each session has its own thread and an equal
-//! share of the workers, whatever the other sessions launch.
+//! time slice and joins the one that has waited longest. Each session therefore has its own thread and an
+//! equal share of the workers, regardless of the launches of other sessions.
 //!
 //! A worker can leave a job only between two pieces of work, and a piece may never end. A worker that stays
 //! in one piece while other jobs wait is *away*: it stays with its job until the job ends, then exits, and
-//! another thread takes its place. The operating system then divides the processors among the threads, of
-//! which no session has more than the pool was created for.
+//! another thread replaces it. The operating system then divides the processors among the threads; no session
+//! has more threads than the pool was created for.
 
 mod worker;
 
@@ -24,17 +24,17 @@ use std::time::{Duration, Instant};
 
 use worker::PoolWorker;
 
-/// How long a worker polls for a new job before it sleeps. Launches often follow each other at once, and
-/// waking a thread takes about as long.
+/// Time during which a worker polls for a new job before it sleeps. Launches often follow each other closely,
+/// and waking a thread takes about as long.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long a worker stays in a job before it changes to a waiting one. The slice is long enough to hide the
-/// cost of the change.
+/// Time after which a worker leaves a job for a waiting one. It is long enough to hide the cost of the
+/// change.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How long a worker may stay in one piece of work while other jobs wait. After that, another thread takes
-/// its place. Two slices are allowed, so that a job whose pieces are just shorter gets at most two turns for
-/// each turn of the others.
+/// Time that a worker may stay in one piece of work while other jobs wait. After that, another thread
+/// replaces it. Two slices are allowed, so that a job whose pieces are slightly shorter gets at most two
+/// turns for each turn of the others.
 const OVERSTAY: Duration = Duration::from_millis(4);
 
 /// Work that several threads can share.
@@ -85,8 +85,8 @@ struct PoolState {
 /// A worker that is in a job.
 struct Assignment {
     worker: Arc<PoolWorker>,
-    /// Number of pieces that the worker had started when that was last checked, and the time since which it
-    /// has not changed.
+    /// Number of pieces that the worker had started at the last check; the field below is the time since
+    /// which the number has not changed.
     asked: u64,
     since: Instant,
 }
@@ -97,7 +97,7 @@ struct PoolJob {
     idle: Condvar,
 }
 
-/// The workers of a job, counted.
+/// Number of workers in a job, and whether one of them has panicked.
 #[derive(Default)]
 struct Helpers {
     busy: usize,
@@ -116,8 +116,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// Creates a pool with which a launch runs on up to `threads` threads, the caller's included. The pool is
-    /// smaller if the system refuses more threads.
+    /// Creates a pool with which a launch runs on up to `threads` threads, including the caller's. The pool
+    /// is smaller if the system refuses more threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(PoolShared::default());
@@ -128,7 +128,7 @@ impl Pool {
         Self { inner: Arc::new(PoolHandle { shared }) }
     }
 
-    /// Returns the number of threads on which a launch runs, the caller's included.
+    /// Returns the number of threads on which a launch runs, including the caller's.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.inner.shared.workers.load(Ordering::Relaxed) + 1
@@ -143,7 +143,8 @@ impl Pool {
     /// Executes `work` on this thread and on idle workers. Returns when all of it is complete.
     ///
     /// # Panics
-    /// A worker has panicked, so that part of the work is missing.
+    ///
+    /// Panics if a worker has panicked, because part of the work is then missing.
     pub(crate) fn execute(&self, work: Arc<dyn ParallelWork>) {
         let shared = &self.inner.shared;
         let listed = Listed {
@@ -168,7 +169,7 @@ impl Pool {
     }
 }
 
-/// A job in the list. After the drop, no worker is in the job or joins it.
+/// A job in the list. Dropping this removes the job and waits until no worker is in it.
 struct Listed<'a> {
     shared: &'a Arc<PoolShared>,
     job: Arc<PoolJob>,

@@ -1,7 +1,7 @@
-//! The processor's floating-point mode, which decides whether subnormal operands count as zero.
+//! The processor's floating-point mode, which determines whether subnormal operands count as zero.
 //!
-//! A change takes as long as a dozen instructions. The mode therefore stays as machine code needs it until
-//! other code computes.
+//! A change takes as long as a dozen instructions. The mode of machine code therefore stays set until other
+//! code computes.
 
 use std::arch::asm;
 
@@ -10,12 +10,12 @@ use zerocopy::FromZeros;
 /// Value of the MXCSR register under which subnormal operands count as zero. All exceptions are masked.
 const FLUSHES: u32 = 0x1fc0;
 
-/// Floating-point mode of this thread.
+/// Floating-point mode of this thread, with the value to restore.
 #[derive(Debug, FromZeros)]
 pub(crate) struct FloatMode {
     /// Whether the register has been changed.
     changed: bool,
-    /// What the register held before it was changed.
+    /// Value of the register before it was changed.
     saved: u32,
 }
 

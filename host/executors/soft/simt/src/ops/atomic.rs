@@ -1,4 +1,4 @@
-//! `atom` and `red`: read-modify-writes, in the order of the lanes.
+//! Read-modify-write instructions `atom` and `red`, which process lanes in their order.
 
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::Space;
@@ -56,15 +56,15 @@ fn execute_atomic(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(),
     Ok(())
 }
 
-/// Lanes that name one memory.
+/// Lanes whose addresses are in the same memory.
 struct LaneGroup<'a> {
     addresses: &'a [u64; LANES],
     mask: u32,
-    /// Values of the operands `b` and `c`.
+    /// Values of the operands `b` and `c` for all lanes.
     operands: &'a [[u64; LANES]; 2],
 }
 
-/// Executes the read-modify-writes of lanes that name one memory.
+/// Executes the read-modify-writes of lanes whose addresses are in the same memory.
 fn in_one(
     warp: &mut Warp,
     env: &mut Env<'_>,
@@ -99,7 +99,7 @@ fn in_one(
     Ok(())
 }
 
-/// Changes an element of memory that no other thread accesses. Returns its old value.
+/// Changes an element of memory that no other thread accesses, and returns its old value.
 fn update(memory: &mut impl Words, address: u32, atomic: &AtomicOperands, b: u64, c: u64) -> u64 {
     match atomic.bytes {
         8 => {

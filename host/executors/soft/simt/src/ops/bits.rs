@@ -63,7 +63,7 @@ pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     result
 }
 
-/// Returns the selectors that a mode of `prmt` stands for, given its control.
+/// Returns the byte selectors that are equivalent to a mode of `prmt` with the given control.
 pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) -> u32 {
     use vgpu_ptx::ir::Permute;
     let table = match mode {
@@ -135,7 +135,7 @@ pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32
     (0..2).fold(c.cast_signed(), |sum, index| sum.wrapping_add(half(index) * byte(index))).cast_unsigned()
 }
 
-/// `dp4a`. `A` and `B` say which operands are signed.
+/// Computes `dp4a`. `A` and `B` tell which operands are signed.
 pub(crate) struct Dot4<const A: bool, const B: bool>;
 
 impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
@@ -149,7 +149,7 @@ impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
     }
 }
 
-/// `dp4a.s32.s32` of vectors, with the vector instruction of the CPU if it has one.
+/// Computes `dp4a.s32.s32` of vectors, with the vector instruction of the CPU if it has one.
 pub(crate) struct SignedDot4;
 
 impl Operation for SignedDot4 {
@@ -162,7 +162,7 @@ impl Operation for SignedDot4 {
     }
 }
 
-/// Unites `y` bit fields of the table, from index `x` on, into one word.
+/// Combines `y` bit fields of the table, from index `x` on, into one word.
 pub(crate) struct Fields;
 
 impl Operation for Fields {
@@ -178,7 +178,7 @@ impl Operation for Fields {
     }
 }
 
-/// `shf`: the upper word of `b:a` shifted left, or its lower word shifted right.
+/// Computes `shf`: the upper word of `b:a` shifted left, or its lower word shifted right.
 pub(crate) struct Funnel<const LEFT: bool, const WRAP: bool>;
 
 impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
@@ -196,7 +196,7 @@ impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
 
 /// Computes `bfind`: the index of the highest bit that is one, or for signed numbers of the highest bit that
 /// differs from the sign. The result is all ones if there is none. With `shift` it is the distance of that
-/// bit from the top.
+/// bit from the highest position.
 pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u32 {
     let unused = 64 - width;
     let a = if signed && (a << unused).cast_signed() < 0 {
@@ -211,7 +211,7 @@ pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u3
     if shift { width - 1 - index } else { index }
 }
 
-/// Computes `bmsk`: `count` ones from bit `from` on.
+/// Computes `bmsk`: a mask of `count` ones from bit `from` on.
 pub(crate) const fn mask(from: u32, count: u32, wrap: bool) -> u32 {
     let (from, count) = if wrap { (from & 31, count & 31) } else { (from, count) };
     if from >= 32 || count == 0 {

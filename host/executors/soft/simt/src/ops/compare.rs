@@ -1,5 +1,5 @@
-//! `setp`, `selp` and logic of predicates. A predicate has 32 bits, one for each lane. One that lanes share
-//! is all ones or all zeros.
+//! Instructions `setp`, `selp` and logic of predicates. A predicate has 32 bits, one for each lane. If lanes
+//! share it, it is all ones or all zeros.
 
 use std::marker::PhantomData;
 
@@ -68,7 +68,7 @@ pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, 
     I::signs(&signs) ^ inst.y
 }
 
-/// Compares vectors. `y` is XORed to the result.
+/// Compares vectors. The result is XORed with `y`.
 pub(crate) struct Compare<O, const A: bool, const B: bool>(PhantomData<O>);
 
 impl<O: Test, const A: bool, const B: bool> Operation for Compare<O, A, B> {
@@ -92,12 +92,13 @@ impl<O: Test> Operation for CompareScalar<O> {
     }
 }
 
-/// Operations of [`Logic`], in its `x`.
+/// Operations of [`Logic`], which its operand `x` selects.
 pub(crate) const AND: u32 = 0;
 pub(crate) const OR: u32 = 1;
 pub(crate) const XOR: u32 = 2;
 
-/// `d = (a ^ imm) op (b ^ y)` of predicates. With `SHARED`, all lanes are written, otherwise the active ones.
+/// Computes `d = (a ^ imm) op (b ^ y)` of predicates. With `SHARED`, all lanes are written, otherwise only
+/// the active ones.
 pub(crate) struct Logic<const SHARED: bool>;
 
 impl<const SHARED: bool> Operation for Logic<SHARED> {
@@ -119,7 +120,7 @@ impl<const SHARED: bool> Operation for Logic<SHARED> {
     }
 }
 
-/// `selp`: `a` where the predicate `c ^ x` holds, and `b` elsewhere.
+/// Executes `selp`: selects `a` where the predicate `c ^ x` holds, and `b` elsewhere.
 pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
 
 impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
@@ -137,7 +138,7 @@ impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
     }
 }
 
-/// `selp` of scalars.
+/// Executes `selp` of scalars.
 pub(crate) struct SelectScalar<T>(PhantomData<T>);
 
 impl<T: LaneType> Operation for SelectScalar<T> {

@@ -1,10 +1,10 @@
-//! Ends of blocks: branches, returns, traps, and the arrival at barriers.
+//! Instructions that end blocks: branches, returns, traps, and the arrival at barriers.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Exit, Inst, Isa, LEAVE, Operation, Warp};
 
-/// `bra`: goes to the block `x`, whose first instruction is the lower half of `imm`. `BACK` says that the
-/// block is not after this one.
+/// Executes `bra`: continues at the block `x`, whose first instruction is the lower half of `imm`. `BACK`
+/// tells that the block is not after this one.
 pub(crate) struct Goto<const BACK: bool>;
 
 impl<const BACK: bool> Operation for Goto<BACK> {
@@ -17,8 +17,8 @@ impl<const BACK: bool> Operation for Goto<BACK> {
     }
 }
 
-/// `@p bra`: goes to the block `x` where the predicate `a` holds, and to `y` elsewhere. Their first
-/// instructions are the halves of `imm`.
+/// Executes `@p bra`: continues at the block `x` where the predicate `a` holds, and at `y` elsewhere. Their
+/// first instructions are the halves of `imm`.
 pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
 
 impl<const NEGATED: bool, const BACK: bool> Operation for Branch<NEGATED, BACK> {
@@ -59,8 +59,8 @@ pub(crate) fn spend_fuel(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u3
     warp.fuel >= 0 || env.poll(warp, inst.line, pc, cost)
 }
 
-/// Polls the control in a long straight line. It counts `imm` instructions, as a backward branch counts those
-/// of its loop.
+/// Polls the control in a long straight line. It costs `imm` instructions of fuel, as a backward branch costs
+/// those of its loop.
 pub(crate) struct Poll;
 
 impl Operation for Poll {
@@ -72,7 +72,7 @@ impl Operation for Poll {
     }
 }
 
-/// `ret` and `exit`.
+/// Executes `ret` and `exit`.
 pub(crate) struct Return;
 
 impl Operation for Return {
@@ -114,16 +114,16 @@ macro_rules! faults {
 }
 
 faults! {
-    /// `trap`
+    /// Executes `trap`.
     Trap;
-    /// A call that finds no room on the stack.
+    /// Fails a call for which the stack has no room.
     StackOverflow;
-    /// A call of an address at which there is no function with its parameters.
+    /// Fails a call of an address at which there is no function with these parameters.
     BadCall;
 }
 
-/// Arrives at the barrier whose record is `y`. The scheduler of the block reads the operands. The warp
-/// continues at the block `x`.
+/// Executes the arrival at the barrier whose record is `y`. The scheduler of the block reads the operands.
+/// The warp continues at the block `x`.
 pub(crate) struct Arrive;
 
 impl Operation for Arrive {

@@ -1,4 +1,5 @@
-//! `cvt`: the common conversions as functions of lanes, and all of them as one function of bits.
+//! Instruction `cvt`: the common conversions as functions of lanes, and all conversions as one function of
+//! bits.
 
 use vgpu_ptx::ir::{Round, Ty};
 
@@ -43,11 +44,11 @@ ops! {
     DoubleFromU32: u32 => f64 = |a| a as f64;
 }
 
-/// Bits that are set in a narrowed address that was beyond 4 GiB. The bits below keep its alignment.
+/// Bits that are set in a narrowed address of more than 4 GiB. The other bits keep its alignment.
 pub(crate) const BEYOND: u32 = !15;
 
-/// Narrows an address for a memory smaller than 4 GiB. An address beyond stays beyond, and keeps its
-/// alignment.
+/// Narrows an address for a memory of less than 4 GiB. An address above 4 GiB stays outside of the memory,
+/// and keeps its alignment.
 #[inline(always)]
 pub(crate) const fn narrow_address(a: u64) -> u32 {
     a as u32 | if a > u32::MAX as u64 { BEYOND } else { 0 }
@@ -66,7 +67,7 @@ impl<O: Op1<A = f32>> Op1 for Flushed<O> {
     }
 }
 
-/// A conversion, as `Op::Cvt` names it.
+/// A conversion with the fields of `Op::Cvt`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conversion {
     pub(crate) to: Ty,
@@ -103,7 +104,7 @@ fn bounds(ty: Ty) -> (i128, i128) {
     if ty.signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
-/// Returns the integer in the low bits of `bits`.
+/// Returns the integer of type `ty` in the low bits of `bits`.
 fn integer_of(bits: u64, ty: Ty) -> i128 {
     let unused = 64 - ty.bytes() * 8;
     if ty.signed() {

@@ -7,7 +7,7 @@ use vgpu_ptx::ir::{Binary, Round};
 
 use super::ops;
 
-/// The canonical NaN of results.
+/// Canonical NaN of results.
 pub(crate) const NAN: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 
 const SIGN: u64 = 1 << 63;
@@ -32,9 +32,9 @@ ops! {
     CopySign: u64, u64 => u64 = |a, b| a & SIGN | b & !SIGN;
     Rcp: f64 => f64 = |a| canonical(1.0 / a);
     Sqrt: f64 => f64 = |a| canonical(a.sqrt());
-    /// `rcp.approx.ftz.f64`, which reads and writes only upper halves.
+    /// Computes `rcp.approx.ftz.f64`, which reads and writes only upper halves.
     RcpApprox: f64 => f64 = |a| upper(1.0 / upper(a));
-    /// `rsqrt.approx.f64`. With `.ftz` it reads and writes only upper halves.
+    /// Computes `rsqrt.approx.f64`. With `.ftz` it reads and writes only upper halves.
     Rsqrt: f64 => f64 = |a| canonical(1.0 / a.sqrt());
     RsqrtFtz: f64 => f64 = |a| upper(1.0 / upper(a).sqrt());
 }

@@ -2,14 +2,14 @@
 //! NaN.
 //!
 //! Subnormal numbers are flushed here and not by the CPU's control register, because Rust code must not
-//! change that register. Operands that are known to be normal are not flushed again, which the parameter `IN`
-//! says.
+//! change that register. The parameter `IN` tells whether operands must be flushed; operands that are known
+//! to be normal need not be.
 
 use std::marker::PhantomData;
 
 use super::{Op1, Op2, Op3, ops};
 
-/// The canonical NaN of results.
+/// Canonical NaN of results.
 pub(crate) const NAN: f32 = f32::from_bits(0x7fff_ffff);
 
 const EXPONENT: u32 = 0x7f80_0000;
@@ -27,8 +27,8 @@ pub(crate) const fn flush_if<const FTZ: bool>(x: f32) -> f32 {
     if FTZ { flush(x) } else { x }
 }
 
-/// Replaces a NaN by the canonical one. The comparison is of bits, because compilers may take one NaN for
-/// another and leave out the choice.
+/// Replaces a NaN by the canonical one. The bits are compared, because compilers may replace one NaN by
+/// another and remove the choice.
 #[inline(always)]
 pub(crate) const fn canonical(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -47,7 +47,7 @@ pub(crate) const fn saturate(x: f32) -> f32 {
     if x > 0.0 { if x < 1.0 { x } else { 1.0 } } else { 0.0 }
 }
 
-/// `O` with its modifiers: `IN` flushes the operands, `OUT` flushes the result.
+/// The operation `O` with its modifiers: `IN` flushes the operands, `OUT` flushes the result.
 pub(crate) struct Float<O, const IN: bool, const OUT: bool>(PhantomData<O>);
 
 impl<O: Op1<A = f32, R = f32>, const IN: bool, const OUT: bool> Op1 for Float<O, IN, OUT> {
@@ -81,10 +81,10 @@ impl<O: Op3<A = f32, B = f32, C = f32, R = f32>, const IN: bool, const OUT: bool
 }
 
 ops! {
-    /// The clamp of `.sat`.
+    /// Clamps a number to [0, 1] for `.sat`.
     Saturate: f32 => f32 = |a| saturate(a);
     Add: f32, f32 => f32 = |a, b| a + b;
-    /// `add.rz`: a sum that was rounded away from zero is moved back by one unit.
+    /// Computes `add.rz`: a sum that was rounded away from zero is moved back by one unit.
     AddZero: f32, f32 => f32 = |a, b| {
         let sum = a + b;
         let part = sum - a;
@@ -97,7 +97,7 @@ ops! {
     Mul: f32, f32 => f32 = |a, b| a * b;
     Fma: f32, f32, f32 => f32 = |a, b, c| a.mul_add(b, c);
     Div: f32, f32 => f32 = |a, b| a / b;
-    /// For divisors above 2^126 the ISA demands 0, or NaN if the dividend is infinite.
+    /// Computes `div.approx`. For divisors above 2^126 the ISA demands 0, or NaN if the dividend is infinite.
     DivApprox: f32, f32 => f32 = |a, b| {
         let magnitude = b.to_bits() & !SIGN;
         let large = magnitude > 0x7e80_0000 && magnitude < EXPONENT;
@@ -107,13 +107,13 @@ ops! {
     Sqrt: f32 => f32 = |a| a.sqrt();
     Rsqrt: f32 => f32 = |a| 1.0 / a.sqrt();
 
-    /// A number wins against NaN, and -0 is less than +0.
+    /// Returns the smaller number. A number takes precedence over NaN, and -0 is less than +0.
     Min: f32, f32 => f32 = |a, b| min(a, b);
     Max: f32, f32 => f32 = |a, b| max(a, b);
     MinNan: f32, f32 => f32 = |a, b| if a.is_nan() || b.is_nan() { NAN } else { min(a, b) };
     MaxNan: f32, f32 => f32 = |a, b| if a.is_nan() || b.is_nan() { NAN } else { max(a, b) };
 
-    /// The ISA leaves the bits of NaN open. Its sign is cleared like that of a number.
+    /// Clears the sign, also that of NaN, whose bits the ISA leaves open.
     Abs: f32 => f32 = |a| f32::from_bits(a.to_bits() & !SIGN);
     AbsFtz: f32 => f32 = |a| f32::from_bits(flush(a).to_bits() & !SIGN);
     Neg: f32 => f32 = |a| f32::from_bits(a.to_bits() ^ SIGN);
@@ -121,15 +121,15 @@ ops! {
     /// Gives `b` the sign of `a`, in the ISA's order of operands.
     CopySign: u32, u32 => u32 = |a, b| a & SIGN | b & !SIGN;
 
-    /// `ex2.approx`: 2^n by the exponent, and 2^f for f in -0.5..0.5 by a polynomial.
+    /// Computes `ex2.approx`: 2^n by the exponent, and 2^f for f in -0.5..0.5 by a polynomial.
     Ex2: f32 => f32 = |a| exp2(a);
-    /// `lg2.approx`, by [`log2`].
+    /// Computes `lg2.approx`, by [`log2`].
     Lg2: f32 => f32 = |a| log2(a);
-    /// `sin.approx`, by [`sine`].
+    /// Computes `sin.approx`, by [`sine`].
     Sin: f32 => f32 = |a| sine(a, 0);
-    /// `cos.approx`, by [`sine`].
+    /// Computes `cos.approx`, by [`sine`].
     Cos: f32 => f32 = |a| sine(a, 1);
-    /// `tanh.approx`, by [`tanh`].
+    /// Computes `tanh.approx`, by [`tanh`].
     Tanh: f32 => f32 = |a| tanh(a);
 }
 
@@ -170,8 +170,8 @@ fn max(a: f32, b: f32) -> f32 {
     }
 }
 
-/// 1.5 * 2^23. Adding it to a number below 2^22 in magnitude and subtracting it again rounds the number to an
-/// integer.
+/// The number 1.5 * 2^23. Adding it to a number below 2^22 in magnitude and subtracting it again rounds the
+/// number to an integer.
 const ROUNDER: f32 = 12_582_912.0;
 
 /// Computes 2^x within 2 ulp. Subnormal results are rounded twice.
@@ -234,7 +234,7 @@ fn log2(x: f32) -> f32 {
 /// 2^-23 up to about 2^30, and between -1 and 1 beyond, where the ISA promises nothing.
 #[inline(always)]
 fn sine(x: f32, quadrants: i32) -> f32 {
-    /// 1.5 * 2^52, which rounds doubles as the constant outside rounds singles.
+    /// The number 1.5 * 2^52, which rounds doubles as the constant of the same name above rounds singles.
     const ROUNDER: f64 = 6_755_399_441_055_744.0;
     const PI_2_HIGH: f64 = 1.570_796_326_734_125_6;
     const PI_2_LOW: f64 = 6.077_100_506_506_192e-11;

@@ -6,7 +6,7 @@ use super::rounding::FloatFormat;
 
 /// Bits of NaN in both formats.
 const NAN: u32 = 0x7f;
-/// One step of the exponent in the bits of e4m3.
+/// Difference in the bits of e4m3 between a number and its double.
 const STEP: u32 = 8;
 
 /// Returns the format of all numbers of e5m2, and of the numbers of e4m3 below 256.

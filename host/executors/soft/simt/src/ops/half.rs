@@ -1,5 +1,6 @@
-//! Floating-point numbers of 16 bits, alone or in pairs. They are computed in 32 bits. Rounding the result
-//! once more is the same as rounding once, because 24 bits of precision are at least twice 11, plus 2.
+//! Floating-point numbers of 16 bits, alone or in pairs. They are computed in 32 bits. Rounding the result a
+//! second time gives the same number as rounding once, because 24 bits of precision are at least twice 11,
+//! plus 2.
 
 use std::marker::PhantomData;
 
@@ -8,7 +9,7 @@ use crate::machine::{Env, Inst, Isa, Operation, Warp, from_half};
 use super::float::flush;
 use super::{Op1, Op2, Op3, ops, put};
 
-/// The canonical NaN of results.
+/// Canonical NaN of results.
 const NAN: u32 = 0x7fff;
 
 /// Rounds to the nearest half.
@@ -51,7 +52,7 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
 }
 
 ops! {
-    /// A fused product and sum, which only [`Halves`] uses.
+    /// Computes a fused product and sum, which only [`Halves`] uses.
     Fused: f32, f32, f32 => f32 = |a, b, c| fused(a, b, c);
     FromHalf: u32 => f32 = |a| from_half(a);
     FromUpperHalf: u32 => f32 = |a| from_half(a >> 16);
@@ -69,11 +70,11 @@ ops! {
     Abs: u32 => u32 = |a| a & 0x7fff;
     Abs2: u32 => u32 = |a| a & 0x7fff_7fff;
     Upper: u32 => u32 = |a| a >> 16;
-    /// The clamp of `.relu`, which keeps NaN.
+    /// Replaces a negative number by zero for `.relu`, and keeps NaN.
     Relu: f32 => f32 = |a| if a < 0.0 { 0.0 } else { a };
 }
 
-/// `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones with `UPPER`.
+/// Executes `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones with `UPPER`.
 pub(crate) struct FromHalves<const UPPER: bool>;
 
 impl<const UPPER: bool> Operation for FromHalves<UPPER> {
@@ -85,7 +86,7 @@ impl<const UPPER: bool> Operation for FromHalves<UPPER> {
     }
 }
 
-/// An operation on halves. Each lane holds two of them with `PAIR`, otherwise one.
+/// Applies an operation to halves. Each lane holds two of them with `PAIR`, otherwise one.
 pub(crate) struct Halves<O, const PAIR: bool>(PhantomData<O>);
 
 macro_rules! halves {

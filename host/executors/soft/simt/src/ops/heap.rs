@@ -1,11 +1,11 @@
-//! `malloc` and `free`, in the order of the lanes.
+//! The instructions `malloc` and `free`, which process lanes in their order.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Warp};
 
 use super::control::spend_fuel;
 
-/// Iterates over the lanes of a mask.
+/// Iterates over the indices of the lanes in a mask.
 fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }

@@ -1,4 +1,4 @@
-//! Integer arithmetic. Values of 16 bits live in lanes of 32 bits whose upper half is zero.
+//! Integer arithmetic. Values of 16 bits are in lanes of 32 bits whose upper half is zero.
 
 use super::ops;
 
@@ -51,14 +51,14 @@ ops! {
     MadHiU32: u32, u32, u32 => u32 = |a, b, c| (((a as u64 * b as u64) >> 32) as u32).wrapping_add(c);
     MadHiS32: i32, i32, i32 => i32 = |a, b, c| (((a as i64 * b as i64) >> 32) as i32).wrapping_add(c);
 
-    /// A division by zero gives all ones, as on a GPU.
+    /// Divides unsigned numbers. A division by zero gives all ones, as on a GPU.
     DivU32: u32, u32 => u32 = |a, b| a.checked_div(b).unwrap_or(u32::MAX);
     DivS32: i32, i32 => i32 = |a, b| if b == 0 { -1 } else { a.wrapping_div(b) };
     DivU64: u64, u64 => u64 = |a, b| a.checked_div(b).unwrap_or(u64::MAX);
     DivS64: i64, i64 => i64 = |a, b| if b == 0 { -1 } else { a.wrapping_div(b) };
     DivU16: u32, u32 => u32 = |a, b| a.checked_div(b).unwrap_or(0xffff);
     DivS16: u32, u32 => u32 = |a, b| if b == 0 { 0xffff } else { low16(s16(a) / s16(b)) };
-    /// The remainder of a division by zero is the dividend.
+    /// Returns the remainder of unsigned numbers. The remainder of a division by zero is the dividend.
     RemU32: u32, u32 => u32 = |a, b| a.checked_rem(b).unwrap_or(a);
     RemS32: i32, i32 => i32 = |a, b| if b == 0 { a } else { a.wrapping_rem(b) };
     RemU64: u64, u64 => u64 = |a, b| a.checked_rem(b).unwrap_or(a);

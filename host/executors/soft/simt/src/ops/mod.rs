@@ -1,5 +1,5 @@
-//! The operations of the engine's instructions, by chapters of the ISA. `shape` has what most operations have
-//! in common.
+//! Operations of the engine's instructions, with a module for each chapter of the ISA. `shape` has the common
+//! parts of most operations.
 
 pub(crate) mod atomic;
 pub(crate) mod bits;

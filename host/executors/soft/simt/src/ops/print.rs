@@ -7,10 +7,10 @@ use crate::fault::Fault;
 use crate::machine::{Env, Inst, Isa, LANES, MOST_TEXT, Operation, Warp, Words};
 use crate::printf::{Star, WIDEST, parse};
 
-/// Largest size of a format or of a string argument in bytes.
+/// Maximum size of a format or of a string argument in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Prints for each active lane. `x` is the index of the [`crate::machine::PrintOperands`].
+/// Executes `vprintf` for each active lane. `x` is the index of the [`crate::machine::PrintOperands`].
 pub(crate) struct Print;
 
 impl Operation for Print {
@@ -43,8 +43,8 @@ fn print(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
     pc + 1
 }
 
-/// `__assertfail`: prints the assertion of the lowest active lane, and ends the launch. `a`, `b` and `d` are
-/// the addresses of the condition, the file and the function, and `c` is the line.
+/// Executes `__assertfail`: prints the assertion of the lowest active lane, and ends the launch. `a`, `b` and
+/// `d` are the addresses of the condition, the file and the function, and `c` is the line.
 pub(crate) struct Assert;
 
 impl Operation for Assert {
@@ -76,7 +76,7 @@ impl Operation for Assert {
     }
 }
 
-/// Memory as one thread sees it.
+/// Memory as one thread sees it, accessed by generic addresses.
 struct ThreadMemory<'a, 'e> {
     env: &'a mut Env<'e>,
     warp: &'a Warp,

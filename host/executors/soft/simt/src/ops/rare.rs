@@ -1,4 +1,4 @@
-//! Instructions that need not be fast, as a function of bits that is called for each active lane.
+//! Instructions that need not be fast, executed by a function of bits that is called for each active lane.
 
 use crate::machine::{Env, Inst, Isa, LANES, Operation, RareOperand, Warp};
 

@@ -1,5 +1,5 @@
-//! Rounding in all four directions to any format, by integer arithmetic. It serves operations that need not
-//! be fast.
+//! Rounding in all four directions to any format, by integer arithmetic. It is used for operations that need
+//! not be fast.
 //!
 //! Sums, products, quotients and roots of short formats are computed as doubles that are *rounded to odd*:
 //! the last bit of an inexact double is one. Rounding such a double to a format of at most 51 bits, in any
@@ -7,20 +7,20 @@
 
 use vgpu_ptx::ir::Round;
 
-/// A floating-point format, given by the bits of its exponent and of its fraction.
+/// A floating-point format, defined by the number of bits of its exponent and of its fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FloatFormat {
     pub(crate) exponent: u32,
     pub(crate) fraction: u32,
 }
 
-/// Half precision, `.f16`.
+/// Format of half precision, `.f16`.
 pub(crate) const F16: FloatFormat = FloatFormat { exponent: 5, fraction: 10 };
-/// `.bf16`, the upper half of single precision.
+/// Format of `.bf16`, the upper half of single precision.
 pub(crate) const BF16: FloatFormat = FloatFormat { exponent: 8, fraction: 7 };
-/// `.tf32`, without the 13 bits below it in its register.
+/// Format of `.tf32`, without the 13 lower bits of its register.
 pub(crate) const TF32: FloatFormat = FloatFormat { exponent: 8, fraction: 10 };
-/// Single precision, `.f32`.
+/// Format of single precision, `.f32`.
 pub(crate) const F32: FloatFormat = FloatFormat { exponent: 8, fraction: 23 };
 
 impl FloatFormat {
@@ -124,7 +124,7 @@ fn to_odd(value: f64, error: f64) -> f64 {
     f64::from_bits(if away { value.to_bits() + 1 } else { value.to_bits() - 1 })
 }
 
-/// Returns the sum, rounded to odd. An exact zero of different signs is -0 if `down`.
+/// Returns the sum, rounded to odd. The exact zero sum of numbers with different signs is -0 if `down`.
 pub(crate) fn add(a: f64, b: f64, down: bool) -> f64 {
     let sum = a + b;
     if sum == 0.0 {

@@ -1,4 +1,4 @@
-//! The shapes of most operations: a function of one to three sources, applied to scalars or to 32 lanes.
+//! Common forms of operations: a function of one to three sources, applied to scalars or to 32 lanes.
 
 use std::marker::PhantomData;
 
@@ -78,7 +78,7 @@ macro_rules! ops {
 }
 pub(crate) use ops;
 
-/// A source operand: a scalar for all lanes with `S`, otherwise a vector.
+/// A source operand: with `S` a scalar for all lanes, otherwise a vector.
 pub(crate) struct LaneSource<'a, const S: bool, T: LaneType> {
     one: T,
     all: &'a [T; LANES],
@@ -126,10 +126,10 @@ pub(crate) fn put_predicate(warp: &mut Warp, at: Slot, bits: u32) {
 /// Applies a function of one source to all lanes.
 pub(crate) struct Vector1<O>(PhantomData<O>);
 
-/// Applies a function of two sources to all lanes. `A` and `B` say which sources are scalars.
+/// Applies a function of two sources to all lanes. `A` and `B` tell which sources are scalars.
 pub(crate) struct Vector2<O, const A: bool, const B: bool>(PhantomData<O>);
 
-/// Applies a function of three sources to all lanes. `A`, `B` and `C` say which sources are scalars.
+/// Applies a function of three sources to all lanes. `A`, `B` and `C` tell which sources are scalars.
 pub(crate) struct Vector3<O, const A: bool, const B: bool, const C: bool>(PhantomData<O>);
 
 /// Applies a function of one source to a scalar.

@@ -1,4 +1,4 @@
-//! Special registers whose value differs from read to read, fences, and conversions of addresses.
+//! Special registers whose value differs between reads, fences, and conversions of addresses.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ fn ticks() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// `%clock64`, whose lower half is `%clock`. The result is a scalar.
+/// Reads `%clock64`, whose lower half is `%clock`. The result is a scalar.
 pub(crate) struct Clock;
 
 impl Operation for Clock {
@@ -27,7 +27,7 @@ impl Operation for Clock {
     }
 }
 
-/// `%globaltimer`: nanoseconds of the system's clock. The result is a scalar.
+/// Reads `%globaltimer`: nanoseconds of the system's clock. The result is a scalar.
 pub(crate) struct GlobalTimer;
 
 impl Operation for GlobalTimer {
@@ -39,10 +39,10 @@ impl Operation for GlobalTimer {
     }
 }
 
-/// Fuel that a yield costs. It takes as long as a few hundred instructions.
+/// Fuel in instructions that a yield costs. A yield takes as long as a few hundred instructions.
 const YIELD_COST: i64 = 256;
 
-/// `nanosleep`: yields the processor to other threads. Other warps run when the control is polled.
+/// Executes `nanosleep`: yields the processor to other threads. Other warps run when the control is polled.
 pub(crate) struct Yield;
 
 impl Operation for Yield {
@@ -56,7 +56,8 @@ impl Operation for Yield {
     }
 }
 
-/// `membar` and `fence`: orders the accesses of this thread to device memory, which are relaxed atomics.
+/// Executes `membar` and `fence`: orders the accesses of this thread to device memory, which are relaxed
+/// atomics.
 pub(crate) struct Fence;
 
 impl Operation for Fence {

@@ -9,7 +9,7 @@ use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, LaneType, Operation, Sl
 use super::{LaneSource, Op2, put, put_predicate};
 
 /// Returns whether member lanes that have not returned are missing. If so, the instruction must leave, and is
-/// executed again when they have arrived.
+/// executed again once they have arrived.
 #[inline(always)]
 pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
     let wanted: u32 = warp.frame.get(members);
@@ -26,7 +26,7 @@ fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
     true
 }
 
-/// `bar.warp.sync`. `a` holds the member mask.
+/// Executes `bar.warp.sync`. `a` holds the member mask.
 pub(crate) struct SyncWarp;
 
 impl Operation for SyncWarp {
@@ -54,7 +54,7 @@ pub(crate) const DOWN: u8 = 1;
 pub(crate) const BFLY: u8 = 2;
 pub(crate) const IDX: u8 = 3;
 
-/// Returns the lane from which `lane` reads, and whether it is in range.
+/// Returns the lane from which `lane` reads, and whether that lane is in range.
 #[inline(always)]
 pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segments) = (b & 31, c & 31, c >> 8 & 31);
@@ -69,9 +69,9 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
     if valid { (from & 31, true) } else { (lane, false) }
 }
 
-/// `shfl` of the value `a` with the lane operand `b`, and clamp and segments in `c`. The record `x` has the
-/// slot of the member mask and that of the validity predicate, which is written with `VALID`. With `SCALAR`,
-/// lanes share `b` and `c`.
+/// Executes `shfl` of the value `a` with the lane operand `b`, and clamp and segments in `c`. The record `x`
+/// has the slot of the member mask and that of the validity predicate, which is written with `VALID`. With
+/// `SCALAR`, lanes share `b` and `c`.
 pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
 impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffle<MODE, SCALAR, VALID> {
@@ -100,7 +100,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffl
     }
 }
 
-/// `shfl.bfly` by a constant among all lanes. `b` holds the member mask.
+/// Executes `shfl.bfly` by a constant among all lanes. `b` holds the member mask.
 pub(crate) struct Butterfly<const BY: usize>;
 
 impl<const BY: usize> Operation for Butterfly<BY> {
@@ -115,7 +115,8 @@ impl<const BY: usize> Operation for Butterfly<BY> {
     }
 }
 
-/// `shfl.bfly` by a constant, followed by an operation on `c` and the value of the lane `BY` away.
+/// Executes `shfl.bfly` by a constant, followed by an operation on `c` and the value of the lane at distance
+/// `BY`.
 pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
 
 impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Operation for ButterflyThen<O, BY> {
@@ -140,14 +141,14 @@ pub(crate) const ANY: u32 = 1;
 pub(crate) const UNI: u32 = 2;
 pub(crate) const BALLOT: u32 = 3;
 
-/// Returns the active members, and those of them that vote for: the predicate `a` XOR `y`.
+/// Returns the active members, and those of them whose vote is yes: the predicate `a` XOR `y`.
 #[inline(always)]
 fn votes(warp: &Warp, inst: &Inst) -> (u32, u32) {
     let members = warp.frame.get::<u32>(inst.b) & warp.mask;
     (members, (warp.frame.get::<u32>(inst.a) ^ inst.y) & members)
 }
 
-/// `vote` of the kind `x`. With `SHARED`, all lanes share the destination.
+/// Executes the `vote` of kind `x`. With `SHARED`, all lanes share the destination.
 pub(crate) struct Vote<const SHARED: bool>;
 
 impl<const SHARED: bool> Operation for Vote<SHARED> {
@@ -172,7 +173,7 @@ impl<const SHARED: bool> Operation for Vote<SHARED> {
     }
 }
 
-/// `vote.ballot`, or `activemask` if `x` is not [`BALLOT`]. The result is a scalar.
+/// Executes `vote.ballot`, or `activemask` if `x` is not [`BALLOT`]. The result is a scalar.
 pub(crate) struct Ballot;
 
 impl Operation for Ballot {
@@ -191,8 +192,8 @@ impl Operation for Ballot {
     }
 }
 
-/// `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and the record `x` has
-/// the slot of the predicate, which lanes share if `y` is 1. With `WIDE`, values have 64 bits.
+/// Executes `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and the
+/// record `x` has the slot of the predicate, which lanes share if `y` is 1. With `WIDE`, values have 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
@@ -234,11 +235,12 @@ impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
     }
 }
 
-/// `redux` of the values `a` among the members `b` into a scalar. `x` is an index into [`Redux::OPS`].
+/// Executes `redux` of the values `a` among the members `b` into a scalar. `x` is an index into
+/// [`Redux::OPS`].
 pub(crate) struct Redux;
 
 impl Redux {
-    /// Operations, in the order of `x`.
+    /// Functions of the operations, in the order of the index `x`.
     pub(crate) const OPS: [fn(u32, u32) -> u32; 8] = [
         |a, b| a & b,
         |a, b| a | b,

@@ -1,4 +1,4 @@
-//! Matrices of a warp: products, and moves of elements of 16 bits between lanes and shared memory.
+//! Matrix operations of a warp: products, and moves of 16-bit elements between lanes and shared memory.
 
 mod product;
 mod quads;

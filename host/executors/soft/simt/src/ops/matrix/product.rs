@@ -15,17 +15,17 @@ use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 use crate::ops::{double, float};
 
-/// Largest number of rows of A. The next constant is the largest number of elements along `k`.
+/// Maximum number of rows of A. The next constant is the maximum number of elements along `k`.
 const ROWS: usize = 16;
 const DEPTH: usize = 32;
 const COLUMNS: usize = 8;
 
-/// Arithmetic of matrix elements: those of C and D, and the numbers to which elements of A and B are
-/// converted.
+/// Arithmetic of matrix elements. C and D consist of these numbers, and elements of A and B are converted to
+/// them.
 pub(crate) trait MatrixNumber: LaneType + Default {
     /// Returns `sum + a * b`.
     fn add_product(sum: Self, a: Self, b: Self) -> Self;
-    /// Returns `c + sum` as D holds it. With `saturates`, integers stop at the ends of their range.
+    /// Returns `c + sum` in the form that D holds. With `saturates`, integers are clamped to their range.
     fn accumulate(c: Self, sum: Self, saturates: bool) -> Self;
     /// Converts the two elements in each register of halves. Only `f32` supports it.
     fn of_halves<I: Isa>(words: &[u32; LANES]) -> [[Self; LANES]; 2];
@@ -55,7 +55,7 @@ impl MatrixNumber for f32 {
     }
 }
 
-/// Implements the conversions for numbers that no register of halves holds.
+/// Implements the half-precision conversions for number types that do not support them.
 macro_rules! whole {
     () => {
         fn of_halves<I: Isa>(_: &[u32; LANES]) -> [[Self; LANES]; 2] {
@@ -101,9 +101,9 @@ impl MatrixNumber for f64 {
     whole! {}
 }
 
-/// The type of the elements of A or B.
+/// Type of the elements of A or B in a register.
 pub(crate) trait Fragment: 'static {
-    /// The number to which elements are converted.
+    /// Number type to which elements are converted.
     type Value: MatrixNumber;
     /// Number of elements in a register.
     const EACH: usize;
@@ -111,7 +111,7 @@ pub(crate) trait Fragment: 'static {
     fn each<I: Isa>(frame: &Frame, slot: Slot, put: impl FnMut(usize, &[Self::Value; LANES]));
 }
 
-/// Half precision, two elements in a register.
+/// Elements of half precision, two in a register.
 pub(crate) struct Halves;
 
 impl Fragment for Halves {
@@ -126,7 +126,7 @@ impl Fragment for Halves {
     }
 }
 
-/// bfloat16, which is the upper half of single precision.
+/// Elements of type bfloat16, the upper half of single precision, two in a register.
 pub(crate) struct Brains;
 
 impl Fragment for Brains {
@@ -141,7 +141,7 @@ impl Fragment for Brains {
     }
 }
 
-/// TF32, which is single precision without the lower 13 bits of the fraction.
+/// Elements of type TF32, single precision without the lower 13 bits of the fraction.
 pub(crate) struct Singles;
 
 impl Fragment for Singles {
@@ -154,7 +154,7 @@ impl Fragment for Singles {
     }
 }
 
-/// Bytes, four in a register, signed or not.
+/// Byte elements, four in a register, signed or unsigned.
 pub(crate) struct Bytes<const SIGNED: bool>;
 
 impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
@@ -172,7 +172,7 @@ impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
     }
 }
 
-/// Double precision, in registers of 64 bits.
+/// Elements of double precision, in registers of 64 bits.
 pub(crate) struct Doubles;
 
 impl Fragment for Doubles {
@@ -185,7 +185,7 @@ impl Fragment for Doubles {
     }
 }
 
-/// Multiplies matrices. `x` is the index of the [`ProductOperands`].
+/// Executes `mma.sync`. `x` is the index of the [`ProductOperands`].
 pub(crate) struct Multiply<A, B>(PhantomData<(A, B)>);
 
 impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
@@ -232,7 +232,7 @@ impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
     }
 }
 
-/// Reads C by rows.
+/// Reads the elements of C in row order.
 #[inline(always)]
 fn accumulators<I: Isa, N: MatrixNumber>(frame: &Frame, product: &ProductOperands) -> [[N; COLUMNS]; ROWS] {
     let mut c = [[N::default(); COLUMNS]; ROWS];
@@ -253,7 +253,7 @@ fn accumulators<I: Isa, N: MatrixNumber>(frame: &Frame, product: &ProductOperand
     c
 }
 
-/// Writes D for the lanes that take part.
+/// Writes the elements of D to the active lanes.
 #[inline(always)]
 fn results<N: MatrixNumber>(warp: &mut Warp, product: &ProductOperands, d: &[[N; COLUMNS]; ROWS]) {
     let mask = warp.mask;

@@ -42,7 +42,7 @@ fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize)
     }
 }
 
-/// Multiplies matrices. `x` is the index of the [`QuadsOperands`].
+/// Executes `mma.sync.m8n8k4` of halves. `x` is the index of the [`QuadsOperands`].
 pub(crate) struct MultiplyQuads;
 
 impl Operation for MultiplyQuads {

@@ -7,11 +7,11 @@ use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Slot, SlotList, Wa
 use crate::ops::memory::{Near, NearAccess, WindowLanes};
 use crate::ops::warps::missing;
 
-/// Bytes of a row. The next constant is its number of words.
+/// Size of a matrix row in bytes. The next constant is its number of words.
 const ROW: u32 = 16;
 const WORDS: usize = 4;
 
-/// A matrix by rows, as words of two elements.
+/// A matrix in row order, as words of two elements.
 type Tile = [[u32; WORDS]; 8];
 
 /// Returns the transposed matrix.
@@ -22,12 +22,12 @@ fn transposed(matrix: &Tile) -> Tile {
     })
 }
 
-/// Reads the matrix that the lanes of a register hold.
+/// Reads the matrix that is distributed over the lanes of a register.
 fn of_lanes(values: &[u32; LANES]) -> Tile {
     std::array::from_fn(|row| std::array::from_fn(|word| values[WORDS * row + word]))
 }
 
-/// Writes a matrix to the lanes of a register that take part.
+/// Writes a matrix to the active lanes of a register.
 fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Tile) {
     let mask = warp.mask;
     for (lane, to) in warp.frame.vector_mut::<u32>(slot).iter_mut().enumerate() {
@@ -37,8 +37,8 @@ fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Tile) {
     }
 }
 
-/// Waits for missing members, and returns the addresses of the rows of `count` matrices in shared memory, after
-/// checking their 16 bytes each. With `GENERIC`, the instruction has generic addresses.
+/// Waits for missing members, then returns the addresses of the rows of `count` matrices in shared memory.
+/// The 16 bytes of each row are checked. With `GENERIC`, the instruction has generic addresses.
 fn rows<const GENERIC: bool>(
     warp: &mut Warp,
     env: &mut Env<'_>,
@@ -75,7 +75,7 @@ const fn word(address: u32) -> usize {
     (address / 4) as u16 as usize / WORDS * WORDS
 }
 
-/// `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b` holds the member mask.
+/// Executes `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b` holds the member mask.
 pub(crate) struct LoadMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
 impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
@@ -100,7 +100,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
     }
 }
 
-/// `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b` holds the member mask.
+/// Executes `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b` holds the member mask.
 pub(crate) struct StoreMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
 impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
@@ -128,7 +128,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
     }
 }
 
-/// `movmatrix` of the register `a` into `d`. `b` holds the member mask.
+/// Executes `movmatrix` of the register `a` into `d`. `b` holds the member mask.
 pub(crate) struct Transpose;
 
 impl Operation for Transpose {

@@ -1,5 +1,5 @@
-//! `wmma.mma` of halves. Element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e %
-//! 32`.
+//! Executes `wmma.mma` of halves. Element `e` of a matrix, counted along the rows, is element `e / 32` of
+//! lane `e % 32`.
 
 use crate::machine::{Env, Frame, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp, WmmaOperands};
 use crate::ops::float::canonical;
@@ -9,7 +9,7 @@ use crate::ops::warps::missing;
 /// Number of elements along `k`. The next constant is the number of elements of C and D.
 const DEPTH: usize = 16;
 const ELEMENTS: usize = 256;
-/// Largest number of elements of A or B.
+/// Maximum number of elements of A or B.
 const MOST: usize = 512;
 
 /// Reads elements in order, until `to` is full.
@@ -29,7 +29,7 @@ fn read<I: Isa>(frame: &Frame, slots: &[Slot], halves: bool, to: &mut [f32]) {
     }
 }
 
-/// Multiplies matrices. `x` is the index of the [`WmmaOperands`].
+/// Executes `wmma.mma`. `x` is the index of the [`WmmaOperands`].
 pub(crate) struct MultiplyWmma;
 
 impl Operation for MultiplyWmma {
@@ -61,7 +61,7 @@ impl Operation for MultiplyWmma {
     }
 }
 
-/// Writes D for the lanes that take part.
+/// Writes the elements of D to the active lanes.
 #[inline(always)]
 fn write(warp: &mut Warp, whole: &WmmaOperands, d: &[f32; ELEMENTS]) {
     let mask = warp.mask;

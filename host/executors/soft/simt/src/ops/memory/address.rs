@@ -1,9 +1,9 @@
-//! Addresses of lanes, and their checks in memories whose addresses start at 0.
+//! Computes the addresses of lanes, and checks those in memories whose addresses start at 0.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Frame, Inst, LANES, Warp};
 
-/// What the instruction of a failed access returns.
+/// Next instruction after a failed access: the value that the access's instruction returns.
 pub(crate) type Failed = u32;
 
 /// A load or store that is being executed.
@@ -13,7 +13,7 @@ pub(crate) struct Access<'a, 'e> {
     pub(crate) inst: &'a Inst,
 }
 
-/// Returns the index of the instruction after the one at `pc`, or what a failed instruction returns.
+/// Returns the index of the instruction after `pc`, or the return value of a failed instruction.
 #[inline(always)]
 pub(crate) fn next(done: Result<(), Failed>, pc: u32) -> u32 {
     match done {
@@ -47,7 +47,7 @@ pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANE
     addresses
 }
 
-/// Why an address of shared, local or parameter memory is refused.
+/// Reason why an address of shared, local or parameter memory is refused.
 #[derive(Clone, Copy, Debug)]
 enum AddressError {
     Misaligned,
@@ -118,7 +118,7 @@ pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -
 /// The addresses of all lanes in a memory whose addresses start at 0.
 pub(crate) struct NearAccess<'a> {
     pub(crate) addresses: &'a [u32; LANES],
-    /// Bytes that each lane accesses, which is also the alignment.
+    /// Number of bytes that each lane accesses, which is also the alignment.
     pub(crate) size: u32,
     pub(crate) line: u32,
 }

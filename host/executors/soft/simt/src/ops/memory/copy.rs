@@ -1,4 +1,4 @@
-//! `cp.async` whose number of bytes the program computes.
+//! Instruction `cp.async` with a number of bytes that the program computes.
 
 use super::address::{Access, Failed, Near, NearAccess, next};
 use super::element::FromU8;
@@ -6,9 +6,9 @@ use super::global::Global;
 use super::space::Space;
 use crate::machine::{Env, Inst, Isa, Operation, Warp, Words};
 
-/// Copies the first bytes of global memory, as many as `c` says, and zeros behind them, to shared memory: `x`
-/// bytes in all. `a` holds the addresses in global memory, with the offset `imm`, and `b` those in shared memory,
-/// with the offset that the scalar `d` holds. `y` is the index of the window.
+/// Copies `c` bytes of global memory to shared memory, and fills the rest of `x` bytes with zeros. `a` holds
+/// the addresses in global memory, with the offset `imm`, and `b` those in shared memory, with the offset in
+/// the scalar `d`. `y` is the index of the window.
 pub(crate) struct CopyAsync;
 
 impl Operation for CopyAsync {

@@ -1,4 +1,4 @@
-//! Accesses through generic addresses, whose value says which memory they name, and to parameters.
+//! Accesses through generic addresses, whose value selects the memory, and accesses to parameters.
 
 use super::address::{Access, Failed, Near, NearAccess, wide};
 use super::element::{Elements, Extend, Truncate};
@@ -11,7 +11,7 @@ use crate::machine::{LANES, Slot};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
-/// Masks of the lanes whose generic addresses name each memory. The other lanes access device memory.
+/// Masks of the lanes whose generic addresses select each memory. All other lanes access device memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WindowLanes {
     pub(crate) shared: u32,
@@ -20,7 +20,7 @@ pub(crate) struct WindowLanes {
 }
 
 impl WindowLanes {
-    /// Finds the memory that each lane of `mask` names.
+    /// Determines the memory that the address of each lane of `mask` selects.
     #[inline(always)]
     pub(crate) fn by_window(addresses: &[u64; LANES], mask: u32) -> Self {
         let mut windows = Self::default();
@@ -45,8 +45,8 @@ impl WindowLanes {
         windows
     }
 
-    /// Returns whether all lanes of `mask` name one memory. Otherwise the lanes are executed one by one, so
-    /// that the lowest refused lane decides the fault.
+    /// Returns whether all lanes of `mask` access the same memory. Otherwise the lanes are executed one by
+    /// one, so that the lowest refused lane determines the fault.
     pub(crate) const fn agrees(&self, mask: u32) -> bool {
         let device = mask & !(self.shared | self.local | self.param);
         device == mask || self.shared == mask || self.local == mask || self.param == mask
@@ -113,7 +113,7 @@ impl Space for Generic {
     }
 }
 
-/// Loads lanes that name one memory.
+/// Loads lanes whose addresses are in the same memory.
 fn load_from<E: Extend, const N: usize>(
     access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
@@ -132,7 +132,7 @@ fn load_from<E: Extend, const N: usize>(
     }
 }
 
-/// Stores lanes that name one memory.
+/// Stores lanes whose addresses are in the same memory.
 fn store_to<T: Truncate, const N: usize>(
     access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
@@ -152,7 +152,7 @@ fn store_to<T: Truncate, const N: usize>(
     }
 }
 
-/// Loads lanes from the parameters.
+/// Loads lanes from the kernel's parameters.
 fn param_load<E: Extend, const N: usize>(
     Access { warp, env, inst }: &mut Access<'_, '_>,
     addresses: &[u32; LANES],

@@ -1,4 +1,4 @@
-//! The instructions that load and store, for any state space.
+//! Load and store instructions for any state space.
 
 use super::address::{Access, Failed, next};
 use super::element::{Extend, FromU16, Same32, Truncate};
@@ -8,16 +8,17 @@ use crate::machine::{Env, Inst, Isa, LANES, Operation, SHARED_WORDS, Slot, SlotL
 use std::marker::PhantomData;
 use vgpu_arena::{Halves, Neighbours, for_active};
 
-/// A load into registers of which each lane has its own.
+/// A load into registers in which each lane has its own value.
 trait VectorLoad: 'static {
-    /// Loads the first `L` lanes together. Returns false if that is not possible, and then has done nothing.
+    /// Loads the first `L` lanes together. Returns false, without having loaded anything, if that is not
+    /// possible.
     fn load_first<I: Isa, const L: usize>(access: &mut Access<'_, '_>) -> bool;
 
-    /// Loads the active lanes, whichever they are.
+    /// Loads the active lanes, for any mask.
     fn load_active(access: &mut Access<'_, '_>) -> Result<(), Failed>;
 }
 
-/// Loads together as many lanes as [`coverage`] chooses, and otherwise the active lanes.
+/// Loads as many lanes together as [`coverage`] chooses, or otherwise the active lanes.
 impl<L: VectorLoad> Operation for L {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
@@ -33,7 +34,7 @@ impl<L: VectorLoad> Operation for L {
     }
 }
 
-/// The number of first lanes that are loaded together. It includes all active ones.
+/// Number of lanes, counted from lane 0, that are loaded together. They include all active ones.
 enum Coverage {
     /// The active lanes are loaded one by one.
     Few,
@@ -42,9 +43,9 @@ enum Coverage {
     All,
 }
 
-/// Chooses how many lanes are loaded together. Inactive lanes are included if nothing reads what they
-/// receive. Their addresses are checked too and usually belong to elements after the last active one. Loading
-/// lane by lane is slower.
+/// Chooses how many lanes are loaded together. Inactive lanes are included if nothing reads the values that
+/// they receive. Their addresses are checked too and usually belong to elements after the last active one.
+/// Loading lane by lane is slower.
 #[inline(always)]
 fn coverage(warp: &Warp, inst: &Inst) -> Coverage {
     if warp.mask == u32::MAX {
@@ -61,8 +62,8 @@ fn coverage(warp: &Warp, inst: &Inst) -> Coverage {
     }
 }
 
-/// Loads into registers of which each lane has its own. `x` is the index of the [`SlotList`], `y` that of the
-/// window.
+/// Loads into registers in which each lane has its own value. `x` is the index of the [`SlotList`], `y` that
+/// of the window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
 
 impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> VectorLoad for Load<S, E, SCALAR, N> {
@@ -79,7 +80,7 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> VectorLoad for Loa
     }
 }
 
-/// Loads the active lanes, whichever they are. One function serves all instruction sets.
+/// Loads the active lanes, for any mask. One function serves all instruction sets.
 #[inline(never)]
 fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
     access: &mut Access<'_, '_>,
@@ -118,7 +119,7 @@ fn targets<const N: usize>(env: &Env<'_>, inst: &Inst, only: Slot) -> [Slot; N] 
     std::array::from_fn(|element| slots[element % slots.len()])
 }
 
-/// Loads two neighbouring halves of device memory, at any even address, as the word that they make.
+/// Loads two adjacent halves of device memory, at any even address, as one word.
 pub(crate) struct LoadPair;
 
 impl VectorLoad for LoadPair {
@@ -138,7 +139,7 @@ impl VectorLoad for LoadPair {
     }
 }
 
-/// Loads pairs of halves lane by lane, for the active lanes. They are two loads, of which the first ends the
+/// Loads pairs of halves lane by lane, for the active lanes. Each pair is two loads, and the first ends the
 /// launch if any of its lanes is refused.
 #[inline(never)]
 fn load_pairs(Access { warp, env, inst }: &mut Access<'_, '_>) -> Result<(), Failed> {
@@ -170,7 +171,7 @@ fn load_pairs(Access { warp, env, inst }: &mut Access<'_, '_>) -> Result<(), Fai
     Ok(())
 }
 
-/// Loads two neighbouring words of device memory into `d` and `c`. With `HALVES` they are four accesses, at any
+/// Loads two adjacent words of device memory into `d` and `c`. With `HALVES` they are four accesses, at any
 /// even address. `x` is the line of the second load.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
@@ -210,7 +211,7 @@ fn load_each<const HALVES: bool>(Access { warp, env, inst }: &mut Access<'_, '_>
     Ok(())
 }
 
-/// Loads into registers that all lanes share, from an address that they share.
+/// Loads into registers that all lanes share, from a shared address.
 pub(crate) struct LoadScalar<S, E, const N: usize>(PhantomData<(S, E)>);
 
 impl<S: Space, E: Extend, const N: usize> Operation for LoadScalar<S, E, N> {
@@ -229,7 +230,7 @@ impl<S: Space, E: Extend, const N: usize> Operation for LoadScalar<S, E, N> {
     }
 }
 
-/// Stores from registers of which each lane has its own.
+/// Stores from registers in which each lane has its own value.
 pub(crate) struct Store<S, T, const SCALAR: bool, const N: usize>(PhantomData<(S, T)>);
 
 impl<S: Space, T: Truncate, const SCALAR: bool, const N: usize> Operation for Store<S, T, SCALAR, N> {

@@ -1,5 +1,5 @@
-//! Loads and stores: the addresses of lanes, the memory that they name, and the conversion of elements to
-//! register values.
+//! Loads and stores: the addresses of lanes, the memory that they select, and the conversion between elements
+//! and register values.
 
 mod address;
 mod copy;

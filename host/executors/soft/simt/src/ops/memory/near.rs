@@ -1,5 +1,5 @@
-//! Loads and stores of memories whose addresses start at 0: the block's shared memory and the thread's local
-//! memory.
+//! Loads and stores of memories whose addresses start at 0, which are the block's shared memory and the
+//! thread's local memory.
 
 use super::address::{Access, Failed, Near, NearAccess, narrow, within};
 use super::element::{Elements, Extend, Truncate};
@@ -7,7 +7,7 @@ use super::space::Space;
 use crate::machine::{Env, Isa, LANES, LocalMemory, SharedMemory, Slot, Words};
 use vgpu_arena::{Element, for_active};
 
-/// Memory in which each lane has words of its own, or all lanes have the same.
+/// A memory in which each lane has its own words, or all lanes share the same words.
 pub(crate) trait LaneWords {
     /// Returns the words that a lane accesses.
     fn lane_words(&mut self, lane: usize) -> impl Words;
@@ -32,16 +32,17 @@ pub(crate) trait NearSpace: 'static {
     const NEAR: Near;
     type Memory: LaneWords;
 
-    /// Returns the memory of a warp, by the warp's index in its block.
+    /// Returns the memory of the warp with the index `warp` in its block.
     fn memory<'m>(env: &'m mut Env<'_>, warp: u32) -> &'m mut Self::Memory;
 
-    /// Loads the first `L` lanes as [`Space::load_all`] does.
+    /// Loads the first `L` lanes, under the conditions of [`Space::load_all`].
     fn load_first<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         access: &mut Access<'_, '_>,
         to: &[Slot; N],
     ) -> bool;
 
-    /// Stores the lanes of `mask` together. Returns false if that is not possible, and then has done nothing.
+    /// Stores the lanes of `mask` together. Returns false, without having stored anything, if that is not
+    /// possible.
     #[inline(always)]
     fn store_together<T: Truncate, const SCALAR: bool, const N: usize>(
         _: &mut Access<'_, '_>,
@@ -104,7 +105,7 @@ impl<S: NearSpace> Space for S {
     }
 }
 
-/// Loads the lanes of `mask` from `addresses`, which are checked first.
+/// Loads the lanes of `mask` from `addresses`, after checking them.
 #[inline(always)]
 pub(super) fn near_load<S: NearSpace, E: Extend, const N: usize>(
     Access { warp, env, inst }: &mut Access<'_, '_>,
@@ -124,7 +125,7 @@ pub(super) fn near_load<S: NearSpace, E: Extend, const N: usize>(
     Ok(())
 }
 
-/// Stores the lanes of `mask` to `addresses`, which are checked first.
+/// Stores the lanes of `mask` to `addresses`, after checking them.
 #[inline(always)]
 pub(super) fn near_store<S: NearSpace, T: Truncate, const N: usize>(
     Access { warp, env, inst }: &mut Access<'_, '_>,

@@ -90,8 +90,8 @@ impl NearSpace for Shared {
     }
 }
 
-/// Returns the index of the first word of lane 0, if the first `L` lanes access `N` words each that lie side by
-/// side within the block's memory.
+/// Returns the index of the first word of lane 0, if the first `L` lanes access `N` words each that are
+/// adjacent and within the block's memory.
 #[inline(always)]
 fn side_by_side<const N: usize, const L: usize>(access: &Access<'_, '_>) -> Option<usize> {
     let (each, all) = (4 * N as u32, (4 * N * L) as u32);

@@ -1,21 +1,21 @@
-//! State spaces, as loads and stores see them.
+//! Interface of the state spaces for loads and stores.
 
 use crate::machine::{Frame, Inst, Isa, LaneType, Slot};
 
 use super::address::{Access, Failed};
 use super::element::{Elements, Extend, Truncate};
 
-/// Up to this many active lanes are loaded and stored one by one.
+/// Maximum number of active lanes that are loaded and stored one by one.
 pub(super) const FEW: u32 = 12;
-/// Loading up to this many lanes one by one takes no longer than loading all lanes together.
+/// Number of lanes up to which loading one by one takes no longer than loading all lanes together.
 pub(super) const FEWER: u32 = 4;
 
 /// A state space of PTX.
 pub(crate) trait Space: 'static {
-    /// Type of the register that holds an address: 32 bits where addresses start at 0, otherwise 64 bits.
+    /// Type of the register that holds an address: 32 bits if addresses start at 0, otherwise 64 bits.
     type Address: LaneType + Into<u64>;
 
-    /// Loads the lanes of `mask`. Other lanes keep what `out` holds.
+    /// Loads the lanes of `mask`. The elements of other lanes in `out` stay unchanged.
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         access: &mut Access<'_, '_>,
         mask: u32,
@@ -39,8 +39,8 @@ pub(crate) trait Space: 'static {
         lane: usize,
     ) -> Result<[E::D; N], Failed>;
 
-    /// Loads the first `L` lanes into registers, eight lanes at a time. Returns false if that is not
-    /// possible, and then has done nothing.
+    /// Loads the first `L` lanes into registers, eight lanes at a time. Returns false, without having loaded
+    /// anything, if that is not possible.
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         _: &mut Access<'_, '_>,
