@@ -4,19 +4,19 @@ use std::fmt;
 
 use vgpu_ptx::{Halt, Spent};
 
-/// An instruction or kernel that the engine does not support. It is found when the kernel is lowered.
+/// An instruction or kernel that the engine does not support, detected when the kernel is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}: `{instruction}`")]
 pub struct EngineError {
     /// Line in the module's text.
     pub line: u32,
-    /// What is wrong, or which feature is missing.
+    /// Description of the problem or of the missing feature.
     pub what: String,
     /// The instruction, in the notation of the intermediate form.
     pub instruction: String,
 }
 
-/// Why a kernel has no program.
+/// Reason why a kernel has no program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// The engine does not support an instruction of the kernel.
@@ -45,7 +45,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// Why a launch ended early. The first fault of any block is reported, and the other blocks stop.
+/// Reason why a launch ended early. The first fault of any block is reported, and the other blocks stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// An access to an address outside of all allocations of device memory, or a write to read-only memory.

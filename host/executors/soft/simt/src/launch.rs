@@ -16,14 +16,14 @@ use crate::program::Program;
 
 use grid::Grid;
 
-/// Largest number of threads in a block.
+/// Maximum number of threads in a block.
 const MOST_THREADS: u64 = 1024;
-/// Largest stack of a thread in bytes. It equals the limit of other local memory.
+/// Maximum stack of a thread in bytes. It equals the limit of other local memory.
 const MOST_STACK: u32 = 512 << 10;
-/// Shortest expected time of a grid, in nanoseconds, for which a sleeping worker is woken. Waking takes about
+/// Minimum expected time of a grid, in nanoseconds, for which a sleeping worker is woken. Waking takes about
 /// as long.
 const WORTH_WAKING: u64 = 60_000;
-/// Shortest expected time of a grid, in nanoseconds, that is shared with a worker that is awake.
+/// Minimum expected time of a grid, in nanoseconds, for which an awake worker is used.
 const WORTH_SHARING: u64 = 5_000;
 
 /// Statistics of a launch.
@@ -35,7 +35,7 @@ pub struct LaunchStats {
     pub warps: u64,
     /// Whether there is machine code for blocks of this shape. Without it, all instructions were interpreted.
     pub translated: bool,
-    /// Number of instructions that machine code has handed to the interpreter: those without machine code,
+    /// Number of instructions that machine code has passed to the interpreter: those without machine code,
     /// and those at which lanes wait or the launch ends early.
     pub handed: u64,
 }
@@ -52,20 +52,20 @@ pub trait Output {
     fn printf(&self, text: &str);
 }
 
-/// The shape, parameters and memory of a launch.
+/// Shape, parameters and memory of a launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GridLaunch<'a> {
     /// Number of blocks by axis.
     pub grid: [u32; 3],
     /// Number of threads of a block by axis, at most 1024 in total.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block in bytes.
+    /// Size of a block's dynamic shared memory in bytes.
     pub dynamic_shared: u32,
-    /// Stack of a thread in bytes. Kernels with calls have it behind their local memory.
+    /// Size of a thread's stack in bytes. Only kernels with calls have a stack, after their local memory.
     pub stack: u32,
-    /// Heap of `malloc`. `None` makes every allocation fail.
+    /// Heap for `malloc`. `None` makes every allocation fail.
     pub heap: Option<&'a Arc<Heap>>,
-    /// The parameters, at least as long as the kernel's.
+    /// Bytes of the parameters, at least as many as the kernel declares.
     pub params: &'a [u8],
     /// Whether the blocks may wait for each other, as in a cooperative launch.
     pub cooperative: bool,
@@ -73,7 +73,7 @@ pub struct GridLaunch<'a> {
     pub workspace: u64,
 }
 
-/// Runs a grid to its end. The calling thread takes part.
+/// Runs a grid to its end on this thread and on workers of the pool.
 pub fn launch_grid(
     program: &Program,
     launch: &GridLaunch<'_>,

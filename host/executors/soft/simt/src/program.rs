@@ -18,13 +18,13 @@ pub struct Program {
     pub(crate) profile: Arc<LaunchProfile>,
 }
 
-/// What the launches of one session record for its later launches. It is not shared with other sessions.
+/// Measurements of a session's launches that its later launches use. They are not shared with other sessions.
 #[derive(Debug, Default)]
 pub(crate) struct LaunchProfile {
     /// Running mean of the time that a block takes, in nanoseconds, or 0 before the first launch.
     pub(crate) block_time: AtomicU64,
-    /// The windows that the last launch has used, for each of the two variants. The next launch mostly
-    /// accesses the same memory. A window of another view never matches.
+    /// Windows that the last launch has used, for each of the two variants. The next launch mostly accesses
+    /// the same memory. A window of another view never matches.
     windows: [Mutex<Vec<Window>>; 2],
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct ProgramInner {
     /// Code for blocks in which the lanes of a warp share `%tid.y` and `%tid.z`.
     aligned: Variant,
     any: Variant,
-    /// Variables of the module whose addresses are constants in the code, by index, with these addresses.
+    /// Indices and addresses of the module's variables whose addresses are constants in the code.
     globals: Box<[(u32, u64)]>,
 }
 
-/// The resources that a kernel needs.
+/// Resources that a kernel needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Static shared memory of a block in bytes.
@@ -53,12 +53,12 @@ pub struct Attributes {
     pub allocates: bool,
     /// Size of the parameters in bytes.
     pub param_bytes: u32,
-    /// Upper bound of the 32-bit registers of a thread, at most 255. It counts all registers that the kernel
-    /// declares.
+    /// Upper bound of the number of 32-bit registers of a thread, at most 255. It counts all registers that
+    /// the kernel declares.
     pub registers: u32,
-    /// Largest number of threads in a block.
+    /// Maximum number of threads in a block.
     pub max_threads: u32,
-    /// The only block shape that the kernel accepts, if it requires one.
+    /// Required shape of a block, if the kernel requires one.
     pub required_threads: Option<[u32; 3]>,
 }
 
@@ -100,8 +100,8 @@ impl Program {
         Ok(Self { inner: Arc::new(inner), profile: Arc::default() })
     }
 
-    /// Returns whether the program can be used with these addresses of the module's variables. Only the
-    /// variables that its kernel names matter.
+    /// Returns whether the program can be used with these addresses of the module's variables. Only variables
+    /// that its kernel uses matter.
     #[must_use]
     pub fn fits(&self, globals: &[u64]) -> bool {
         self.inner.globals.iter().all(|&(index, address)| globals.get(index as usize) == Some(&address))
@@ -147,8 +147,8 @@ impl LaunchProfile {
         }
     }
 
-    /// Stores the windows of a launch of this shape, unless another thread accesses them now, whose windows
-    /// are as good.
+    /// Stores the windows of a launch of this shape, unless another thread is accessing the stored windows
+    /// now.
     pub(crate) fn store_windows(&self, shape: [u32; 3], from: &[Window]) {
         if let Ok(mut windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {
             windows.clear();

@@ -1,13 +1,14 @@
-//! Machine code in memory, and its call: all of the translators' unsafe code.
+//! Machine code in memory and the calls to it, which contain all of the translators' unsafe code.
 //!
-//! Memory is written before it becomes executable, and is never both. The assembled code must keep to these
-//! invariants:
-//! * Slots lie within frames of the code's layout, and [`Native::enter_warp`] is only called with such frames.
-//! * Every access to device or shared memory is first compared with a window of the view, or with the size of
+//! Memory is written before it becomes executable, and is never both writable and executable. The assembled
+//! code must keep to these invariants:
+//! - Slots are within frames of the code's layout, and [`Native::enter_warp`] is only called with such
+//!   frames.
+//! - Every access to device or shared memory is first compared with a window of the view, or with the size of
 //!   shared memory. `vgpu_arena::Windows` only holds windows of the view's own table.
-//! * Floating-point exceptions are masked. The processor's floating-point mode is the one that the code was
+//! - Floating-point exceptions are masked. The processor's floating-point mode is the one that the code was
 //!   made for, at entry and at every exit.
-//! * The code preserves the callee-saved registers. It writes only the frame, the context, and memory that
+//! - The code preserves the callee-saved registers. It writes only the frame, the context, and memory that
 //!   the kernel may write. If it schedules warps, it also writes the warps of the block and their frames, all
 //!   of which fit the layout.
 
@@ -25,11 +26,11 @@ use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp, WarpSplit};
 /// Number of mappings of machine code in this process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Largest number of mappings of machine code: an eighth of the default limit of a process. Programs beyond
-/// it are interpreted.
+/// Maximum number of mappings of machine code: an eighth of the default limit of a process. Further programs
+/// are interpreted.
 const MOST_MAPPINGS: usize = 8192;
 
-/// Counts one mapping for as long as it lives.
+/// Guard that counts one mapping until it is dropped.
 #[derive(Debug)]
 struct Counted;
 
@@ -49,37 +50,37 @@ impl Drop for Counted {
 /// Assembled code and its properties.
 pub(super) struct Assembled {
     pub(super) placed: Placed,
-    /// Whether it runs with subnormal floats flushed to zero.
+    /// Whether the code runs with subnormal floats flushed to zero.
     pub(super) flush: bool,
-    /// Whether it reads the masks of the active lanes from the context.
+    /// Whether the code reads the masks of the active lanes from the context.
     pub(super) masks: bool,
-    /// Whether it contains the warp scheduler.
+    /// Whether the code contains the warp scheduler.
     pub(super) schedules_warps: bool,
-    /// Side exits at which registers hold values that the frame lacks.
+    /// Side exits, at which some registers hold values that the frame does not have yet.
     pub(super) side_exits: Vec<SideExit>,
 }
 
-/// The machine code of a program.
+/// Machine code of a program in executable memory.
 #[derive(Debug)]
 pub(super) struct MachineCode {
     _counted: Counted,
     memory: NonNull<c_void>,
     length: usize,
-    /// Offset of the code in the memory.
+    /// Offset in bytes of the code in the memory.
     before: usize,
     /// Offset of the code of each instruction at which a superblock starts, from the start of the code; 0 for
     /// all others.
     entries: Box<[u32]>,
-    /// Offset of the code of each basic block, likewise.
+    /// Offset of the code of each basic block, in the same form.
     targets: Box<[u32]>,
     start: usize,
-    /// Whether it runs with subnormal floats flushed to zero.
+    /// Whether the code runs with subnormal floats flushed to zero.
     flush: bool,
-    /// Whether it reads the masks of the active lanes from the context.
+    /// Whether the code reads the masks of the active lanes from the context.
     masks: bool,
-    /// Whether it contains the warp scheduler.
+    /// Whether the code contains the warp scheduler.
     schedules_warps: bool,
-    /// Side exits at which registers hold values that the frame lacks.
+    /// Side exits, at which some registers hold values that the frame does not have yet.
     side_exits: Box<[SideExit]>,
 }
 
@@ -89,7 +90,7 @@ unsafe impl Send for MachineCode {}
 unsafe impl Sync for MachineCode {}
 
 impl MachineCode {
-    /// Makes code executable. Returns `None` if the host has no memory, or does not allow it.
+    /// Makes code executable. Returns `None` if the host has no memory for it, or does not permit it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
         let Assembled { placed, flush, masks, schedules_warps, side_exits } = assembled;
         let Placed { bytes, before, entries, start } = placed;
@@ -134,12 +135,13 @@ impl Drop for MachineCode {
     }
 }
 
-/// The signature of the entry code: takes the context and the address at which to continue, and returns the
+/// Signature of the entry code. It takes the context and the address at which to continue, and returns the
 /// next instruction.
 type EntryPoint = unsafe extern "sysv64" fn(*mut Context, *const c_void) -> u32;
 
 impl MachineCode {
-    /// Returns the offset of the code for an instruction, if there is any and the warp has active lanes.
+    /// Returns the offset of the code for an instruction, if there is such code and the warp has active
+    /// lanes.
     fn entry(&self, warp: &Warp, pc: u32) -> Option<u32> {
         self.entries.get(pc as usize).copied().filter(|at| *at != 0 && warp.mask != 0)
     }

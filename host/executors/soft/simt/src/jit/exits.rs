@@ -8,8 +8,8 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel, eax, qword_ptr, r12};
 use super::value::Emit;
 use crate::machine::Context;
 
-/// The exits between superblocks, by the instruction at which the interpreter continues and the fuel that is
-/// returned.
+/// Exits between superblocks, by the instruction at which the interpreter continues and the fuel that is
+/// refunded.
 #[derive(Default)]
 pub(super) struct Exits {
     labels: HashMap<(u32, i32), CodeLabel>,
@@ -20,12 +20,12 @@ impl Exits {
         self.behind(asm, (pc, 0))
     }
 
-    /// An exit at an instruction whose loop has already been charged: the fuel is returned.
+    /// Returns an exit at an instruction whose loop has already been charged, which refunds the fuel.
     pub(super) fn behind(&mut self, asm: &mut CodeAssembler, end: (u32, i32)) -> CodeLabel {
         *self.labels.entry(end).or_insert_with(|| asm.create_label())
     }
 
-    /// Emits all exits.
+    /// Emits the code of all exits.
     pub(super) fn emit(&mut self, asm: &mut CodeAssembler, leave: CodeLabel) -> Emit {
         for ((pc, refund), label) in &mut self.labels {
             asm.set_label(label)?;
@@ -39,30 +39,29 @@ impl Exits {
     }
 }
 
-/// The starts of superblocks.
+/// Start labels of superblocks, and the scheduler that jumps to them.
 pub(super) struct Targets {
     pub(super) labels: HashMap<u32, CodeLabel>,
-    /// The code that selects the next basic block to run.
+    /// Label of the code that selects the next basic block to run.
     pub(super) schedule: CodeLabel,
-    /// Emits the translator's preparation of new active lanes, which are in `ecx`. It may change only `rcx`,
-    /// `rdx`, `rsi`, `rdi` and vector registers.
+    /// Function that emits the translator's preparation of new active lanes, which are in `ecx`. The code may
+    /// change only `rcx`, `rdx`, `rsi`, `rdi` and vector registers.
     pub(super) masks: fn(&mut CodeAssembler) -> Emit,
 }
 
-/// Code that has been assembled, and offsets in it in bytes.
+/// Assembled code, and offsets in it in bytes.
 pub(super) struct Placed {
     pub(super) bytes: Vec<u8>,
-    /// Number of bytes to leave in front of the code, so that its vector constants are aligned to cache
-    /// lines.
+    /// Number of bytes to leave before the code, so that its vector constants are aligned to cache lines.
     pub(super) before: usize,
-    /// For each instruction, the start of its superblock; 0 if none starts there.
+    /// Offset of the superblock that starts at each instruction; 0 if none starts there.
     pub(super) entries: Vec<u32>,
-    /// The start of the entry code.
+    /// Offset of the entry code.
     pub(super) start: u32,
 }
 
 impl Targets {
-    /// Assembles all emitted code of a program with this many instructions. `constants` is the label of the
+    /// Assembles all emitted code of a program with `steps` instructions. `constants` is the label of the
     /// first vector constant.
     pub(super) fn place(
         &self,

@@ -1,4 +1,4 @@
-//! Branches, the choice of the next basic block, and the registration of exchanges between lanes.
+//! Emits branches and the choice of the next basic block, and registers the exchanges between lanes.
 
 use iced_x86::code_asm::{
     CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, esi, ptr, qword_ptr, r12, rax, rbx, rcx, rdi, rdx,
@@ -14,7 +14,7 @@ use crate::ops::control::{Branch, Goto, Return};
 use crate::ops::float::{Add, Float, Max};
 use crate::ops::warps::{Butterfly, ButterflyThen};
 
-/// Exits unless all member lanes in `b` that have not returned are active.
+/// Emits an exit that is taken unless all member lanes in `b` that have not returned are active.
 pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, restart: u32) -> Emit {
     let miss = exits.at(asm, restart);
     asm.mov(eax, dword_ptr(rbx + step.b.offset() as i32))?;
@@ -25,8 +25,8 @@ pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Ex
     asm.jne(miss)
 }
 
-/// Jumps to a basic block with the lanes in `eax`, unless lanes are pending at it or at a lower one: these
-/// run first, or join.
+/// Emits a jump to a basic block with the lanes in `eax`. If lanes are pending at that block or at a lower
+/// one, the scheduler runs first.
 fn go(asm: &mut CodeAssembler, targets: &Targets, (block, first): (u32, u32)) -> Emit {
     let Some(target) = targets.get(first) else {
         put(asm, block)?;
@@ -57,8 +57,8 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)
 }
 
-/// Jumps to the code whose index in a table of the context is in `eax`, or to `foreign` if there is none.
-/// Changes `rcx`, `rdx` and `rdi`.
+/// Emits a jump to the code whose index in a table of the context is in `eax`, or to `interpreted` if there
+/// is none. Overwrites `rcx`, `rdx` and `rdi`.
 pub(super) fn enter(asm: &mut CodeAssembler, table: i32, start: CodeLabel, interpreted: CodeLabel) -> Emit {
     asm.mov(rdi, qword_ptr(r12 + table))?;
     asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
@@ -130,7 +130,8 @@ pub(super) fn end(asm: &mut CodeAssembler, targets: &Targets) -> Emit {
     asm.jmp(targets.schedule)
 }
 
-/// Charges fuel for an iteration of a loop. When it is used up, the interpreter polls the launch's control.
+/// Emits the charge of fuel for an iteration of a loop. When the fuel is used up, the interpreter polls the
+/// launch's control.
 fn pay(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, pc: u32, back: bool) -> Emit {
     if !back {
         return Ok(());
@@ -184,8 +185,8 @@ pub(super) fn branch(
     go(asm, targets, (step.x, step.imm as u32))
 }
 
-/// Sends the lanes in `eax` to the block `x` and those in `ecx` to `y`. The lower block runs at once, unless
-/// lanes are pending before it.
+/// Emits a split of the active lanes: those in `eax` continue at the block `x` and those in `ecx` at `y`. The
+/// lower block runs at once, unless lanes are pending before it.
 fn divide(asm: &mut CodeAssembler, step: &Inst, targets: &Targets) -> Emit {
     let (mut low, mut high) = ((step.y, (step.imm >> 32) as u32), (step.x, step.imm as u32));
     if low.0 > high.0 {
@@ -219,7 +220,7 @@ pub(super) fn register<B: Copy>(table: &mut Templates<B>) {
     table.add::<Return>(Action::Return);
 }
 
-/// Registers the exchanges that also combine values by an operation.
+/// Registers the exchanges by each power of two, whose values are combined by the operation `O`.
 fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Templates<B>, then: Option<Template<B>>) {
     let round = |by| Action::Butterfly { by, then };
     table.add::<ButterflyThen<O, 1>>(round(1));

@@ -6,37 +6,37 @@ use super::effects::Effects;
 use super::template::Action;
 use crate::machine::{Inst, Slot};
 
-/// Largest number of words of all sets together. Kernels beyond it are interpreted.
+/// Maximum total number of 64-bit words of all sets. Larger kernels are interpreted.
 const LARGEST: usize = 1 << 20;
 
-/// A set of vectors, one bit each.
+/// Set of vectors, with one bit for each.
 type SlotSet = Vec<u64>;
 
-/// A superblock as liveness sees it.
+/// A superblock as the input of the liveness analysis.
 #[derive(Debug)]
 pub(super) struct Segment {
     /// Index of the first instruction.
     pub(super) first: usize,
-    /// Whether the interpreter executes it, which may read every vector.
+    /// Whether the interpreter executes the superblock, which may then read every vector.
     pub(super) interpreted: bool,
     pub(super) next: Next,
-    /// The effects of each instruction in order, and whether inactive lanes keep their values.
+    /// Effects of each instruction in order, and whether its inactive lanes keep their values.
     pub(super) steps: Vec<(Effects, bool)>,
 }
 
-/// The successors of a superblock.
+/// Successors of a superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
-    /// The lanes continue at the next superblock.
+    /// The only successor is the next superblock.
     Behind,
-    /// The superblocks that start at one of these two instructions.
+    /// The successors are the superblocks that start at these two instructions.
     Either([u32; 2]),
-    /// There is no successor, because the lanes return.
+    /// There is no successor, because all lanes return.
     Nowhere,
 }
 
 impl Next {
-    /// The successors after an instruction that may end a superblock.
+    /// Returns the successors after an instruction that may end a superblock.
     pub(super) fn after<B>(step: &Inst, entry: &Action<B>) -> Self {
         match entry {
             Action::Branch { .. } => Self::Either([step.imm as u32, (step.imm >> 32) as u32]),
@@ -47,7 +47,7 @@ impl Next {
     }
 }
 
-/// The vectors that a program uses, and which of them are live after each superblock.
+/// Vectors that a program uses, and the ones that are live after each superblock.
 pub(super) struct Liveness {
     numbers: HashMap<Slot, usize>,
     behind: Vec<SlotSet>,
@@ -61,7 +61,7 @@ fn without(set: &mut SlotSet, number: usize) {
     set[number / 64] &= !(1 << (number % 64));
 }
 
-/// Indices of the superblocks that may follow. `None` stands for code that is not analysed.
+/// Returns the indices of the superblocks that may follow. `None` stands for code that is not analysed.
 fn followers(segments: &[Segment], at: usize, of: &HashMap<u32, usize>) -> [Option<usize>; 2] {
     match segments[at].next {
         Next::Either(steps) => steps.map(|step| of.get(&step).copied()),
@@ -118,7 +118,7 @@ pub(super) fn find(segments: &[Segment]) -> Option<Liveness> {
 }
 
 impl Liveness {
-    /// Whether a vector is live after a superblock.
+    /// Returns whether a vector is live after a superblock.
     pub(super) fn behind(&self, segment: usize, slot: Slot) -> bool {
         self.numbers
             .get(&slot)

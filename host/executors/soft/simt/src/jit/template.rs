@@ -1,5 +1,5 @@
-//! Templates: how each kind of instruction becomes machine code. An instruction is identified by the type of
-//! its operation.
+//! Templates, which define the machine code of each kind of instruction. An instruction is identified by the
+//! type of its operation.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ use crate::ops::{
 pub(super) enum Flush {
     /// The operation does not depend on the mode.
     Whatever,
-    /// It flushes subnormal operands and results, or never meets any.
+    /// The operation flushes subnormal operands and results, or never has any.
     Always,
-    /// It preserves subnormal operands and results.
+    /// The operation preserves subnormal operands and results.
     Never,
 }
 
-/// A body for lanes of 32 bits.
+/// Creates a template body for lanes of 32 bits.
 macro_rules! narrow {
     (|$e:ident, $d:ident, $a:ident| $body:expr) => {
         |$e, _, d, [a, ..]| {
@@ -45,7 +45,7 @@ macro_rules! narrow {
     };
 }
 
-/// A body for lanes of 64 bits, which is emitted for the lower and for the upper registers.
+/// Creates a template body for lanes of 64 bits, which is emitted for the lower and for the upper registers.
 macro_rules! wide {
     (|$e:ident, $d:ident, $a:ident| $body:expr) => {
         |$e, _, d, [a, ..]| {
@@ -70,17 +70,17 @@ macro_rules! wide {
 }
 pub(super) use {narrow, wide};
 
-/// The template of a function of lanes. `B` emits the code for the lanes of one register.
+/// Template of a function of lanes. `B` emits the code for the lanes of one register.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template<B> {
     pub(super) sources: [SlotKind; 3],
     pub(super) dst: SlotKind,
     pub(super) body: B,
     pub(super) flush: Flush,
-    /// Whether it is floating-point arithmetic: operands may be neither flushed nor canonical, and neither is
-    /// the result.
+    /// Whether this is floating-point arithmetic, whose operands and result may be neither flushed nor
+    /// canonical.
     pub(super) float: bool,
-    /// Whether the result is a mask, which `y` of the instruction inverts.
+    /// Whether the result is a mask, which the instruction's `y` inverts.
     pub(super) test: bool,
 }
 
@@ -89,18 +89,18 @@ pub(super) struct Template<B> {
 pub(super) enum MemSpace {
     Global,
     Shared,
-    /// Local memory, one word per lane. With `generic`, the address is a generic one, and only addresses in
-    /// local memory are handled.
+    /// Local memory, with one word per lane. With `generic`, addresses are generic, and only those in local
+    /// memory are handled.
     Local {
         generic: bool,
     },
 }
 
-/// The elements that an access transfers.
+/// Elements that a memory access transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elements {
     pub(super) memory: MemSpace,
-    /// Bytes of each element: 1, 2, 4 or 8.
+    /// Size of each element in bytes: 1, 2, 4 or 8.
     pub(super) bytes: u32,
     pub(super) count: usize,
     /// Required alignment of the address in bytes.
@@ -108,28 +108,28 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    /// Number of bytes that are accessed at an address. Short elements are loaded as words.
+    /// Returns the number of bytes that are accessed at an address. Short elements are loaded as words.
     pub(super) fn reach(self, write: bool) -> i32 {
         let bytes = self.bytes.cast_signed() * self.count as i32;
         if write { bytes } else { bytes.max(4) }
     }
 }
 
-/// Accesses from one address vector that share a check.
+/// A group of accesses through one address vector that share a bounds check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoalescedCheck {
-    /// Index of the first of its instructions, whose window is used.
+    /// Index of the first instruction of the group, whose window is used.
     pub(super) index: usize,
     pub(super) place: usize,
     pub(super) memory: MemSpace,
     pub(super) write: bool,
-    /// The lowest distance of an accessed byte from the address.
+    /// Lowest distance of an accessed byte from the address, in bytes.
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) align: u32,
 }
 
-/// How machine code executes an instruction.
+/// Implementation of an instruction in machine code.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action<B> {
     /// Applies a function to each lane, or to scalars.
@@ -143,7 +143,7 @@ pub(super) enum Action<B> {
     LoadTwo(Elements),
     LoadScalar(Elements),
     Store(Elements),
-    /// Exchanges lanes whose numbers differ in one bit, and combines the values if there is a function.
+    /// Exchanges lanes whose indices differ in one bit, and combines the values if there is a function.
     Butterfly {
         by: u32,
         then: Option<Template<B>>,
@@ -162,7 +162,7 @@ pub(super) enum Action<B> {
     },
     /// Transposes a matrix.
     Transpose,
-    /// Reads the values of other lanes, whose numbers are constants.
+    /// Reads the values of other lanes, whose indices are constants.
     Shuffle {
         mode: u8,
     },
@@ -187,12 +187,12 @@ pub(super) enum Action<B> {
 }
 
 impl<B> Action<B> {
-    /// Whether it ends its superblock.
+    /// Returns whether the instruction ends its superblock.
     pub(super) const fn ends(&self) -> bool {
         matches!(self, Self::Branch { .. } | Self::Goto { .. } | Self::Return | Self::Arrive)
     }
 
-    /// A function of lanes that are not floats.
+    /// Creates the action of a function of lanes that are not floats.
     pub(super) const fn bitwise(sources: [SlotKind; 3], dst: SlotKind, body: B) -> Self
     where
         B: Copy,
@@ -201,7 +201,7 @@ impl<B> Action<B> {
     }
 }
 
-/// The templates, by the type of the operation.
+/// Table of the actions, by the type of the operation.
 pub(super) struct Templates<B> {
     entries: HashMap<TypeId, Action<B>>,
 }
@@ -308,7 +308,7 @@ impl<B: Copy> Templates<B> {
         self.all3::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
-    /// Registers the selections of values of a type.
+    /// Registers the selections between values of a type.
     pub(super) fn select<T: LaneType>(&mut self, body: B) {
         let entry = |a: bool, b: bool| {
             Action::bitwise([source::<T>(a), source::<T>(b), SlotKind::Predicate], vector::<T>(), body)

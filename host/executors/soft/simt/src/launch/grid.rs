@@ -1,4 +1,4 @@
-//! A running grid: its blocks, which threads claim until none is left, and the memory of each thread.
+//! A running grid: its blocks, which threads claim until none is left, and the memory that each thread uses.
 
 #[cfg(test)]
 mod tests;
@@ -25,22 +25,22 @@ use crate::machine::{
 use crate::pool::ParallelWork;
 use crate::program::{LaunchProfile, Program, ProgramInner};
 
-/// Largest size of registers and of local memory, in bytes each, that a thread keeps from launch to launch.
-/// Larger ones are freed at once.
+/// Maximum size of registers and of local memory, in bytes each, that a thread keeps across launches. Larger
+/// memory is freed at once.
 const MOST_KEPT: u64 = 1 << 20;
 
-/// Number of blocks that a thread runs between two polls of the control. Before each other block it only
-/// checks whether the launch was stopped.
+/// Number of blocks that a thread runs between two polls of the control. Before other blocks it only checks
+/// whether the launch was stopped.
 const POLL_BLOCKS: u64 = 64;
 
-/// Time of the blocks that a thread claims at once, in nanoseconds.
+/// Expected time in nanoseconds of the blocks that a thread claims at once.
 const CLAIM_NANOS: u64 = 100_000;
 
 /// A thread claims at most this fraction of the remaining blocks at once, so that all threads end at about
 /// the same time.
 const CLAIM_FRACTION: u64 = 16;
 
-/// A running grid.
+/// A grid that is being executed, shared by all threads that run its blocks.
 pub(super) struct Grid {
     program: Arc<ProgramInner>,
     profile: Arc<LaunchProfile>,
@@ -57,29 +57,28 @@ pub(super) struct Grid {
     /// Number of blocks in the grid. The next field is the first block that no thread has claimed.
     pub(super) blocks: u64,
     next: CachePadded<AtomicU64>,
-    /// Set when a fault has ended the launch.
+    /// Whether a fault has ended the launch.
     over: AtomicBool,
-    /// The thread that launched the grid, whose memory is charged from the start.
+    /// Thread that launched the grid, whose memory is charged from the start.
     caller: ThreadId,
-    /// Charged memory of threads that have left. Each entry is the number of warp splits that it has room for
-    /// besides the warps.
+    /// Charged memory that threads have left behind. Each entry is the number of warp splits, besides the
+    /// warps, that it has room for.
     free: Mutex<Vec<usize>>,
-    /// Set when the memory for another thread was refused. The threads that take part run the remaining
-    /// blocks.
+    /// Whether the memory for another thread was refused. The current threads then run the remaining blocks.
     unpaid: AtomicBool,
-    /// Number of instructions that machine code has handed to the interpreter.
+    /// Number of instructions that machine code has passed to the interpreter.
     handed: AtomicU64,
     outcome: Mutex<LaunchOutcome>,
 }
 
-/// Text and fault of the blocks that have run.
+/// Printed text and fault of the blocks that have run.
 #[derive(Default)]
 struct LaunchOutcome {
     fault: Option<Fault>,
     printed: String,
 }
 
-/// Memory in which a thread runs blocks. It is kept from launch to launch.
+/// Memory in which a thread runs blocks, kept across launches.
 struct ThreadScratch {
     blocks: Vec<Block>,
     windows: Vec<Window>,
@@ -180,7 +179,7 @@ impl Grid {
         (x * y * z).div_ceil(LANES as u32) as usize
     }
 
-    /// Returns the bytes of host memory that `count` blocks take at the same time.
+    /// Returns the host memory in bytes that `count` simultaneous blocks take.
     pub(super) fn cost(&self, count: u64) -> u64 {
         let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.local_bytes);
         count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
@@ -190,8 +189,8 @@ impl Grid {
         thread::current().id() == self.caller
     }
 
-    /// Records that the memory for this thread was refused. If it is the caller, the launch ends; otherwise
-    /// the threads that take part run the remaining blocks.
+    /// Records that the memory for this thread was refused. If this is the caller's thread, the launch ends;
+    /// otherwise the current threads run the remaining blocks.
     fn lack_memory(&self) {
         if self.on_caller() {
             let begun = self.next.load(Ordering::Relaxed) > 0;
@@ -307,8 +306,8 @@ impl Grid {
         }
     }
 
-    /// Checks the control before a block, the `count`th of this thread. A kernel without loops never polls it
-    /// itself.
+    /// Checks the control before block number `count` of this thread. A kernel without loops never polls the
+    /// control itself.
     fn check(&self, count: u64, block: [u32; 3]) -> Result<(), Fault> {
         let halt = if count % POLL_BLOCKS == POLL_BLOCKS - 1 {
             self.control.poll(POLL_BLOCKS)

@@ -1,10 +1,10 @@
-//! Tests of the pool: which jobs its workers join, and how many threads there are.
+//! Tests of the pool: the jobs that its workers join, and the number of threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 
-/// Work without end, which counts the pieces that workers execute. It stops when `over` is set.
+/// Endless work, which counts the pieces that workers execute. It stops when `over` is set.
 struct Endless {
     by_worker: AtomicUsize,
     over: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ fn a_worker_goes_on_to_work_that_waits() {
 #[derive(Default)]
 struct Stuck {
     over: Arc<AtomicUsize>,
-    /// Number of workers that are in the work, and the largest number so far.
+    /// Number of workers that are in the work; the next field is the largest number so far.
     assignments: AtomicUsize,
     most: AtomicUsize,
 }
@@ -108,7 +108,8 @@ impl Helped {
         self.most.load(Ordering::SeqCst)
     }
 
-    /// Runs such work on a pool. Returns how many workers have been in it at the same time.
+    /// Executes work of this kind on a pool and returns the number of workers that have been in it at the
+    /// same time.
     fn execute_on(pool: &Pool, wanted: usize) -> usize {
         let work = Self::new(wanted);
         pool.execute(Arc::clone(&work) as Arc<dyn ParallelWork>);
@@ -172,8 +173,8 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     });
 }
 
-/// Endless pieces occupy all workers. Other jobs still get as many workers, because new threads replace the
-/// occupied ones.
+/// Endless pieces that occupy all workers do not keep other jobs from getting as many workers, because new
+/// threads replace the occupied ones.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_other_work() {
     let pool = Pool::new(3);
@@ -184,11 +185,11 @@ fn endless_pieces_do_not_keep_workers_from_other_work() {
     });
 }
 
-/// Launches that are shorter than the overstay limit are helped too, because posting a job also checks for
+/// Launches that are shorter than the overstay limit get workers too, because posting a job also checks for
 /// workers that overstay.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_short_launches() {
-    /// A hundred empty pieces.
+    /// Work of a hundred empty pieces.
     #[derive(Default)]
     struct Short {
         next: AtomicUsize,
@@ -216,8 +217,8 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
     });
 }
 
-/// However many pieces never end, a job has no more workers than the pool was created for, no more than that
-/// number are idle, and the occupied ones exit with their jobs.
+/// The number of threads is limited, however many pieces never end: a job has no more workers than the pool
+/// was created for, no more than that are idle, and the occupied ones exit with their jobs.
 #[test]
 fn threads_that_stand_in_are_bounded_and_end() {
     let pool = Pool::new(3);
@@ -256,7 +257,7 @@ fn all_threads_end_with_the_pool() {
 
 #[test]
 fn a_worker_that_panics_is_told_of_and_not_lost() {
-    /// Panics on workers. The caller's thread waits until a worker has panicked.
+    /// Work that panics on workers. The caller's thread waits until a worker has panicked.
     #[derive(Default)]
     struct Bad(AtomicUsize);
     impl ParallelWork for Bad {

@@ -1,4 +1,4 @@
-//! The thread of one worker, from start to end.
+//! The thread of one worker of the pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,7 @@ use super::{Assignment, PoolJob, PoolShared, PoolState, SLICE, SPIN, lock};
 pub(super) struct PoolWorker {
     /// Number of pieces that the worker has started. Only the worker writes it.
     asked: AtomicU64,
-    /// Set when another thread has taken the worker's place. The worker then stays with its job and ends with
-    /// it.
+    /// Whether another thread has replaced this worker, which then stays with its job and ends with it.
     away: AtomicBool,
 }
 
@@ -32,7 +31,7 @@ impl PoolWorker {
     }
 }
 
-/// What a worker does after its last job.
+/// Next action of a worker after its last job.
 enum NextAction {
     Help(Arc<PoolJob>, Instant),
     Wait,
@@ -40,7 +39,7 @@ enum NextAction {
 }
 
 impl PoolShared {
-    /// Starts a worker thread. Returns whether the system allowed it.
+    /// Starts a worker thread. Returns false if the system refused it.
     pub(super) fn start(self: &Arc<Self>, state: &mut PoolState) -> bool {
         for thread in state.threads.extract_if(.., |thread| thread.is_finished()) {
             // The thread has ended, and panics of work have been caught already.
@@ -54,7 +53,7 @@ impl PoolShared {
         started
     }
 
-    /// Runs a worker: it joins jobs until the pool ends or another thread has taken its place.
+    /// Runs a worker, which joins jobs until the pool ends or another thread replaces it.
     fn serve(self: &Arc<Self>) {
         let me = Arc::new(PoolWorker::default());
         loop {
@@ -91,7 +90,7 @@ impl PoolShared {
         NextAction::Help(job, now)
     }
 
-    /// Executes pieces of a job.
+    /// Executes pieces of a job until none is left or the worker must leave.
     fn help(&self, me: &PoolWorker, job: &Arc<PoolJob>, begin: Instant) {
         let stay = || {
             me.asked.store(me.asked() + 1, Ordering::Relaxed);

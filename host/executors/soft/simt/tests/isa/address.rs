@@ -1,9 +1,10 @@
-//! Generic addresses and `cvta`, variables of modules with their initial values, and dynamic shared memory.
+//! Tests of generic addresses and `cvta`, variables of modules with their initial values, and dynamic shared
+//! memory.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// Registers of all kernels here.
+/// Register declarations of all kernels in this file.
 const FRAME: &str = ".reg .b64 %out, %a, %b, %c;\n.reg .b32 %t, %x, %y, %o;\n.reg .pred %p, %q;\n";
 
 fn kernel(declarations: &str, code: &str) -> String {
@@ -13,12 +14,12 @@ fn kernel(declarations: &str, code: &str) -> String {
     )
 }
 
-/// Stores `%x` as this thread's word of part `part`.
+/// Returns PTX that stores `%x` as this thread's word of the output's part `part`.
 fn store(part: u32) -> String {
     format!("add.u64 %a, %out, %c;\nst.global.u32 [%a+{}], %x;\n", 256 * part)
 }
 
-/// Runs the kernel with 64 threads and compares the words that they stored.
+/// Returns a case that runs a kernel with 64 threads and compares the words that they stored.
 fn words(name: &str, covers: &str, text: &str, parts: u32, wanted: fn(u32, u32) -> u32) -> Case {
     Case::new(name, covers, text, move |device| {
         let wanted: Vec<u32> =
@@ -27,8 +28,8 @@ fn words(name: &str, covers: &str, text: &str, parts: u32, wanted: fn(u32, u32) 
     })
 }
 
-/// Each thread writes a word through an address of the state space and reads it through a generic one, and
-/// the reverse.
+/// Adds tests in which each thread writes a word through an address of the state space and reads it through a
+/// generic one, and the reverse.
 fn round_trips(cases: &mut Vec<Case>) {
     for (space, bytes) in [("shared", 512), ("local", 64)] {
         let offset = if space == "shared" { "mul.wide.u32 %b, %t, 4;" } else { "mov.u64 %b, 16;" };
@@ -53,7 +54,7 @@ fn round_trips(cases: &mut Vec<Case>) {
     cases.push(words("cvta of global", covers, &kernel("", code), 1, |_, thread| 7 + thread));
 }
 
-/// A warp whose lanes point to three spaces with one generic load and store.
+/// Returns a test with a warp whose lanes access three state spaces in one generic load and store.
 fn mixed_spaces() -> Case {
     let code = format!(
         "mov.u64 %a, mine;\ncvta.local.u64 %a, %a;\nmov.u64 %b, ours;\ncvta.shared.u64 %b, %b;\nadd.u64 %b, %b, %c;\n\
@@ -72,8 +73,8 @@ fn mixed_spaces() -> Case {
     )
 }
 
-/// Local memory belongs to each thread, though its addresses are the same for all threads. Generic addresses
-/// reach it at other offsets.
+/// Returns a test of local memory, which belongs to each thread although its addresses are the same for all
+/// threads. Generic addresses access it at other offsets.
 fn local_arrays() -> Case {
     let code = format!(
         "mov.u64 %b, depot;\ncvta.local.u64 %b, %b;\nmov.u32 %o, 0;\nFILL:\nmul.wide.u32 %a, %o, 4;\nadd.u64 %a, %b, %a;\n\
@@ -103,8 +104,8 @@ fn space_tests() -> Case {
     words("isspacep", covers, &kernel(declarations, &code), 3, |part, thread| u32::from(thread % 3 == part))
 }
 
-/// Variables of the module: values of each type, arrays that are longer than their initial values, and
-/// addresses of other variables.
+/// Returns a test of the module's variables: values of each type, arrays that are longer than their initial
+/// values, and addresses of other variables.
 fn globals() -> Case {
     let text = ".global .align 4 .u32 number = 305419896;\n\
         .visible .global .align 8 .b8 bytes[8] = {1, 2, 0xff, 4};\n\
@@ -152,8 +153,8 @@ fn globals() -> Case {
     })
 }
 
-/// Elements of variables by index, as tinygrad writes them. As in ptxas, the index counts elements, not
-/// bytes.
+/// Returns a test of indexed variables, as tinygrad writes them. As in ptxas, the index counts elements
+/// rather than bytes.
 fn elements() -> Case {
     let declarations =
         ".shared .align 8 .b64 before[3];\n.shared .align 4 .b32 ours[64];\n.local .align 2 .b16 mine[8];\n";
@@ -175,8 +176,8 @@ fn elements() -> Case {
     })
 }
 
-/// Dynamic shared memory follows the static shared memory, has its own alignment, and is as long as the
-/// launch says.
+/// Returns a test of dynamic shared memory, which follows the static shared memory, has its own alignment,
+/// and has the size that the launch requests.
 fn dynamic_shared() -> Case {
     let text = ".extern .shared .align 16 .b8 dynamic[];\n.visible .entry k(.param .u64 out)\n{\n\
         .reg .b64 %out, %a;\n.reg .b32 %t, %x, %y, %z;\n.shared .align 4 .b8 fixed[20];\n\

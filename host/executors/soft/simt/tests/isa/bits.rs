@@ -1,4 +1,4 @@
-//! Logic, shifts, and instructions that move or count bits and bytes.
+//! Tests of logic, shifts, and instructions that move or count bits and bytes.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -147,7 +147,8 @@ fn counts(cases: &mut Vec<Case>) {
     }
 }
 
-/// Source bytes of the four result bytes, by mode and by the two low bits of the control.
+/// Index of the source byte for each of the four result bytes, by mode and by the two low bits of the
+/// control.
 const PERMUTES: [(&str, [[u32; 4]; 4]); 6] = [
     ("f4e", [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]),
     ("b4e", [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]]),
@@ -178,7 +179,7 @@ fn permutes(cases: &mut Vec<Case>) {
     }
 }
 
-/// `lop3` for truth tables that depend on one, some and all inputs.
+/// Adds tests of `lop3` for truth tables that depend on one, some and all inputs.
 fn truth_tables(cases: &mut Vec<Case>) {
     for table in [0x00_u64, 0xff, 0x80, 0xfe, 0x96, 0xca, 0xe8, 0xf0, 0xcc, 0xaa, 0x1b, 0x6d] {
         let reference = move |operands: &[u64]| {

@@ -1,9 +1,10 @@
-//! `call` of `vprintf`, and the parameters of calls.
+//! Tests of `call` of `vprintf`, and of the parameters of calls.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 
-/// Returns a kernel with format strings, whose code calls with the arguments in local memory at `%args`.
+/// Returns a kernel with format strings. Its code calls `vprintf` with the arguments in local memory at
+/// `%args`.
 fn kernel(formats: &[&str], code: &str) -> String {
     let mut text = String::from(
         ".extern .func  (.param .b32 func_retval0) vprintf\n(\n.param .b64 vprintf_param_0,\n.param .b64 vprintf_param_1\n)\n;\n",
@@ -28,7 +29,7 @@ fn call(format: usize) -> String {
 
 const COVERS: &str = "call.uni st.param.b64 ld.param.b32";
 
-/// Sorts the lines that threads have printed, because the order of threads is free.
+/// Returns the printed lines in sorted order, because the order of threads is not defined.
 fn lines(printed: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = printed.lines().collect();
     lines.sort_unstable();

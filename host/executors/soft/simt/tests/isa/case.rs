@@ -1,15 +1,15 @@
-//! Tests as data: a module, its name, and the check of its results.
+//! Representation of tests as data: a module, its name, and the check of its results.
 
 use crate::device::Device;
 
-/// Launches kernels of a module and returns what is wrong with their results.
+/// Function that launches kernels of a module and returns an error if their results are wrong.
 pub type Check = Box<dyn Fn(&mut Device) -> Result<(), String> + Send + Sync>;
 
-/// A module and the check of what its kernels do.
+/// A module and the check of its kernels' results.
 pub struct Case {
-    /// Unique name: the spelling under test, or what a test of several spellings is about.
+    /// Unique name: the instruction under test, or the topic of a test of several instructions.
     pub name: String,
-    /// Spellings whose results the test checks. The text contains each of them.
+    /// Instruction spellings whose results the test checks. The text contains each of them.
     pub covers: Vec<String>,
     /// PTX text of the module.
     pub text: String,
@@ -17,8 +17,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Creates a case for the instructions in `covers`, which are separated by spaces. The header is put
-    /// before the text.
+    /// Creates a case for the instructions in `covers`, which are separated by spaces. The header is
+    /// prepended to the text.
     pub fn new(
         name: &str,
         covers: &str,
@@ -33,7 +33,7 @@ impl Case {
         }
     }
 
-    /// Returns whether the module has an instruction of this spelling.
+    /// Returns whether the module contains an instruction of this spelling.
     pub fn contains(&self, spelling: &str) -> bool {
         self.text.match_indices(spelling).any(|(at, _)| {
             let before = self.text[..at].chars().next_back();

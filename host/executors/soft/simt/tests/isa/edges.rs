@@ -1,6 +1,6 @@
-//! Random accesses at the edges of memory, which must do the same on all engines. The lanes access memory in
-//! a row, in pairs, at one address or anywhere, some of them inactive, just inside of an allocation or just
-//! beyond.
+//! Random accesses at the edges of memory, which must have the same effect on all engines. The lanes access
+//! memory consecutively, in pairs, at one address or anywhere, with some lanes inactive, just inside of an
+//! allocation or just beyond it.
 
 use std::fmt::Write as _;
 
@@ -15,11 +15,11 @@ use crate::values::Random;
 const PROGRAMS: u64 = 48;
 const LAUNCHES: u64 = 24;
 const LANES: u64 = 32;
-/// Size of the allocation whose edges are tried. Its end is not that of a page.
+/// Size in bytes of the allocation whose edges are accessed. It does not end at a page's end.
 const BYTES: u64 = 4096 + 8 * 31;
 
-/// Accesses: the instructions with `ADDRESS` for the address, the bytes of the element, and whether it is a
-/// store.
+/// Memory accesses: the instructions with `ADDRESS` for the address, the size of the element in bytes, and
+/// whether it is a store.
 const ACCESSES: [(&str, u64, bool); 13] = [
     ("ld.global.u32 %x, [ADDRESS];\nadd.u32 %sum, %sum, %x;", 4, false),
     (
@@ -57,7 +57,8 @@ const ACCESSES: [(&str, u64, bool); 13] = [
     ("st.global.v2.u16 [ADDRESS], {%sum8, %sum8};", 4, true),
 ];
 
-/// A program. `align` is its largest element, and `reach` is how far after its addresses it accesses memory.
+/// A random program. `align` is its largest element, and `reach` is the number of bytes after its addresses
+/// that it accesses.
 struct Tried {
     seed: u64,
     text: String,
@@ -65,7 +66,7 @@ struct Tried {
     reach: u64,
 }
 
-/// Draws a program of a few accesses at an address of each lane. Some add a scalar to it.
+/// Draws a program of a few accesses at an address of each lane. Some accesses add a scalar to the address.
 fn program(seed: u64) -> Tried {
     let mut random = Random::new(seed);
     let mut body = String::new();
@@ -93,8 +94,8 @@ fn program(seed: u64) -> Tried {
     Tried { seed, text, align, reach }
 }
 
-/// Draws the offset of each lane from the beginning of the allocation. Most are inside, and some slightly
-/// beyond.
+/// Draws the offset of each lane from the start of the allocation. Most offsets are inside, and some slightly
+/// beyond its end.
 fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
     let span = random.below(3);
     let kind = random.below(6);
@@ -118,7 +119,7 @@ fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
     (0..LANES).map(|lane| first + within(lane) as i64).collect()
 }
 
-/// Returns the outcome of each launch: its fault, or the bytes in memory afterwards.
+/// Returns the outcome of each launch: its fault, or the content of memory afterwards.
 fn outcome(tried: &Tried, features: Features) -> Result<Vec<String>, String> {
     let mut device = Device::new(&tried.text, features)?;
     let mut random = Random::new(tried.seed);
@@ -166,7 +167,7 @@ impl differential::RandomProgram for Tried {
     }
 }
 
-/// Returns the trials of this file.
+/// Returns the tests of this file.
 pub fn trials() -> Vec<Trial> {
     differential::trials::<Tried>("edges", PROGRAMS)
 }

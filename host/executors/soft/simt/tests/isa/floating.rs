@@ -1,4 +1,4 @@
-//! Floating-point arithmetic in single and double precision that rounds exactly.
+//! Tests of floating-point arithmetic in single and double precision with exact rounding.
 
 use rustc_apfloat::ieee::{Double, Single};
 
@@ -11,7 +11,7 @@ use crate::values::Domain;
 const SINGLE: (OperandKind, Domain) = (OperandKind::F32, Domain::F32);
 const DOUBLE: (OperandKind, Domain) = (OperandKind::F64, Domain::F64);
 
-/// Returns the modifiers of one instruction, in the order of the ISA: all combinations of the given choices.
+/// Returns all combinations of the given modifiers of one instruction, in the order of the ISA.
 pub fn modifiers(choices: &[&[&str]]) -> Vec<String> {
     let mut all = vec![String::new()];
     for choice in choices {
@@ -39,7 +39,7 @@ fn binary(cases: &mut Vec<Case>, spelling: &str, source: (OperandKind, Domain), 
     cases.push(Lanes::new(spelling, source.0, &[source; 2], reference).case());
 }
 
-/// Sums, differences, products, quotients.
+/// Adds tests of sums, differences, products, and quotients.
 fn arithmetic(cases: &mut Vec<Case>) {
     let single: [(&str, Binary); 3] =
         [("add", floats::add::<Single>), ("sub", floats::sub::<Single>), ("mul", floats::mul::<Single>)];
@@ -69,8 +69,8 @@ fn arithmetic(cases: &mut Vec<Case>) {
     }
 }
 
-/// Returns operands whose product and sum nearly cancel, or are slightly beside a tie. Rounding twice shows
-/// there.
+/// Returns operands whose product and sum nearly cancel, or are slightly beside a tie. Rounding twice gives
+/// wrong results for them.
 fn close_calls(double: bool) -> Vec<Vec<u64>> {
     let mut random = crate::values::Random::new(77);
     let one = |bits: u64| if double { 0x3ff0_0000_0000_0000 | bits >> 12 } else { 0x3f80_0000 | bits >> 41 };

@@ -1,15 +1,15 @@
-//! Calls of the module's functions: recursive ones, through addresses, with parameters of all sizes, and by
-//! diverged lanes.
+//! Tests of calls of a module's functions: recursion, calls through addresses, parameters of all sizes, and
+//! calls by diverged lanes.
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 use crate::values::Random;
 
-/// Threads of a block: a whole warp and part of another.
+/// Number of threads in a block: a whole warp and part of another.
 const THREADS: u32 = 45;
 
-/// Returns a kernel that stores the word `%r0` for each thread, which the code computes from `%tid`. `%in` is
-/// a table.
+/// Returns a kernel that stores the word `%r0` for each thread, which `code` computes from `%tid`. `%in` is
+/// the address of a table.
 fn kernel(name: &str, code: &str) -> String {
     format!(
         ".visible .entry {name}(.param .u64 in, .param .u64 out)\n{{\n.reg .b32 %r<20>, %tid;\n.reg .b64 %rd<20>, %in, %out;\n.reg .pred %p<5>;\n\
@@ -18,7 +18,7 @@ fn kernel(name: &str, code: &str) -> String {
     )
 }
 
-/// Returns a call with parameters and a result of 32 bits.
+/// Returns PTX that calls a function with parameters and a result of 32 bits.
 fn call(callee: &str, params: &[&str], result: &str, prototype: &str) -> String {
     let declared: String = params
         .iter()
@@ -33,14 +33,14 @@ fn call(callee: &str, params: &[&str], result: &str, prototype: &str) -> String 
     )
 }
 
-/// Returns the words that the kernel `k` stores.
+/// Runs the kernel `k` and returns the words that it stores.
 fn results(device: &mut Device, table: u64) -> Result<Vec<u32>, String> {
     let out = device.allocate(4 * u64::from(THREADS));
     device.launch("k", Shape::line(1, THREADS), &Params::new().u64(table).u64(out))?;
     Ok(device.read_words(out, THREADS.into()))
 }
 
-/// Returns a case whose kernel `k` stores these words.
+/// Returns a case whose kernel `k` stores the words of the function `wanted`.
 fn case(name: &str, text: &str, wanted: impl Fn(u32) -> u32 + Send + Sync + 'static) -> Case {
     Case::new(name, "call", text, move |device| {
         let wanted: Vec<u32> = (0..THREADS).map(&wanted).collect();
@@ -62,7 +62,7 @@ fn fib(n: u32) -> u32 {
 
 const FIB: &str = ".func (.param .b32 result) fib(.param .b32 n)\n{\n.reg .b32 %r<9>;\n.reg .pred %p;\nld.param.u32 %r0, [n];\nsetp.lt.u32 %p, %r0, 2;\n@%p bra DONE;\nsub.u32 %r1, %r0, 1;\n";
 
-/// Computes what the second function below returns.
+/// Computes the expected result of the recursive function in the PTX text below.
 fn mixed(n: u32) -> u32 {
     if n == 0 {
         return 1;
@@ -111,7 +111,7 @@ fn recursion(cases: &mut Vec<Case>) {
     cases.push(fails("a function that never ends", &text, 714));
 }
 
-/// Computes what the function of structures below returns.
+/// Computes the expected result of the function with structures in the PTX text.
 #[allow(clippy::many_single_char_names, reason = "as the text above has them")]
 fn structure(a: u32, b: u32, d: u64, c: u32, n: u32) -> (u32, u64, u32) {
     let (a, c, d) = (a.wrapping_add(1), (c & 0xff) + 2, d + 3);
@@ -174,7 +174,7 @@ fn memory(cases: &mut Vec<Case>) {
     }));
 }
 
-/// Returns three functions of two words and a table of their addresses.
+/// Returns PTX with three functions of two words and a table of their addresses.
 fn three() -> String {
     let function = |name: &str, op: &str| {
         format!(
@@ -266,12 +266,13 @@ fn many(cases: &mut Vec<Case>) {
     cases.push(case("a barrier within a function", &text, |tid| THREADS - tid));
 }
 
-/// A program of random functions, each with the parameters `depth` and `x`.
+/// Random functions that call each other, each with the parameters `depth` and `x`.
 struct CallProgram {
     functions: Vec<Vec<CallStep>>,
 }
 
-/// Calls a function, or the function of the table that `x` selects, and combines its result.
+/// One call in a random function: of a fixed function, or of the function of the table that `x` selects. Its
+/// result is combined with a constant.
 #[derive(Clone, Copy)]
 struct CallStep {
     callee: Option<usize>,
@@ -350,7 +351,8 @@ fn random(cases: &mut Vec<Case>) {
     }
 }
 
-/// A call for a result of a function that has none. Linkers produce such calls, and numba's tests have one.
+/// Adds a test of a call that expects a result of a function without one. Linkers produce such calls, and
+/// numba's tests contain one.
 fn nothing(cases: &mut Vec<Case>) {
     let call = |value: &str, at: &str| {
         format!(

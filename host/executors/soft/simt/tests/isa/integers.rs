@@ -1,4 +1,4 @@
-//! Integer arithmetic, as in the ISA's chapter of that name, without operations on single bits.
+//! Tests of integer arithmetic, as in the ISA's chapter of that name, without operations on single bits.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -13,7 +13,7 @@ pub struct Int {
     pub signed: bool,
 }
 
-/// All types of 16 bits and more.
+/// All integer types of 16 bits and more.
 pub const TYPES: [Int; 6] = [
     Int { name: "u16", bits: 16, signed: false },
     Int { name: "s16", bits: 16, signed: true },
@@ -24,7 +24,7 @@ pub const TYPES: [Int; 6] = [
 ];
 
 impl Int {
-    /// Returns the number that `bits` stand for.
+    /// Returns the number that `bits` represent in this type.
     pub const fn value(self, bits: u64) -> i128 {
         let unused = 64 - self.bits;
         if self.signed {
@@ -34,12 +34,12 @@ impl Int {
         }
     }
 
-    /// Returns the low bits of a number.
+    /// Returns the low bits of a number, as many as the type has.
     pub const fn wrap(self, value: i128) -> u64 {
         value as u64 & (u64::MAX >> (64 - self.bits))
     }
 
-    /// Returns the bits of the nearest number of this type.
+    /// Returns the bits of the number of this type that is nearest to `value`.
     pub fn clamp(self, value: i128) -> u64 {
         let (low, high) = if self.signed {
             (-1 << (self.bits - 1), (1 << (self.bits - 1)) - 1)
@@ -49,7 +49,7 @@ impl Int {
         self.wrap(value.clamp(low, high))
     }
 
-    /// Returns the kind of registers that hold this type.
+    /// Returns the kind of register that holds this type.
     pub const fn kind(self) -> OperandKind {
         match self.bits {
             64 => OperandKind::B64,
@@ -69,8 +69,8 @@ impl Int {
     }
 }
 
-/// Adds `op.type d, a, b`, given the operation on numbers, of whose result the low bits count. `None` is
-/// unspecified.
+/// Returns a test of `op.type d, a, b`, given the operation on numbers. The low bits of its result count, and
+/// `None` stands for an unspecified result.
 fn binary(
     op: &str,
     int: Int,
@@ -84,13 +84,13 @@ fn binary(
     Lanes::new(&spelling, int.kind(), &[int.source(), int.source()], reference).case()
 }
 
-/// Adds `op.type d, a`, given the operation on numbers.
+/// Returns a test of `op.type d, a`, given the operation on numbers.
 fn unary(op: &str, int: Int, operation: impl Fn(i128) -> i128 + Send + Sync + 'static) -> Case {
     let reference = move |operands: &[u64]| Expect::Bits(int.wrap(operation(int.value(operands[0]))));
     Lanes::new(&format!("{op}.{}", int.name), int.kind(), &[int.source()], reference).case()
 }
 
-/// Products, and products with a sum.
+/// Adds tests of products, and of products with a sum.
 fn products(cases: &mut Vec<Case>, int: Int) {
     let source = int.source();
     for (half, shift) in [("lo", 0), ("hi", int.bits)] {
@@ -119,7 +119,7 @@ fn products(cases: &mut Vec<Case>, int: Int) {
     }
 }
 
-/// Products of bytes, or of halves and bytes, and a sum.
+/// Adds tests of dot products of bytes, or of halves and bytes, with a sum.
 fn dot_products(cases: &mut Vec<Case>) {
     let byte =
         |word: u64, index: u32, signed: bool| Int { name: "", bits: 8, signed }.value(word >> (8 * index));

@@ -1,4 +1,4 @@
-//! `mov`: copies, and registers made of parts.
+//! Tests of `mov`: copies, and registers that consist of parts.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -23,7 +23,7 @@ fn copies(cases: &mut Vec<Case>) {
     }
 }
 
-/// The first of several parts is the lowest.
+/// Adds tests of packing and unpacking. The first of several parts is the lowest.
 fn parts(cases: &mut Vec<Case>) {
     let halves = bits(OperandKind::B16, 16);
     let words = bits(OperandKind::B32, 32);

@@ -1,7 +1,8 @@
-//! Random programs with branches and loops as compilers make them, and what each thread computes.
+//! Random programs with branches and loops as compilers generate them, and the expected results of each
+//! thread.
 //!
-//! The reference runs one thread after the other through the statements, and the kernel (see `emitter`) is
-//! made of the same statements. In some programs all threads meet now and then and exchange values.
+//! The reference executes the statements for one thread after another, and the kernel (see `emitter`) is
+//! generated from the same statements. In some programs all threads meet at some points and exchange values.
 
 use crate::values::Random;
 
@@ -9,10 +10,10 @@ use crate::values::Random;
 pub const VARIABLES: usize = 8;
 /// Number of words in the table that programs read.
 pub const TABLE: usize = 64;
-/// Largest depth of nested loops.
+/// Maximum depth of nested loops.
 pub const DEPTH: usize = 3;
 
-/// A variable, a loop's counter, or a constant.
+/// A source value: a variable, a loop's counter, or a constant.
 #[derive(Clone, Copy)]
 pub enum VariableValue {
     Variable(usize),
@@ -20,7 +21,7 @@ pub enum VariableValue {
     Constant(u32),
 }
 
-/// Compares `(variable ^ flip) & mask` with a constant.
+/// Condition that compares `(variable ^ flip) & mask` with a constant.
 #[derive(Clone, Copy)]
 pub struct Condition {
     pub value: VariableValue,
@@ -42,22 +43,22 @@ pub enum Statement {
         dst: usize,
         index: VariableValue,
     },
-    /// A branch. With `far`, its first part is at the end of the kernel's text.
+    /// A branch. With `far`, the code of its first part is at the end of the kernel's text.
     If {
         condition: Condition,
         far: bool,
         then: Vec<Statement>,
         otherwise: Vec<Statement>,
     },
-    /// An instruction with a guard.
+    /// An instruction with a guard predicate.
     Guarded {
         condition: Condition,
         negated: bool,
         dst: usize,
         b: VariableValue,
     },
-    /// A loop, with the number of iterations in the low bits of a value. With `early`, the condition is at
-    /// the end, and once before the loop.
+    /// A loop whose number of iterations is in the low bits of a value. With `early`, the condition is at the
+    /// end, and once before the loop.
     Loop {
         depth: usize,
         bound: VariableValue,
@@ -72,8 +73,8 @@ pub enum Statement {
         times: u32,
         body: Vec<Statement>,
     },
-    /// Reads the value of the thread whose number differs in these bits: within a warp by a shuffle,
-    /// otherwise by shared memory and barriers.
+    /// Reads the value of the thread whose index differs in the bits of `differs`: within a warp by a
+    /// shuffle, otherwise through shared memory and barriers.
     Exchange {
         dst: usize,
         value: VariableValue,
@@ -99,13 +100,13 @@ pub const OPERATIONS: [Operation; 8] = [
     ("min.s32", |a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned()),
 ];
 
-/// The statements of a kernel.
+/// A random program, as the statements of a kernel.
 pub struct ControlProgram(pub Vec<Statement>);
 
-/// Draws random statements.
+/// Generator of random statements.
 struct Maker {
     random: Random,
-    /// Whether threads may return before others.
+    /// Whether threads may return before others have finished.
     leaves: bool,
 }
 
@@ -125,7 +126,7 @@ impl Maker {
         Condition { value, flip, mask, less: self.random.below(2) == 0, than }
     }
 
-    /// Draws a variable to be written, which is seldom a thread number or the parameter.
+    /// Draws a variable to write, which is rarely a thread index or the parameter.
     fn target(&mut self) -> usize {
         let any = self.random.below(VARIABLES as u64) as usize;
         if any < 3 { 3 + any } else { any }
@@ -135,7 +136,7 @@ impl Maker {
         (0..2 + self.random.below(4)).map(|_| self.statement(depth, nested, inner)).collect()
     }
 
-    /// Draws a statement within `depth` loops and `nested` statements. `inner` says that the innermost loop
+    /// Draws a statement within `depth` loops and `nested` statements. `inner` tells that the innermost loop
     /// may be left.
     fn statement(&mut self, depth: usize, nested: usize, inner: bool) -> Statement {
         let pick = self.random.below(24);
@@ -168,7 +169,7 @@ impl Maker {
     }
 }
 
-/// Draws statements in which all threads meet, some of them in a loop that all threads execute.
+/// Draws statements at which all threads meet, some of them in a loop that all threads execute.
 fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
     let mut statements = Vec::new();
     for _ in 0..4 {
@@ -189,27 +190,27 @@ fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
 }
 
 impl ControlProgram {
-    /// Draws a program whose threads diverge until the end.
+    /// Draws a program whose threads may diverge until the end.
     pub fn new(seed: u64) -> Self {
         let mut maker = Maker { random: Random::new(seed), leaves: true };
         Self((0..8).map(|_| maker.statement(0, 0, false)).collect())
     }
 
-    /// Draws a program whose threads meet now and then.
+    /// Draws a program whose threads meet at some points.
     pub fn with_meetings(seed: u64) -> Self {
         let mut maker = Maker { random: Random::new(seed), leaves: false };
         Self(meetings(&mut maker, 0))
     }
 }
 
-/// A thread of the reference.
+/// State of a thread in the reference.
 struct ReferenceThread<'a> {
     variables: [u32; VARIABLES],
     counters: [u32; DEPTH],
     table: &'a [u32],
 }
 
-/// How statements end.
+/// Continuation after a statement.
 #[derive(PartialEq)]
 enum Flow {
     Next,

@@ -31,7 +31,7 @@ fn agree(
 
 /// Compares results that are rounded to nearest with the host's.
 fn nearest() -> Result<(), Failed> {
-    /// A reference, and the host's operation.
+    /// A reference, and the host's operation that it is compared with.
     type Pair<F> = (fn(u64, u64, Mode) -> Expect, fn(F, F) -> F);
     const MODE: Mode = Mode::NEAREST;
     const DOUBLE: fn(u64) -> f64 = f64::from_bits;
@@ -69,7 +69,7 @@ fn bits(expect: &Expect) -> Option<u64> {
     if let Expect::Bits(bits) = expect { Some(*bits) } else { None }
 }
 
-/// Returns whether `rounded` is the number next to `exact` in a direction.
+/// Returns whether `rounded` is the exact value `exact`, rounded in a direction.
 fn is_rounded(exact: f64, rounded: f32, round: Round) -> bool {
     let (value, above, below) =
         (f64::from(rounded), f64::from(rounded.next_up()), f64::from(rounded.next_down()));
@@ -81,8 +81,7 @@ fn is_rounded(exact: f64, rounded: f32, round: Round) -> bool {
     }
 }
 
-/// Compares directed roundings with exact products. Products of singles are exact doubles, and doubles have
-/// neighbours among the singles.
+/// Compares directed roundings with exact products. The product of two singles is an exact double.
 fn directed() -> Result<(), Failed> {
     for operands in tuples(&[Domain::F32; 2], 5000) {
         let exact = f64::from(single(operands[0])) * f64::from(single(operands[1]));
@@ -106,7 +105,7 @@ fn directed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the value of 16 bits, by the definition of the formats.
+/// Returns the value of a 16-bit number, computed from the definition of its format.
 fn defined(bits: u16, exponent_bits: i32, significand_bits: i32) -> f64 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits & 0x7fff) >> significand_bits;
@@ -125,8 +124,8 @@ fn defined(bits: u16, exponent_bits: i32, significand_bits: i32) -> f64 {
     }
 }
 
-/// Each number of 16 bits has its defined value, and values between two are rounded to the nearer one, or to
-/// the even one.
+/// Checks that each number of 16 bits has its defined value, and that values in between are rounded to the
+/// nearest, or to the even one.
 fn narrow() -> Result<(), Failed> {
     type Convert = fn(u64, Mode, bool) -> Expect;
     let formats: [(Format, i32, i32, Convert, Convert); 2] = [

@@ -1,10 +1,11 @@
-//! Loops over arrays whose last iteration has few active lanes, all of them in the lower half of their warp.
-//! Machine code leaves out the upper half there.
+//! Tests of loops over arrays whose last iteration has few active lanes, all of them in the lower half of
+//! their warp. Machine code omits the upper half there.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// Each thread begins at the element whose number differs from its own in the bits of `%k`.
+/// PTX of a kernel in which each thread starts at the element whose index differs from its own in the bits of
+/// `%k`.
 const TEXT: &str = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 k)\n{\n\
     .reg .b64 %in, %out, %a, %b;\n.reg .b32 %t, %i, %n, %k, %s, %w, %x, %y, %z, %v;\n.reg .b16 %h;\n.reg .pred %p, %q;\n\
     ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nld.param.u32 %n, [n];\nld.param.u32 %k, [k];\n\

@@ -1,31 +1,32 @@
-//! Operands: the edges of each type, and pseudo-random values.
+//! Operand values for tests: the edges of each type, and pseudorandom values.
 
-/// The set of values of an operand.
+/// Set of values of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// Integers of this many bits. The bits above are noise, which an instruction of this width must ignore.
+    /// Integers of this number of bits. Higher bits are random, and an instruction of this width must ignore
+    /// them.
     Int(u32),
-    /// Half precision, in 16 bits.
+    /// Half-precision numbers, in 16 bits.
     F16,
-    /// Two halves in 32 bits.
+    /// Pairs of half-precision numbers in 32 bits.
     F16x2,
-    /// bfloat16, in 16 bits.
+    /// Numbers of type bfloat16, in 16 bits.
     Bf16,
-    /// Two bfloat16 in 32 bits.
+    /// Pairs of bfloat16 numbers in 32 bits.
     Bf16x2,
-    /// Any single-precision number.
+    /// Any single-precision numbers.
     F32,
-    /// Any double-precision number.
+    /// Any double-precision numbers.
     F64,
     /// Counts, positions and lengths in 32 bits: small numbers and their limits.
     Count,
-    /// A predicate, 0 or 1.
+    /// Predicates, 0 or 1.
     Pred,
-    /// Single precision between the two whole numbers, without special values.
+    /// Single-precision numbers between two whole numbers, without special values.
     Range(i32, i32),
 }
 
-/// A pseudo-random sequence by splitmix64. A seed gives the same numbers in each run.
+/// Pseudorandom generator (splitmix64). A seed gives the same numbers in each run.
 pub struct Random(u64);
 
 impl Random {
@@ -41,13 +42,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Draws one of `0..end`.
+    /// Draws a random number in `0..end`.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
 }
 
-/// Single precision: zeros, subnormals, limits, halves and ties, limits of other types, infinities and NaNs.
+/// Single-precision test values: zeros, subnormals, limits, halves and ties, limits of other types,
+/// infinities and NaNs.
 pub const F32_EDGES: &[u32] = &[
     0x0000_0000,
     0x8000_0000,
@@ -129,7 +131,7 @@ pub const F32_EDGES: &[u32] = &[
     0x7fff_ffff,
 ];
 
-/// Double precision, with the same kinds of values as [`F32_EDGES`].
+/// Double-precision test values of the same kinds as [`F32_EDGES`].
 pub const F64_EDGES: &[u64] = &[
     0x0000_0000_0000_0000,
     0x8000_0000_0000_0000,
@@ -184,7 +186,7 @@ pub const F64_EDGES: &[u64] = &[
     0x7ff0_0000_0000_0001,
 ];
 
-/// Half-precision numbers near which rounding, overflow or the kind of number changes.
+/// Half-precision test values around changes of rounding, overflow or class.
 pub const F16_EDGES: &[u16] = &[
     0x0000, 0x8000, 0x0001, 0x8001, 0x0200, 0x03ff, 0x83ff, 0x0400, 0x8400, 0x0401, 0x1400, 0x3555, 0x3800,
     0xb800, 0x37ff, 0x3801, 0x3bff, 0x3c00, 0xbc00, 0x3c01, 0x3e00, 0xbe00, 0x4000, 0x4100, 0xc100, 0x4248,
@@ -192,7 +194,7 @@ pub const F16_EDGES: &[u16] = &[
     0x7c00, 0xfc00, 0x7e00, 0xfe01, 0x7c01, 0x7fff,
 ];
 
-/// bfloat16 numbers near which rounding, overflow or the kind of number changes.
+/// bfloat16 test values around changes of rounding, overflow or class.
 pub const BF16_EDGES: &[u16] = &[
     0x0000, 0x8000, 0x0001, 0x8001, 0x0040, 0x007f, 0x807f, 0x0080, 0x8080, 0x0081, 0x3eab, 0x3f00, 0xbf00,
     0x3f7f, 0x3f80, 0xbf80, 0x3f81, 0x3fc0, 0x4000, 0x4020, 0x4049, 0x42fe, 0x4300, 0x4b00, 0x4f00, 0x7e80,
@@ -231,7 +233,7 @@ const COUNTS: &[u64] = &[
     0xffff_ffff,
 ];
 
-/// Returns the edges of integers of `bits`.
+/// Returns the edge values of integers of `bits` bits.
 fn int_edges(bits: u32) -> Vec<u64> {
     let top = 1_u64 << (bits - 1);
     let all = top | (top - 1);
@@ -266,7 +268,7 @@ fn int_edges(bits: u32) -> Vec<u64> {
 }
 
 impl Domain {
-    /// Returns the values that matter by themselves.
+    /// Returns the edge values of the domain.
     pub fn edges(self) -> Vec<u64> {
         match self {
             Self::Int(bits) => int_edges(bits),

@@ -1,4 +1,4 @@
-//! Tests of the host memory that launches take and of the amount of text that they print.
+//! Tests of the host memory that launches take, and of the limits of printed text.
 
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ use crate::pool::Pool;
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Records the printed text and the statistics of the launch.
+/// Output that records the printed text and the statistics of the launch.
 #[derive(Default)]
 struct Printed(RefCell<String>, RefCell<Option<LaunchStats>>);
 
@@ -28,7 +28,7 @@ impl Output for Printed {
     }
 }
 
-/// A ledger with a limit, which counts its charges.
+/// Ledger with a limit, which counts its charges.
 #[derive(Debug)]
 struct Purse {
     left: AtomicU64,
@@ -68,7 +68,7 @@ fn launch(blocks: u32, threads: u32, params: &[u8]) -> GridLaunch<'_> {
     GridLaunch { grid: [blocks, 1, 1], block: [threads, 1, 1], params, ..GridLaunch::default() }
 }
 
-/// Runs a launch on this thread only, so that its scratch memory is this thread's.
+/// Runs a launch on this thread only, so that only this thread's scratch memory is used.
 fn alone(program: &Program, launch: &GridLaunch<'_>, view: &View, purse: &Arc<Purse>) -> Result<(), Fault> {
     let control = Control::with_budget(1 << 24).with_ledger(Arc::clone(purse) as Arc<dyn Ledger>);
     launch_grid(program, launch, view, &Pool::new(1), &control, &Printed::default())
@@ -79,7 +79,7 @@ fn arena() -> Arena {
 }
 
 /// A launch reports its blocks and warps, and whether it ran machine code. A program without machine code
-/// hands no instruction over to the interpreter.
+/// passes no instruction to the interpreter.
 #[test]
 fn launches_are_counted() {
     let text = ".version 8.4\n.target sm_70\n.address_size 64\n.entry k()\n{\nbar.sync 0;\nret;\n}\n";
@@ -103,7 +103,7 @@ fn launches_are_counted() {
     }
 }
 
-/// A session that shares the code of another one does not share its block times.
+/// Sessions that share code do not share the times of their blocks.
 #[test]
 fn times_of_blocks_are_each_users_own() {
     let program = program("");
@@ -114,7 +114,7 @@ fn times_of_blocks_are_each_users_own() {
     assert_eq!((time(&unused), time(&program.unused())), (0, 0));
 }
 
-/// Code in which the two halves of each warp wait at different instructions.
+/// PTX in which the two halves of each warp wait at different instructions.
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
 
