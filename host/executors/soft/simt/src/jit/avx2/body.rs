@@ -1,4 +1,4 @@
-//! The signature of a template's code, and the template types that follow from it.
+//! Signature of the code of a template, and the template types that use it.
 
 use super::cache::{Cache, Pair};
 use crate::jit::template;

@@ -22,7 +22,7 @@ const YMM: [AsmRegisterYmm; 16] =
 const XMM: [AsmRegisterXmm; 16] =
     [xmm0, xmm1, xmm2, xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14, xmm15];
 
-/// The canonical NaN.
+/// Bits of the canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
 
@@ -30,12 +30,12 @@ fn index(register: AsmRegisterYmm) -> usize {
     YMM.iter().position(|other| *other == register).unwrap_or_default()
 }
 
-/// The lower half of a register.
+/// Returns the lower half of a register.
 pub(super) fn xmm(register: AsmRegisterYmm) -> AsmRegisterXmm {
     XMM[index(register)]
 }
 
-/// The lanes of a value that machine code processes at a time: eight lanes of 32 bits in `low`, or eight
+/// Registers with the lanes of a value that are processed together: eight lanes of 32 bits in `low`, or eight
 /// lanes of 64 bits in both registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
@@ -43,44 +43,45 @@ pub(super) struct Pair {
     pub(super) high: AsmRegisterYmm,
 }
 
-/// What a register holds. The numbers are offsets in the frame.
+/// Identity of the value that a register holds. The numbers are offsets in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ValueKey {
     /// Eight lanes of 32 bits.
     Narrow(u32),
-    /// Four lanes of 64 bits: the upper half of eight lanes if true.
+    /// Four lanes of 64 bits. The flag selects the upper half of eight lanes.
     Wide(u32, bool),
-    /// A scalar, broadcast to all lanes. Whether it has 64 bits.
+    /// A scalar, broadcast to all lanes. The flag tells whether it has 64 bits.
     Scalar(u32, bool),
     /// The mask of a predicate: all ones in the lanes for which it is true.
     Predicate(u32),
-    /// The mask of the active lanes, in lanes of 32 bits, or in lanes of 64 bits for the upper half if true.
+    /// The mask of the active lanes, in lanes of 32 bits, or in lanes of 64 bits: for the lower half (false)
+    /// or the upper half (true).
     Active(Option<bool>),
-    /// A temporary, which no later instruction looks up.
+    /// A temporary of the current instruction, which no later instruction looks up.
     Temporary,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct RegisterValue {
     key: ValueKey,
-    /// Whether the frame still has an older value.
+    /// Whether the frame has an older value than the register.
     dirty: bool,
-    /// Whether it is a float that has been neither flushed nor made canonical.
+    /// Whether the value is a float that has been neither flushed nor made canonical.
     raw: bool,
-    /// Whether all bytes are known to be below 128, so that signed and unsigned products agree.
+    /// Whether all bytes of the value are known to be below 128, so that signed and unsigned products agree.
     small: bool,
 }
 
-/// The state of the registers while the code of a superblock is assembled.
+/// Contents of the registers while the code of a superblock is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
     pool: &'a mut ConstantPool,
     uses: &'a Uses,
     paths: Paths,
     values: [Option<RegisterValue>; 16],
-    /// Bit mask of registers that the current instruction uses.
+    /// Bit mask of the registers that the current instruction uses.
     pinned: u16,
-    /// Index of the instruction being assembled; after its end, of the next one.
+    /// Index of the instruction that is being assembled, or of the next one between instructions.
     now: usize,
     /// Whether the code runs with subnormal floats flushed to zero.
     flush: bool,
@@ -96,23 +97,23 @@ impl<'a> Cache<'a> {
         Self { asm, pool, uses, paths: Paths::default(), values: [None; 16], pinned: 0, now: 0, flush }
     }
 
-    /// A constant in all lanes of 32 bits, as an operand.
+    /// Returns an operand with a constant in all lanes of 32 bits.
     pub(super) fn constant(&mut self, value: u32) -> AsmMemoryOperand {
         self.pattern([value; 8])
     }
 
-    /// A constant in all lanes of 64 bits, as an operand.
+    /// Returns an operand with a constant in all lanes of 64 bits.
     pub(super) fn wide_constant(&mut self, value: u64) -> AsmMemoryOperand {
         let (low, high) = (value as u32, (value >> 32) as u32);
         self.pattern([low, high, low, high, low, high, low, high])
     }
 
-    /// A constant of eight words, as an operand.
+    /// Returns an operand with a constant of eight words.
     pub(super) fn pattern(&mut self, pattern: [u32; 8]) -> AsmMemoryOperand {
         ymmword_ptr(self.pool.label(self.asm, &pattern))
     }
 
-    /// The place of a value in the frame, if it has one.
+    /// Returns the memory operand of a value in the frame, if it has one.
     fn place(key: ValueKey) -> Option<AsmMemoryOperand> {
         match key {
             ValueKey::Narrow(at) => Some(ymmword_ptr(rbx + rsi + at.cast_signed())),
@@ -123,7 +124,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Index of the next instruction that reads a value, if there is one.
+    /// Returns the index of the next instruction that reads a value, if there is one.
     fn next_read(&self, key: ValueKey) -> Option<usize> {
         match key {
             ValueKey::Narrow(at) | ValueKey::Wide(at, _) => self.uses.next_read(at, self.now),
@@ -136,7 +137,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Allocates a register to the current instruction. If none is free, evicts the value that is read last.
+    /// Allocates a register to the current instruction. If none is free, evicts the value that is read
+    /// furthest in the future.
     fn allocate(&mut self) -> Emit<usize> {
         let free = (0..16).find(|&at| self.values[at].is_none() && self.pinned >> at & 1 == 0);
         let at = if let Some(at) = free {
@@ -315,8 +317,8 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes a vector. With `blend`, inactive lanes keep their values. With `raw`, it holds floats that are
-    /// neither flushed nor canonical.
+    /// Writes a vector. With `blend`, inactive lanes keep their values. `raw` tells that the value holds
+    /// floats that are neither flushed nor canonical.
     pub(super) fn write(&mut self, wide: bool, slot: Slot, value: Pair, blend: bool, raw: bool) -> Emit {
         let at = slot.offset() as u32;
         if !wide {
@@ -375,7 +377,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Whether all bytes of a vector are known to be below 128.
+    /// Returns whether all bytes of a vector are known to be below 128.
     pub(super) fn is_small(&self, slot: Slot) -> bool {
         let at = self.find(ValueKey::Narrow(slot.offset() as u32));
         at.and_then(|at| self.values[at]).is_some_and(|value| value.small)
@@ -415,7 +417,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Stores all values that the frame lacks, at the end of a superblock.
+    /// Stores all values that the frame does not have yet, at the end of a superblock.
     pub(super) fn flush(&mut self) -> Emit {
         for at in 0..16 {
             self.store(at)?;

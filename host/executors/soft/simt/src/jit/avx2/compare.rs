@@ -7,7 +7,7 @@ use crate::ops::compare::{
     Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32, NanF32,
 };
 
-/// Comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
+/// Registers comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
 macro_rules! floats {
     ($table:ident, $($test:ident: $mnemonic:ident;)*) => { $(
         let body: Body = narrow!(|e, d, a, b| e.asm.$mnemonic(d, a, b));

@@ -23,10 +23,10 @@ use crate::jit::{flow, predicate};
 use crate::machine::{Context, Inst, LEAVE, Slot, Tables};
 use crate::ops::compare::{AND, OR};
 
-/// The registers that collect the bits of a superblock's comparisons.
+/// Registers that collect the results of a superblock's comparisons.
 const COLLECTORS: [AsmRegister32; COMPARISONS] = [r8d, r9d, r10d, ebp];
 
-/// The state of assembling one program.
+/// State of assembling one program.
 pub(super) struct Emitter<'a> {
     asm: CodeAssembler,
     pool: ConstantPool,
@@ -34,7 +34,7 @@ pub(super) struct Emitter<'a> {
     targets: Targets,
     steps: &'a [Inst],
     tables: &'a Tables,
-    /// Scalars that hold the same constant throughout the program.
+    /// Values of the scalars that are constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
     flush: bool,
 }
@@ -327,7 +327,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Whether a vector instruction produces a predicate.
+/// Returns whether a vector instruction produces a predicate.
 fn collects(entry: Action) -> bool {
     matches!(entry, Action::Logic { .. } | Action::Lanes(Template { dst: SlotKind::Predicate, .. }))
 }
@@ -355,7 +355,7 @@ fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
     e.asm.vpxor(d.low, d.low, ones)
 }
 
-/// Appends the bits of eight lanes to those that the collector already has.
+/// Emits code that appends the bits of eight lanes to those in the collector.
 fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Inst, d: Pair) -> Emit {
     e.asm.vmovmskps(ecx, d.low)?;
     e.asm.mov(edx, esi)?;

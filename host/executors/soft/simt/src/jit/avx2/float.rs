@@ -1,6 +1,6 @@
 //! Templates of 32-bit floating-point arithmetic. Operands and results may be neither flushed nor canonical:
 //! the processor treats subnormal operands as zero where the code flushes, and an instruction that reads a
-//! result as bits finishes it first. Sequences that are spelled out here match the interpreter bit for bit.
+//! result as bits finishes it first. Sequences of several instructions match the interpreter bit for bit.
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
@@ -17,8 +17,8 @@ const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 
-/// The maximum or the minimum. A number wins against NaN, and of two zeros the maximum is +0 and the minimum
-/// -0.
+/// Emits a maximum or minimum. If one operand is NaN the result is the other one, and for two zeros the
+/// maximum is +0 and the minimum -0.
 fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
     // The processor returns its second operand for two zeros, and if either is NaN.
@@ -37,7 +37,7 @@ fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterYmm, a: AsmRegisterYmm, b
     e.asm.vblendvps(d, d, a, t)
 }
 
-/// 2^x by the interpreter's sequence of operations.
+/// Emits 2^x with the interpreter's sequence of operations.
 fn exp2(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     const ROUNDER: f32 = 12_582_912.0;
     let (x, n, f) = (e.temporary()?, e.temporary()?, e.temporary()?);
@@ -71,7 +71,7 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     Ok(())
 }
 
-/// The quotient. For divisors above 2^126, the product of the dividend and zero.
+/// Emits a quotient. For divisors above 2^126 it is the product of the dividend and zero.
 fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let (large, t) = (e.temporary()?, e.temporary()?);
     let (sign, most, infinity) = (e.constant(!SIGN), e.constant(0x7e80_0000), e.constant(INFINITY));
@@ -86,7 +86,7 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegiste
     e.asm.vblendvps(d, d, t, large)
 }
 
-/// Sums and maxima, also used to combine the values of two lanes in a reduction.
+/// Template of sums, also used to combine the values of two lanes in a reduction.
 pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
@@ -136,7 +136,7 @@ pub(super) fn register(table: &mut Templates) {
     }));
 }
 
-/// Replaces subnormal numbers by zero of the same sign. All other bits stay.
+/// Replaces subnormal numbers by zero of the same sign. All other numbers stay unchanged.
 pub(super) fn flush(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
     let exponent = e.constant(INFINITY);

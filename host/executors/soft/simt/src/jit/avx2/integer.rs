@@ -21,7 +21,7 @@ use crate::ops::integer::{
 };
 use crate::ops::special::{GenericToLocal, LocalToGeneric};
 
-/// Widens eight lanes of 32 bits to 64, with their signs or with zeros.
+/// Emits the extension of eight lanes from 32 to 64 bits, with sign or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {
     e.asm.vextracti128(xmm(d.high), a, 1)?;
     if signed {
@@ -33,7 +33,7 @@ pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm)
     }
 }
 
-/// The 64-bit products of lanes of 32 bits.
+/// Emits the 64-bit products of lanes of 32 bits.
 fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let other = e.result(true)?;
     widen(e, signed, d, a)?;
@@ -47,7 +47,7 @@ fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm, b:
     }
 }
 
-/// The upper halves of the products of lanes of 32 bits.
+/// Emits the upper halves of the products of lanes of 32 bits.
 fn multiply_high(
     e: &mut Cache<'_>,
     signed: bool,
@@ -69,7 +69,7 @@ fn multiply_high(
     e.asm.vpblendd(d, d, odd, 0b1010_1010)
 }
 
-/// The lower halves of the products of lanes of 64 bits.
+/// Emits the lower halves of the products of lanes of 64 bits.
 fn multiply_low(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
     e.asm.vpshufd(t, b, 0b10_11_00_01)?;
@@ -96,8 +96,8 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
     Ok(())
 }
 
-/// Adds the products of signed bytes to `c`. Bytes at even and odd positions are widened to 16 bits
-/// separately, so that nothing overflows.
+/// Emits the sum of `c` and the products of signed bytes. Bytes at even and odd positions are widened to 16
+/// bits separately, so that no sum overflows.
 fn dot4(
     e: &mut Cache<'_>,
     d: AsmRegisterYmm,
@@ -118,7 +118,8 @@ fn dot4(
     e.asm.vpaddd(d, d, t)
 }
 
-/// The same if all bytes of `a` are known to be below 128: sums of two products stay below 2^15 then.
+/// Emits the sum of `c` and the products of signed bytes if all bytes of `a` are known to be below 128. Sums
+/// of two products then stay below 2^15.
 pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     let ones = e.constant(0x0001_0001);
     e.asm.vpmaddubsw(d.low, a.low, b.low)?;
@@ -126,14 +127,14 @@ pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Em
     e.asm.vpaddd(d.low, d.low, c.low)
 }
 
-/// Clears the upper 16 bits.
+/// Emits code that clears the upper 16 bits of each lane.
 fn low16(e: &mut Cache<'_>, d: AsmRegisterYmm) -> Emit {
     let zero = e.temporary()?;
     e.asm.vpxor(zero, zero, zero)?;
     e.asm.vpblendw(d, d, zero, 0b1010_1010)
 }
 
-/// Combines bit fields of several words in one.
+/// Emits the combination of bit fields of several words in one word.
 pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let (d, t) = (e.result(false)?, e.temporary()?);
     for (number, field) in fields.iter().enumerate() {

@@ -9,7 +9,8 @@ use super::cache::{Cache, Pair};
 use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, Inst};
 
-/// Copies the vector that lanes exchange, because each lane reads what the others had before the instruction.
+/// Emits a copy of the vector that lanes exchange, because each lane reads values from before the
+/// instruction.
 pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Inst, place: usize) -> Emit {
     for part in 0..4 {
         let by = 32 * part;
@@ -19,8 +20,8 @@ pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Inst, place: usize)
     Ok(())
 }
 
-/// Exchanges the values of lanes whose numbers differ in the bit `by`, and combines them with `c` if there is
-/// an operation for it.
+/// Emits the exchange of values between lanes whose indices differ in the bit `by`, and their combination
+/// with `c` if there is an operation for it.
 pub(super) fn butterfly(
     e: &mut Cache<'_>,
     step: &Inst,
@@ -49,7 +50,8 @@ pub(super) fn butterfly(
     e.write(false, step.d, d, step.blend, true)
 }
 
-/// Stores the masks of the active lanes, which are in `ecx`, and the range of vectors that have any.
+/// Emits stores of the masks of the active lanes, which are in `ecx`, and of the range of vectors that have
+/// any.
 pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.vmovd(xmm0, ecx)?;
     asm.vpbroadcastd(ymm0, xmm0)?;

@@ -15,18 +15,19 @@ use crate::jit::template::{CoalescedCheck, Elements, MemSpace};
 use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, Inst, Slot};
 
-/// Distance of prefetches in bytes. It covers several blocks of a grid that multiplies a matrix row by row.
+/// Distance of prefetches from the loads in bytes. It covers several blocks of a grid that multiplies a
+/// matrix row by row.
 const AHEAD: i32 = 4096;
 
-/// A memory access with an address per lane, or with one address for the warp.
+/// A memory access with an address for each lane, or with one address for the warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneAccess<'a> {
     pub(super) step: &'a Inst,
     pub(super) elements: Elements,
     pub(super) write: bool,
-    /// The slot of the context that holds the offsets and bounds of its check.
+    /// Index in the context of the offsets and bounds of the access's check.
     pub(super) place: usize,
-    /// Distance of its elements from the stored offsets, in bytes.
+    /// Distance of the elements from the stored offsets, in bytes.
     pub(super) by: i32,
 }
 
@@ -42,7 +43,8 @@ fn field(step: &Inst, field: usize) -> i32 {
     (step.y as usize * size_of::<Window>() + field) as i32
 }
 
-/// Loads a window's first address to `rax`, and to `rcx` the last offset at which `need` bytes fit.
+/// Emits loads of a window's first address to `rax`, and of the last offset at which `need` bytes fit to
+/// `rcx`.
 fn bounds(asm: &mut CodeAssembler, step: &Inst, write: bool, need: i32, miss: CodeLabel) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
@@ -83,8 +85,9 @@ pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: CoalescedChec
     asm.vmovdqu(ymmword_ptr(r12 + line(Context::LASTS, group.place)), ymm0)
 }
 
-/// Checks the addresses of eight lanes and stores their offsets. Violations set bits of `ymm15`. `ymm14` has
-/// the mask of the active lanes, and `ymm13` the same in the order that shuffles produce.
+/// Emits the check of the addresses of eight lanes and stores their offsets. Violations set bits of `ymm15`.
+/// `ymm14` must hold the mask of the active lanes, and `ymm13` the same mask in the order that shuffles
+/// produce.
 pub(super) fn check(
     asm: &mut CodeAssembler,
     pool: &mut ConstantPool,
@@ -144,7 +147,7 @@ pub(super) fn check(
     asm.vmovdqu(ymmword_ptr(r12 + rsi + offsets(group.place)), ymm2)
 }
 
-/// Loads the pointer to which offsets and distances are added, to `rax`.
+/// Emits the load of the pointer to which offsets and distances are added, to `rax`.
 fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     match access.elements.memory {
         MemSpace::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.place as i32))),
@@ -153,8 +156,8 @@ fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     }
 }
 
-/// Sets the zero flag if the offsets are those of adjacent words, and loads the first to `r11`. Allocates no
-/// register, because the code may be skipped.
+/// Emits a test that sets the zero flag if the offsets are those of adjacent words, and loads the first
+/// offset to `r11`. No register is allocated, because the code may be skipped.
 fn compare_neighbours(e: &mut Cache<'_>, [t, u]: [AsmRegisterYmm; 2], place: usize) -> Emit {
     let at = offsets(place);
     let row = e.pattern(std::array::from_fn(|lane| lane as u32 * 4));
@@ -166,9 +169,9 @@ fn compare_neighbours(e: &mut Cache<'_>, [t, u]: [AsmRegisterYmm; 2], place: usi
     e.asm.vptest(t, t)
 }
 
-/// Loads the offset of one of eight lanes to `rcx`. For the first and the last lane, also prefetches what a
-/// kernel that reads memory in order accesses next. A prefetch of an address that is not mapped has no
-/// effect.
+/// Emits the load of the offset of one of eight lanes to `rcx`. For the first and the last lane, also
+/// prefetches the addresses that a kernel accesses next if it reads memory in order. A prefetch of an
+/// unmapped address has no effect.
 fn offset(e: &mut Cache<'_>, access: LaneAccess<'_>, lane: i32) -> Emit {
     e.asm.mov(ecx, dword_ptr(r12 + rsi + (offsets(access.place) + 4 * lane)))?;
     if matches!(lane, 0 | 7) && access.elements.memory == MemSpace::Global {
@@ -177,7 +180,7 @@ fn offset(e: &mut Cache<'_>, access: LaneAccess<'_>, lane: i32) -> Emit {
     Ok(())
 }
 
-/// Loads words lane by lane, which is faster than the processor's gather instruction.
+/// Emits loads of words lane by lane, which is faster than the processor's gather instruction.
 fn gather(e: &mut Cache<'_>, access: LaneAccess<'_>, d: AsmRegisterYmm, t: AsmRegisterYmm) -> Emit {
     for (half, to) in [(0, d), (4, t)] {
         for lane in 0..4u32 {
@@ -193,8 +196,8 @@ fn gather(e: &mut Cache<'_>, access: LaneAccess<'_>, d: AsmRegisterYmm, t: AsmRe
     e.asm.vinserti128(d, d, xmm(t), 1)
 }
 
-/// Loads 64 bits for each of eight lanes, two lanes at a time. `lanes` gives the first lane of each pair, in
-/// the order of the halves of `d.low` and `d.high`.
+/// Emits loads of 64 bits for each of eight lanes, two lanes at a time. `lanes` gives the first lane of each
+/// pair, in the order of the halves of `d.low` and `d.high`.
 fn gather_wide(
     e: &mut Cache<'_>,
     access: LaneAccess<'_>,
@@ -300,7 +303,7 @@ pub(super) fn load(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) ->
     }
 }
 
-/// Stores elements of the active lanes, of eight, from the registers of `slots`.
+/// Emits stores of elements of the active lanes, among eight, from the registers of `slots`.
 pub(super) fn store(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
     let LaneAccess { elements, place, .. } = access;
     let (mut each, mut lane, mut done) = (e.asm.create_label(), e.asm.create_label(), e.asm.create_label());
@@ -361,7 +364,7 @@ pub(super) fn store(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -
     e.asm.zero_bytes()
 }
 
-/// Checks an access with one address for the warp.
+/// Emits the check of an access with one address for the warp.
 pub(super) fn check_scalar(asm: &mut CodeAssembler, access: LaneAccess<'_>, miss: CodeLabel) -> Emit {
     let LaneAccess { step, elements, write, .. } = access;
     let at = step.a.offset() as i32;

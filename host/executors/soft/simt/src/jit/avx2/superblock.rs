@@ -13,33 +13,33 @@ use crate::jit::template::{CoalescedCheck, Flush, MemSpace};
 use crate::jit::value::SlotKind;
 use crate::machine::{Inst, PLACES, Slot, Tables};
 
-/// Largest number of instructions of a superblock. It bounds the size of the code and the time to assemble
+/// Maximum number of instructions in a superblock. It limits the size of the code and the time to assemble
 /// it.
 const LONGEST: usize = 192;
-/// Largest distance of accesses that share a check, in bytes.
+/// Maximum distance of accesses that share a check, in bytes.
 const FARTHEST: i64 = 1 << 16;
-/// Largest number of comparisons in a superblock. Each needs a register for its bits.
+/// Maximum number of comparisons in a superblock. Each needs a register for its result.
 pub(super) const COMPARISONS: usize = 4;
 
-/// An instruction of a superblock, and its template.
+/// An instruction of a superblock with its template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockPart {
     pub(super) index: usize,
     pub(super) entry: Action,
-    /// The slot of the context that holds the offsets and bounds of its access.
+    /// Index in the context of the offsets and bounds of the instruction's access.
     pub(super) place: usize,
 }
 
-/// A sequence of instructions with one entry.
+/// A sequence of instructions with a single entry.
 #[derive(Debug, Default)]
 pub(super) struct Superblock {
     /// Index of the first instruction.
     pub(super) first: usize,
     pub(super) scalars: Vec<BlockPart>,
     pub(super) lanes: Vec<BlockPart>,
-    /// The branch that ends it, if there is one.
+    /// Branch that ends the superblock, if there is one.
     pub(super) branch: Option<BlockPart>,
-    /// Whether the interpreter runs it, because its only instruction has no template.
+    /// Whether the interpreter runs the superblock, because its only instruction has no template.
     pub(super) interpreted: bool,
     pub(super) groups: Vec<CoalescedCheck>,
     places: usize,
@@ -49,7 +49,7 @@ pub(super) struct Superblock {
     used: SlotUse,
 }
 
-/// The slots that the instructions so far have read or written.
+/// Slots that the instructions so far have read or written.
 #[derive(Debug, Default)]
 struct SlotUse {
     scalars_read: HashSet<Slot>,
@@ -58,7 +58,7 @@ struct SlotUse {
     scalars_written: HashSet<Slot>,
 }
 
-/// Whether an instruction is executed per lane.
+/// Returns whether an instruction is executed for each lane.
 fn is_lanes(entry: Action) -> bool {
     match entry {
         Action::Lanes(Template { dst, .. }) => !matches!(dst, SlotKind::Scalar { .. }),
@@ -106,8 +106,8 @@ pub(super) fn divide(steps: &[Inst], tables: &Tables, starts: &HashSet<u32>, flu
 }
 
 impl Superblock {
-    /// Appends an instruction. Returns false if it would have to be executed before one that is already
-    /// there, or if the superblock is too long.
+    /// Appends an instruction. Returns false if it would have to be executed before an earlier one, or if the
+    /// superblock is too long.
     fn append(&mut self, index: usize, steps: &[Inst], entry: Action, tables: &Tables) -> bool {
         let step = &steps[index];
         if index - self.first >= LONGEST {
@@ -179,7 +179,7 @@ impl Superblock {
         true
     }
 
-    /// Returns the slot of an access: that of a check which it joins, or a new one.
+    /// Returns the context's slot for an access: that of a check which it joins, or a new one.
     fn group(&mut self, index: usize, step: &Inst, entry: Action, steps: &[Inst]) -> usize {
         let (elements, write) = match entry {
             Action::Load(elements) | Action::LoadTwo(elements) => (elements, false),
@@ -222,7 +222,7 @@ impl Superblock {
         Segment { first: self.first, interpreted: self.interpreted, next, steps }
     }
 
-    /// The instructions whose accesses or members are checked.
+    /// Iterates over the instructions whose accesses or members are checked.
     pub(super) fn checked(&self) -> impl Iterator<Item = &BlockPart> {
         self.scalars.iter().chain(&self.lanes)
     }

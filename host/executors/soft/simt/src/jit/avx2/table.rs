@@ -1,4 +1,4 @@
-//! The table of templates.
+//! Table of the templates.
 
 use std::sync::LazyLock;
 

@@ -12,7 +12,7 @@ use crate::ops::compare::{
     LtU64, NanF32,
 };
 
-/// Comparison predicates of the integer instructions.
+/// Comparison predicate "equal" of the integer instructions; the next constants are other predicates.
 const EQUAL: u32 = 0;
 const LESS: u32 = 1;
 const LESS_OR_EQUAL: u32 = 2;
@@ -22,14 +22,14 @@ fn load_predicate(e: &mut Cache<'_>, step: &Inst) -> Emit {
     e.asm.kmovw(k5, word_ptr(rbx + (step.c.offset() + 2 * e.half) as i32))
 }
 
-/// Comparisons of 32-bit integers.
+/// Registers comparisons of 32-bit integers.
 macro_rules! words {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
         $table.integer_test::<$test>(narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)));
     )* };
 }
 
-/// Comparisons of 64-bit integers.
+/// Registers comparisons of 64-bit integers.
 macro_rules! wides {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
         $table.integer_test::<$test>(|e, _, _, [a, b, _]| {
@@ -40,7 +40,7 @@ macro_rules! wides {
     )* };
 }
 
-/// Comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
+/// Registers comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
 macro_rules! floats {
     ($table:ident, $($test:ident: $predicate:expr;)*) => { $(
         let body: Body = narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, $predicate));

@@ -57,14 +57,14 @@ pub(super) fn to_halves(
     e.asm.vpord(d, t, upper)
 }
 
-/// Emits an operation of two singles.
+/// Function that emits an operation on two singles.
 type Operation = fn(&mut CodeAssembler, AsmRegisterZmm, AsmRegisterZmm, AsmRegisterZmm) -> Emit;
 
 const ADD: Operation = |asm, d, a, b| asm.vaddps(d, a, b);
 const SUBTRACT: Operation = |asm, d, a, b| asm.vsubps(d, a, b);
 const MULTIPLY: Operation = |asm, d, a, b| asm.vmulps(d, a, b);
 
-/// An operation of halves, computed in singles: of one half per word, or of two.
+/// Emits an operation on halves, computed in singles: on one half in each word, or on two.
 fn halves(
     e: &mut Cache<'_>,
     pair: bool,

@@ -24,17 +24,17 @@ use crate::jit::{flow, gate, predicate};
 use crate::machine::{Context, Inst, Slot, Tables};
 use memory::LaneAccess;
 
-/// The state of assembling one program.
+/// State of assembling one program.
 pub(super) struct Emitter<'a> {
     asm: CodeAssembler,
     pool: ConstantPool,
     exits: Exits,
     targets: Targets,
-    /// The code that lets the next warp run, after the current one has arrived at a barrier.
+    /// Label of the code that lets the next warp run, after the current one has arrived at a barrier.
     over: CodeLabel,
     steps: &'a [Inst],
     tables: &'a Tables,
-    /// Scalars that hold the same constant throughout the program.
+    /// Values of the scalars that are constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
     flush: bool,
     exit_sites: Vec<ExitSite>,
@@ -124,7 +124,7 @@ impl<'a> Emitter<'a> {
         Ok((!self.pool.lacking).then_some(whole))
     }
 
-    /// Collects which instructions of a superblock read and write each slot.
+    /// Records which instructions of a superblock read and write each slot.
     fn uses(&self, superblock: &Superblock, number: usize, live: &Liveness) -> Uses {
         let mut uses = Uses::default();
         for part in &superblock.parts {
@@ -211,8 +211,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Assembles all side exits. A common routine stores all registers to the context, and [`SideExit`] tells
-    /// which of them the frame lacks.
+    /// Assembles all side exits. A common routine stores all registers to the context, and [`SideExit`] lists
+    /// the ones whose values the frame does not have.
     fn exit_sites(&mut self, leave: CodeLabel) -> Emit<Vec<SideExit>> {
         let mut side_exits = Vec::new();
         let mut all = self.asm.create_label();
@@ -357,7 +357,7 @@ fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair;
     Ok((sources, e.result(wide)?))
 }
 
-/// Computes a scalar with the template for vectors.
+/// Computes a scalar result with the template for vectors.
 fn scalar_of_lanes(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     let (sources, d) = operands(e, step, template)?;
     (template.body)(e, step, d, sources)?;

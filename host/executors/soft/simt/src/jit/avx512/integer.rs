@@ -25,7 +25,7 @@ use crate::ops::integer::{
 };
 use crate::ops::special::{GenericToLocal, GenericToShared, LocalToGeneric, SharedToGeneric};
 
-/// Widens lanes of 32 bits to 64, with their signs or with zeros.
+/// Emits the extension of lanes from 32 to 64 bits, with sign or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm) -> Emit {
     e.asm.vextracti64x4(ymm(d.high), a, 1)?;
     if signed {
@@ -47,7 +47,7 @@ fn spread(e: &mut Cache<'_>, number: usize, a: AsmRegisterZmm) -> Emit<Pair> {
     Ok(d)
 }
 
-/// The 64-bit products of lanes of 32 bits.
+/// Emits the 64-bit products of lanes of 32 bits.
 fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let (a, b) = (spread(e, 0, a)?, spread(e, 1, b)?);
     if signed {
@@ -59,14 +59,14 @@ fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm, b:
     }
 }
 
-/// The 64-bit products of lanes of 32 bits, added to `c`.
+/// Emits the 64-bit products of lanes of 32 bits, added to `c`.
 fn multiply_add_wide(e: &mut Cache<'_>, signed: bool, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     multiply_wide(e, signed, d, a.low, b.low)?;
     e.asm.vpaddq(d.low, d.low, c.low)?;
     e.asm.vpaddq(d.high, d.high, c.high)
 }
 
-/// The upper halves of the products of lanes of 32 bits.
+/// Emits the upper halves of the products of lanes of 32 bits.
 fn multiply_high(
     e: &mut Cache<'_>,
     signed: bool,
@@ -104,8 +104,8 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
     Ok(())
 }
 
-/// Adds the products of signed bytes to `c`. The processor multiplies unsigned bytes by signed ones, so the
-/// signs of `a` are flipped and the resulting bias is subtracted.
+/// Emits the sum of `c` and the products of signed bytes. The processor multiplies unsigned bytes by signed
+/// ones, so the signs of `a` are flipped and the resulting bias is subtracted.
 fn dot4(e: &mut Cache<'_>, step: &Inst, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     if e.is_small(step.a) {
         return products(e, d, a, b, c);
@@ -140,12 +140,12 @@ fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -
     e.asm.vpdpbusd(d.low, unsigned.low, signed.low)
 }
 
-/// Whether an instruction adds products to its third operand.
+/// Returns whether an instruction adds products to its third operand.
 pub(super) fn sums_up(step: &Inst) -> bool {
     step.opcode == TypeId::of::<SignedDot4>() || step.opcode == TypeId::of::<Dot4<true, true>>()
 }
 
-/// Combines bit fields of several words in one.
+/// Emits the combination of bit fields of several words in one word.
 pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let [d, t] = e.temporaries()?;
     for (number, field) in fields.iter().enumerate() {

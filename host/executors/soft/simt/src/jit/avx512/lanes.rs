@@ -11,15 +11,15 @@ use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
 
-/// Loads the masks of the active lanes, and the pointer to the warp's address-range cache.
+/// Emits loads of the masks of the active lanes, and of the pointer to the warp's address-range cache.
 pub(super) fn begin(asm: &mut CodeAssembler) -> Emit {
     asm.mov(rbp, qword_ptr(r12 + Context::RANGE_CACHE))?;
     asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     masks(asm)
 }
 
-/// Computes the masks of the active lanes, which are in `ecx`. `k1` and `k2` have those of the halves, and
-/// `k1`, `k3`, `k2` and `k4` those of the quarters.
+/// Emits the computation of the mask registers from the active lanes in `ecx`. `k1` and `k2` get those of the
+/// halves, and `k1`, `k3`, `k2` and `k4` those of the quarters.
 pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovw(k1, ecx)?;
     asm.mov(edx, ecx)?;
@@ -31,26 +31,27 @@ pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovb(k4, ecx)
 }
 
-/// Compares the mask of the active lanes with that of all lanes.
+/// Emits a comparison of the mask of the active lanes with that of all lanes.
 fn compare_active(e: &mut Cache<'_>) -> Emit {
     e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)
 }
 
-/// Jumps to `other` unless all lanes are active, because an access that spans several lanes accesses all of
-/// them.
+/// Emits a jump to `other` unless all lanes are active, because an access that spans several lanes accesses
+/// all of them.
 pub(super) fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
     compare_active(e)?;
     e.asm.jne(other)
 }
 
-/// Exits unless all lanes are active. The interpreter executes the instruction if some have returned.
+/// Emits a side exit that is taken unless all lanes are active. If some have returned, the interpreter
+/// executes the instruction.
 pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
     let miss = e.side_exit_here();
     compare_active(e)?;
     e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Exits unless all member lanes that have not returned are active.
+/// Emits a side exit that is taken unless all member lanes that have not returned are active.
 fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
     if e.met == Some(members) {
         return Ok(());
@@ -65,7 +66,7 @@ fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
     e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Shuffles lanes whose sources are constants.
+/// Emits a shuffle whose source lanes are constants.
 pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -> Emit {
     let by = [step.b, step.c].map(|slot| e.known(slot).unwrap_or_default() as u32);
     let source = |lane: u32| match mode {
@@ -97,8 +98,8 @@ pub(super) fn register(table: &mut Templates) {
     table.add::<Shuffle<IDX, true, false>>(Action::Shuffle { mode: IDX });
 }
 
-/// Exchanges the values of lanes whose numbers differ in the bit `by`, and combines them with `c` if there is
-/// an operation for it.
+/// Emits the exchange of values between lanes whose indices differ in the bit `by`, and their combination
+/// with `c` if there is an operation for it.
 pub(super) fn butterfly(e: &mut Cache<'_>, step: &Inst, (by, then): (u32, Option<Template>)) -> Emit {
     let raw = then.is_some();
     let from = e.read_both(step.a, raw)?;

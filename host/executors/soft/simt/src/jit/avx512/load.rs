@@ -1,5 +1,5 @@
-//! Loads with an address per lane. The access pattern of the addresses is known: mostly, all lanes or groups
-//! of at least four lanes read adjacent elements, or the same one.
+//! Loads with an address for each lane. The access pattern of the addresses is known: mostly, all lanes or
+//! groups of at least four lanes read adjacent elements, or the same one.
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterZmm, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr, r12, r15, rax,
@@ -15,10 +15,11 @@ use crate::jit::template::MemSpace;
 use crate::jit::value::Emit;
 use crate::machine::{Context, RangeCache, Slot};
 
-/// Distance of prefetches in bytes. It covers several blocks of a grid that multiplies a matrix row by row.
+/// Distance of prefetches from the loads in bytes. It covers several blocks of a grid that multiplies a
+/// matrix row by row.
 const AHEAD: i32 = 4096;
 
-/// Loads the pointer to which offsets and distances are added, to `rax`.
+/// Emits the load of the pointer to which offsets and distances are added, to `rax`.
 pub(super) fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     match access.elements.memory {
         MemSpace::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.pointer as i32))),
@@ -27,7 +28,7 @@ pub(super) fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     }
 }
 
-/// Loads the offset of the first lane of a unit-stride access to `ecx`.
+/// Emits the load of the offset of a unit-stride access's first lane to `ecx`.
 pub(super) fn first_offset(e: &mut Cache<'_>, access: LaneAccess<'_>, offsets: AsmRegisterZmm) -> Emit {
     if access.elements.memory == MemSpace::Global {
         e.asm.mov(ecx, MIDDLE)
@@ -36,7 +37,7 @@ pub(super) fn first_offset(e: &mut Cache<'_>, access: LaneAccess<'_>, offsets: A
     }
 }
 
-/// The offset of one lane, as a memory operand.
+/// Returns a memory operand with the offset of one lane.
 pub(super) fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
     dword_ptr(rbp + (RangeCache::OFFSETS as usize + 128 * root + 4 * lane) as i32)
 }
@@ -54,8 +55,8 @@ fn gather(e: &mut Cache<'_>, by: i32, both: [AsmRegisterZmm; 2], to: [AsmRegiste
     e.asm.vpgatherdd(to[1].k5(), zmmword_ptr(rax + both[1] + by))
 }
 
-/// Loads a word per lane: with vector loads for unit stride, one word for two lanes if pairs read the same
-/// one, and otherwise with a gather.
+/// Emits the load of a word for each lane: with vector loads for unit stride, with one word for two lanes if
+/// pairs read the same one, and otherwise with a gather.
 fn load_words(e: &mut Cache<'_>, access: LaneAccess<'_>, whole: bool) -> Emit<[AsmRegisterZmm; 2]> {
     let LaneAccess { root, by, elements, .. } = access;
     let both = e.read_offsets(root)?;
@@ -106,8 +107,8 @@ fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> E
     Ok(())
 }
 
-/// Prefetches what some of the lanes access next if the kernel reads memory in order. A prefetch of an
-/// address that is not mapped has no effect.
+/// Emits prefetches of the addresses that some of the lanes access next if the kernel reads memory in order.
+/// A prefetch of an unmapped address has no effect.
 fn fetch_ahead(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     for lane in [0, 16, 31] {
         e.asm.mov(ecx, lane_offset(access.root, lane))?;
@@ -116,7 +117,8 @@ fn fetch_ahead(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     Ok(())
 }
 
-/// Loads 64 bits per lane: for two lanes together if they are adjacent, and otherwise with a gather.
+/// Emits the load of 64 bits for each lane: for two lanes together if they are adjacent, and otherwise with a
+/// gather.
 fn load_wides(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit<[AsmRegisterZmm; 4]> {
     let LaneAccess { root, by, elements, .. } = access;
     let both = e.read_offsets(root)?;
@@ -161,7 +163,8 @@ fn load_wides(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit<[AsmRegisterZmm
     Ok(quarters)
 }
 
-/// Loads four words per lane of a half into the first four registers. Inactive lanes load from offset 0.
+/// Emits the load of four words for each lane of a half into the first four registers. Inactive lanes load
+/// from offset 0.
 fn load_fours(
     e: &mut Cache<'_>,
     LaneAccess { root, by, .. }: LaneAccess<'_>,
@@ -190,7 +193,7 @@ fn load_fours(
     e.asm.vpunpcklqdq(a, t, u)
 }
 
-/// Loads four words per lane for this load and later ones, and caches them.
+/// Emits the load of four words for each lane, for this load and later ones, and caches them.
 fn load_for_others(e: &mut Cache<'_>, access: LaneAccess<'_>, combined: &CombinedLoad) -> Emit {
     let all: [AsmRegisterZmm; 8] = e.temporaries()?;
     let [t, u] = e.temporaries()?;
@@ -226,8 +229,8 @@ fn load_for_others(e: &mut Cache<'_>, access: LaneAccess<'_>, combined: &Combine
     Ok(())
 }
 
-/// Writes the words that were loaded ahead of this instruction. Returns false if not all of them are
-/// available.
+/// Writes the words that were loaded ahead of this instruction to its registers. Returns false if not all of
+/// them are available.
 fn write_preloaded(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit<bool> {
     let all: Option<Vec<_>> = (0..slots.len()).map(|word| e.preloaded(word)).collect();
     let Some(all) = all else { return Ok(false) };

@@ -7,10 +7,10 @@ use super::body::Action;
 use super::superblock::Superblock;
 use crate::machine::Inst;
 
-/// Smallest number of vector instructions for which a second version pays.
+/// Minimum number of vector instructions for which a second version is made.
 const WORTH: usize = 8;
 
-/// The ranges of instructions that belong to loops.
+/// Ranges of the instructions that belong to loops.
 pub(super) struct Loops {
     ranges: Vec<RangeInclusive<usize>>,
 }
@@ -31,8 +31,8 @@ impl Loops {
         Self { ranges: superblocks.iter().filter_map(back).collect() }
     }
 
-    /// Whether a superblock belongs to a loop, is worth a second version, and exchanges nothing between
-    /// lanes.
+    /// Returns whether a superblock belongs to a loop, is large enough for a second version, and exchanges no
+    /// values between lanes.
     pub(super) fn contains(&self, superblock: &Superblock) -> bool {
         let apart = superblock.parts.iter().all(|part| {
             !matches!(

@@ -1,7 +1,7 @@
 //! Checks of addresses before an access, and loads of scalars.
 //!
 //! The offsets of an address vector are stored for its accesses. They are below 2^31, and an inactive lane
-//! has the offset of an active one, so that its access stays within the checked range.
+//! gets the offset of an active one, so that its access stays within the checked range.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, ptr,
@@ -19,44 +19,45 @@ use crate::jit::template::{Elements, MemSpace};
 use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, RANGE_WORDS, RangeCache, Slot};
 
-/// All offsets are below this.
+/// Limit below which all offsets are, in bytes.
 const END: u32 = 1 << 31;
-/// The offset of the reference lane of an address vector in device memory.
+/// Offset of the reference lane of an address vector in device memory, in bytes.
 pub(super) const MIDDLE: u32 = 1 << 30;
-/// A bit for each [`AccessPattern`].
+/// Mask with a bit for each [`AccessPattern`].
 const ALL_PATTERNS: u8 = 0b111;
-/// Comparison predicate of integers: not equal.
+/// Comparison predicate "not equal" of integers.
 const UNEQUAL: u32 = 4;
 
-/// A memory access with an address per lane, or with one address for the warp.
+/// A memory access with an address for each lane, or with one address for the warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneAccess<'a> {
     pub(super) step: &'a Inst,
     pub(super) elements: Elements,
-    /// The slot of the offsets in the address-range cache.
+    /// Index of the address vector in the address-range cache.
     pub(super) root: usize,
     pub(super) pointer: usize,
-    /// Distance of its elements from the stored offsets, in bytes.
+    /// Distance of the elements from the stored offsets, in bytes.
     pub(super) by: i32,
-    /// Whether it is the first access of its coalesced check.
+    /// Whether this is the first access of its coalesced check.
     pub(super) first: bool,
-    /// The words that it loads for later instructions too.
+    /// Words that the access also loads for later instructions, if any.
     pub(super) combined: Option<&'a CombinedLoad>,
 }
 
-/// Offsets of the fields of an entry of the address-range cache.
+/// Offset in bytes of the first field of an entry in the address-range cache; the next constants are those of
+/// other fields.
 const REFERENCE: i32 = 0;
 const SPAN: i32 = 8;
 const PATTERNS: i32 = 16;
 const DEPTH: i32 = 24;
 const KNOWN: i32 = 32;
 
-/// The offset of a field of the cache entry of an address vector.
+/// Returns the offset of a field in the cache entry of an address vector.
 fn root_field(root: usize, field: i32) -> i32 {
     RangeCache::RANGES + 8 * (RANGE_WORDS * root) as i32 + field
 }
 
-/// The offset in the context at which a sum of scalars is stored.
+/// Returns the offset in the context at which a sum of scalars is stored.
 fn sum_at(sum: usize) -> i32 {
     Context::SUMS + 8 * sum as i32
 }
@@ -74,7 +75,8 @@ pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
     e.asm.mov(qword_ptr(r12 + sum_at(sum.place)), rax)
 }
 
-/// Loads a window's first address to `rax`, and to `rcx` the last offset at which `need` bytes fit.
+/// Emits loads of a window's first address to `rax`, and of the last offset at which `need` bytes fit to
+/// `rcx`.
 fn bounds(e: &mut Cache<'_>, step: &Inst, write: bool, need: i32, miss: Miss) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
@@ -83,8 +85,8 @@ fn bounds(e: &mut Cache<'_>, step: &Inst, write: bool, need: i32, miss: Miss) ->
     e.exit_if(miss, CodeAssembler::jb)
 }
 
-/// Checks a group of accesses to device memory by the cached span of its address vector, and stores the
-/// pointer to which offsets and distances are added.
+/// Emits the check of a group of accesses to device memory by the cached span of its address vector, and
+/// stores the pointer to which offsets and distances are added.
 pub(super) fn check_group(
     e: &mut Cache<'_>,
     step: &Inst,
@@ -116,8 +118,9 @@ pub(super) fn check_group(
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
 
-/// Computes the span and the access pattern of an address vector in device memory, and stores its offsets.
-/// They are mostly the same as the last time, in a loop or another warp; then the cached results are used.
+/// Emits the computation of the span and the access patterns of an address vector in device memory, and
+/// stores its offsets. They are mostly the same as before, in a loop or in another warp; then the cached
+/// results are used.
 pub(super) fn summarize(e: &mut Cache<'_>, root: &RootVector) -> Emit {
     let number = root.place;
     let mut vector = [None; 4];
@@ -192,7 +195,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &RootVector) -> Emit {
     Ok(())
 }
 
-/// Stores the lowest offset, and the distance of the highest one from it.
+/// Emits stores of the lowest offset, and of the highest one's distance from it.
 fn extent(
     e: &mut Cache<'_>,
     number: usize,
@@ -227,7 +230,8 @@ fn extent(
     e.asm.mov(qword_ptr(rbp + root_field(number, SPAN)), rcx)
 }
 
-/// Stores which access patterns the offsets have. If they have unit stride, the others are not tested.
+/// Emits the determination of the offsets' access patterns. If they have unit stride, the others are not
+/// tested.
 fn find_patterns(
     e: &mut Cache<'_>,
     wanted: u8,
@@ -271,7 +275,7 @@ fn find_patterns(
     e.asm.zero_bytes()
 }
 
-/// Jumps to `other` unless the offsets of an access have this pattern.
+/// Emits a jump to `other` unless the offsets of an access have this pattern.
 pub(super) fn unless_pattern(
     e: &mut Cache<'_>,
     access: LaneAccess<'_>,
@@ -282,7 +286,7 @@ pub(super) fn unless_pattern(
     e.asm.je(other)
 }
 
-/// Checks a group of accesses to shared or local memory, and stores the offsets.
+/// Emits the check of a group of accesses to shared or local memory, and stores the offsets.
 pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &RootVector, group: &CoalescedCheck) -> Emit {
     let both = check_narrow(e, step, group)?;
     if let MemSpace::Local { .. } = group.memory {
@@ -301,7 +305,7 @@ pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &RootVector, gro
     Ok(())
 }
 
-/// Exits if an offset exceeds the one in `ecx`, or if `k5` has any bit set.
+/// Emits a side exit that is taken if an offset exceeds the one in `ecx`, or if `k5` has any bit set.
 fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: Miss) -> Emit {
     e.asm.vpbroadcastd(last, ecx)?;
     e.asm.vpmaxud(t, low, high)?;
@@ -310,7 +314,7 @@ fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: M
     e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Checks addresses of 32 bits and returns the offsets.
+/// Emits the check of 32-bit addresses and returns registers with the offsets.
 fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &CoalescedCheck) -> Emit<[AsmRegisterZmm; 2]> {
     let addresses = e.read_both(step.a, false)?;
     let [low, high, t, last] = e.temporaries()?;
@@ -335,7 +339,7 @@ fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &CoalescedCheck) -> Emit<
     Ok([low, high])
 }
 
-/// Checks the address of scalars and loads them.
+/// Emits the check of the address of scalars, and their loads.
 pub(super) fn load_scalar(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
     let LaneAccess { step, elements, .. } = access;
     let at = step.a.offset() as i32;

@@ -1,9 +1,9 @@
-//! `mma` of bytes and of halves. Lane `4 * g + t` of a fragment has elements of row `g` of A, C and D, and of
-//! column `g` of B. The results match the interpreter bit for bit.
+//! Translates `mma` of bytes and of halves. Lane `4 * g + t` of a fragment has elements of row `g` of A, C
+//! and D, and of column `g` of B. The results match the interpreter bit for bit.
 //!
-//! A lane of D needs the row of A that its own group of four lanes holds, which takes a shuffle within
-//! quarters of registers. And it needs the column of B with its number: words that four other lanes hold, the
-//! same for all rows.
+//! A lane of D needs the row of A that its own group of four lanes holds, which is read by a shuffle within
+//! quarters of registers. It also needs the columns of B with the numbers of its columns of D: words that
+//! four other lanes hold, the same for all rows.
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
@@ -17,12 +17,12 @@ use crate::machine::{Inst, ProductOperands, Slot, Tables};
 use crate::ops::matrix::{Bytes, Halves, Multiply};
 
 const VECTOR: SlotKind = SlotKind::Vector { wide: false };
-/// The bytes 0x80: flipping the sign of a byte adds 128 to its unsigned value.
+/// Mask of the sign bits of four bytes. Flipping the sign bit of a byte adds 128 to its unsigned value.
 const FLIPPED: u32 = 0x8080_8080;
-/// The fraction of a single, and its exponent.
+/// Mask of the fraction of a single; the next constant is that of its exponent.
 const MANTISSA: u32 = 0x007f_ffff;
 const EXPONENT: u32 = 0x7f80_0000;
-/// Comparison predicate: equal.
+/// Comparison predicate "equal".
 const EQUAL: u32 = 0;
 
 pub(super) fn register(table: &mut Templates) {
@@ -30,7 +30,7 @@ pub(super) fn register(table: &mut Templates) {
     table.add::<Multiply<Halves, Halves>>(Action::Product { halves: true });
 }
 
-/// Whether a product has a shape that is translated.
+/// Returns whether the translator supports the shape of a product.
 pub(super) fn fits(step: &Inst, halves: bool, tables: &Tables) -> bool {
     tables.products.get(step.x as usize).is_some_and(|product| {
         let registers = if product.halves { product.eights } else { 2 * product.eights };
@@ -59,13 +59,13 @@ fn columns(e: &mut Cache<'_>, odd: usize, word: u32, to: AsmRegisterZmm, b: [Asm
     e.asm.vpermi2d(to, b[0], b[1])
 }
 
-/// A shuffle control that repeats one word of four.
+/// Returns a shuffle control that repeats one word of four.
 const fn repeated(word: u32) -> u32 {
     0b01_01_01_01 * word
 }
 
-/// Products of signed bytes. The sums are ordered by groups of eight rows, then by columns, then by halves of
-/// registers.
+/// Emits products of signed bytes. The sums are ordered by groups of eight rows, then by columns, then by
+/// halves of registers.
 fn multiply_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     let ProductOperands { eights, .. } = *product;
     let mut sums = Vec::new();
@@ -124,7 +124,7 @@ fn multiply_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     Ok(())
 }
 
-/// Products of halves, which are exact. They are added in the order of `k`, and C is added last.
+/// Emits products of halves, which are exact. They are added in the order of `k`, and C is added last.
 fn multiply_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     let ProductOperands { eights, .. } = *product;
     // The sums are ordered by groups of eight rows, columns, and halves of registers.
@@ -197,7 +197,7 @@ fn multiply_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     Ok(())
 }
 
-/// Converts the lower and the upper halves of half a vector to singles.
+/// Emits the conversion of the lower and the upper halves of half a vector to singles.
 pub(super) fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRegisterZmm; 2]> {
     let from = read_half(e, slot, half)?;
     let both: [AsmRegisterZmm; 2] = e.temporaries()?;

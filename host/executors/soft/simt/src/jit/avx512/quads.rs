@@ -1,5 +1,5 @@
-//! `mma.m8n8k4` of halves: four products, each computed by the eight lanes of two quads. The results match
-//! the interpreter bit for bit.
+//! Translates `mma.m8n8k4` of halves: four products, each computed by the eight lanes of two quads. The
+//! results match the interpreter bit for bit.
 
 use iced_x86::code_asm::{AsmRegisterZmm, dword_ptr};
 
@@ -12,23 +12,23 @@ use crate::jit::value::Emit;
 use crate::machine::{Inst, LANES, QuadsOperands, Tables};
 use crate::ops::matrix::{MultiplyQuads, a_element, b_element, c_element, place};
 
-/// Length of the products along `k`, and number of elements of C and D per lane.
+/// Length of the products along `k`; the next constant is the number of elements of C and D in a lane.
 const DEPTH: usize = 4;
 const ELEMENTS: usize = 8;
-/// Values of the control register MXCSR: as the interpreter has it, and as code has it that flushes
-/// subnormals.
+/// Values of the control register MXCSR: that of the interpreter, which keeps subnormals, and that of code
+/// that flushes them.
 const KEEPS: u32 = 0x1f80;
 const FLUSHES: u32 = 0x1fc0;
 
-/// The source of a factor: the index of the element, which is the same for all lanes, and the source lane of
-/// each lane.
+/// Source of a factor: the index of the element, which is the same for all lanes, and the source lane of each
+/// lane.
 type FactorSource = (usize, [usize; LANES]);
 
 pub(super) fn register(table: &mut Templates) {
     table.add::<MultiplyQuads>(Action::Quads);
 }
 
-/// Whether a product has a form that is translated.
+/// Returns whether the translator supports the form of a product.
 pub(super) fn fits(step: &Inst, tables: &Tables) -> bool {
     tables.quads.get(step.x as usize).is_some_and(|quads| {
         let registers = if quads.c_halves { ELEMENTS / 2 } else { ELEMENTS };

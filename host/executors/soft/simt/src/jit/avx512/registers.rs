@@ -1,4 +1,4 @@
-//! The vector registers and the mask registers of the active lanes.
+//! Vector registers, and the mask registers of the active lanes.
 
 use iced_x86::code_asm::{
     AsmRegisterK, AsmRegisterXmm, AsmRegisterYmm, AsmRegisterZmm, k1, k2, k3, k4, registers,
@@ -24,27 +24,27 @@ pub(super) fn index(register: AsmRegisterZmm) -> usize {
     ZMM.iter().position(|other| *other == register).unwrap_or_default()
 }
 
-/// The register that is the lower half of this one.
+/// Returns the lower half of a register.
 pub(super) fn ymm(register: AsmRegisterZmm) -> AsmRegisterYmm {
     YMM[index(register)]
 }
 
-/// The register that is the lower quarter of this one.
+/// Returns the lower quarter of a register.
 pub(super) fn xmm(register: AsmRegisterZmm) -> AsmRegisterXmm {
     XMM[index(register)]
 }
 
-/// The mask register with the active lanes of a half.
+/// Returns the mask register with the active lanes of a half.
 pub(super) const fn active(half: usize) -> AsmRegisterK {
     if half == 0 { k1 } else { k2 }
 }
 
-/// The mask register with the active lanes of a quarter.
+/// Returns the mask register with the active lanes of a quarter.
 pub(super) const fn active_wide(quarter: usize) -> AsmRegisterK {
     [k1, k3, k2, k4][quarter]
 }
 
-/// Sixteen lanes of a value: of 32 bits in `low`, or of 64 bits in both registers.
+/// Registers with sixteen lanes of a value: of 32 bits in `low`, or of 64 bits in both registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) low: AsmRegisterZmm,

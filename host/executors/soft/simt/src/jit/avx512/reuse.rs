@@ -1,4 +1,4 @@
-//! Values that registers hold for later instructions besides the vectors of the frame: offsets of address
+//! Register values, besides the vectors of the frame, that later instructions reuse: offsets of address
 //! vectors, words loaded ahead of their instruction, and the bias of dp4a.
 
 use iced_x86::code_asm::AsmRegisterZmm;
@@ -10,7 +10,7 @@ use crate::jit::value::Emit;
 use crate::machine::Slot;
 
 impl Cache<'_> {
-    /// Stores the offsets of an address vector, from where those of single lanes are loaded.
+    /// Stores the offsets of an address vector to memory, from which those of single lanes are loaded.
     pub(super) fn store_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) -> Emit {
         for (half, register) in both.into_iter().enumerate() {
             self.asm.vmovdqu64(offsets(place, half), register)?;
@@ -18,7 +18,7 @@ impl Cache<'_> {
         Ok(())
     }
 
-    /// Records that two registers hold the offsets of an address vector, which are in memory too.
+    /// Records that two registers hold the offsets of an address vector, which are also in memory.
     pub(super) fn cache_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) {
         for (half, register) in both.into_iter().enumerate() {
             self.bind(register, RegisterValue::clean(ValueKey::Offsets(place, half)));

@@ -1,6 +1,6 @@
-//! The warp scheduler: runs the warps of a block one after another without returning to the caller. Each warp
-//! runs until it arrives at a barrier or has no lanes left. When all have stopped, those that wait at the
-//! barrier run again.
+//! The warp scheduler, which runs the warps of a block one after another without returning to the caller.
+//! Each warp runs until it arrives at a barrier or has no lanes left. When all have stopped, those that wait
+//! at the barrier run again.
 //!
 //! The state of a warp besides its frame is in the context while it runs, and in the warp otherwise.
 
@@ -17,7 +17,7 @@ use crate::machine::{
     BARRIERS, BarrierKind, Context, DONE_STAGE, Inst, LEAVE, NO_BARRIER, Slot, Tables, ValueLoc, WarpSplit,
 };
 
-/// Whether a barrier has a constant, valid number and waits for all threads of the block.
+/// Returns whether a barrier has a constant, valid number and waits for all threads of the block.
 pub(super) fn waits_for_all(step: &Inst, tables: &Tables, constants: &HashMap<Slot, u64>) -> bool {
     tables.barriers.get(step.y as usize).is_some_and(|barrier| {
         let number = match barrier.number {
@@ -30,8 +30,8 @@ pub(super) fn waits_for_all(step: &Inst, tables: &Tables, constants: &HashMap<Sl
     })
 }
 
-/// Emits the arrival at the barrier of the instruction `pc`. Exits if warps are not scheduled here, if others
-/// have arrived at another barrier, or if lanes of this warp are pending.
+/// Emits the arrival at a barrier by the instruction `pc`. It exits if warps are not scheduled here, if
+/// others have arrived at another barrier, or if lanes of this warp are pending.
 pub(super) fn arrive(asm: &mut CodeAssembler, exit: CodeLabel, pc: u32, over: CodeLabel) -> Emit {
     let mut same = asm.create_label();
     asm.mov(rdi, qword_ptr(r12 + Context::SPLIT))?;
@@ -104,7 +104,7 @@ pub(super) fn emit(
     asm.jmp(leave)
 }
 
-/// Loads the state of the warp in `rdi`. Leaves the instruction at which it continues in `eax`.
+/// Emits loads of the state of the warp in `rdi`. The instruction at which it continues is then in `eax`.
 fn resume(asm: &mut CodeAssembler) -> Emit {
     asm.mov(qword_ptr(r12 + Context::SPLIT), rdi)?;
     asm.mov(rbx, qword_ptr(rdi + WarpSplit::FRAME))?;

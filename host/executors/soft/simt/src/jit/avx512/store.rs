@@ -1,4 +1,4 @@
-//! Stores with an address per lane.
+//! Stores with an address for each lane.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, dword_ptr, ecx, edx, qword_ptr, r11, r11d, r12, rax, rbp, rcx, xmmword_ptr, zmmword_ptr,
@@ -14,8 +14,9 @@ use crate::jit::element;
 use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, RangeCache, Slot};
 
-/// Stores 8 bytes per lane: for two lanes together if they are adjacent. All lanes are active. The values are
-/// ordered by halves; each has two registers, of 64-bit lanes or of the two words of a lane.
+/// Emits stores of 8 bytes from each lane, for two lanes together if they are adjacent. All lanes must be
+/// active. The values are ordered by halves; each has two registers, of 64-bit lanes or of the two words of a
+/// lane.
 fn eights(
     e: &mut Cache<'_>,
     access: LaneAccess<'_>,
@@ -61,7 +62,8 @@ fn eights(
     e.asm.zero_bytes()
 }
 
-/// Stores 16 bytes per lane. All lanes are active. The values are ordered by words, then by halves.
+/// Emits stores of 16 bytes from each lane. All lanes must be active. The values are ordered by words, then
+/// by halves.
 fn sixteens(
     e: &mut Cache<'_>,
     access: LaneAccess<'_>,
@@ -89,7 +91,7 @@ fn sixteens(
     Ok(())
 }
 
-/// Stores elements of the active lanes from the registers of `slots`.
+/// Emits stores of elements of the active lanes from the registers of `slots`.
 pub(super) fn store(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
     let LaneAccess { elements, root, by, .. } = access;
     let (mut each, mut lane, mut done) = (e.asm.create_label(), e.asm.create_label(), e.asm.create_label());

@@ -1,6 +1,7 @@
 //! Superblocks: sequences of instructions that machine code executes one by one, with values in registers.
 //!
-//! A side exit may precede any instruction. The values that the frame lacks are restored on the way out.
+//! A side exit may precede any instruction. Values that the frame does not have are stored when the exit is
+//! taken.
 //!
 //! Addresses of device memory are mostly the sum of a vector, the *root*, and scalars. The span of a root is
 //! computed once, so that only scalars are compared for each access.
@@ -17,34 +18,34 @@ use crate::machine::{Inst, RANGE_ENTRIES, SUMS, Slot, Tables};
 use crate::ops::integer::{Add64, Mov64};
 use crate::ops::{Vector1, Vector2};
 
-/// Largest number of instructions of a superblock. It bounds the time to assemble it.
+/// Maximum number of instructions in a superblock. It limits the time to assemble it.
 const LONGEST: usize = 256;
-/// Largest number of roots of a superblock: fewer than the address-range cache has entries.
+/// Maximum number of roots in a superblock, which is below the number of entries in the address-range cache.
 const MOST_ROOTS: usize = 32;
-/// Largest distance of accesses that share a check, in bytes.
+/// Maximum distance of accesses that share a check, in bytes.
 const FARTHEST: i64 = 1 << 16;
-/// Largest number of instructions by which a word is loaded ahead.
+/// Maximum number of instructions by which a word is loaded ahead.
 const EARLIEST: usize = 96;
-/// Largest absolute value of constants in addresses, for a register and for an access, in bytes.
+/// Maximum absolute value in bytes of constants in addresses, for a register and for an access.
 const LARGEST: i64 = 1 << 20;
 
-/// An instruction of a superblock, and its template.
+/// An instruction of a superblock with its template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockPart {
     pub(super) index: usize,
     pub(super) entry: Action,
-    /// Its memory access, if it has an address per lane.
+    /// Memory access of the instruction, if it has an address for each lane.
     pub(super) access: Option<GroupAccess>,
-    /// The sum of scalars that is computed with it.
+    /// Sum of scalars that is computed with the instruction, if any.
     pub(super) sum: Option<Sum>,
 }
 
-/// A memory access with an address per lane, as a member of a coalesced check.
+/// A memory access with an address for each lane, as a member of a coalesced check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupAccess {
-    /// The index of its coalesced check, and of the pointer of that check in the context.
+    /// Index of the coalesced check, which is also that of the check's pointer in the context.
     pub(super) group: usize,
-    /// Distance of its elements from the sum of root and scalars, in bytes.
+    /// Distance of the elements from the sum of root and scalars, in bytes.
     pub(super) by: i64,
 }
 
@@ -60,17 +61,17 @@ pub(super) struct Sum {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RootVector {
     pub(super) slot: Slot,
-    /// Its entry in the address-range cache.
+    /// Index of the vector's entry in the address-range cache.
     pub(super) place: usize,
-    /// Index of the first instruction that needs it.
+    /// Index of the first instruction that needs the vector.
     pub(super) index: usize,
     /// Required alignment of every lane-to-lane distance, in bytes.
     pub(super) align: u32,
-    /// A bit for each [`AccessPattern`] that an access can exploit.
+    /// Mask with a bit for each [`AccessPattern`] that an access can exploit.
     pub(super) patterns: u8,
 }
 
-/// Patterns of the offsets of lanes that make an access cheaper.
+/// Patterns of the lanes' offsets that permit faster accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessPattern {
     /// Each lane is one word after the previous one.
@@ -81,32 +82,32 @@ pub(super) enum AccessPattern {
     StridedPairs,
 }
 
-/// Accesses that share a check of their addresses.
+/// A group of accesses that share a check of their addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoalescedCheck {
-    /// Index of the first of its instructions, whose window is used.
+    /// Index of the group's first instruction, whose window is used.
     pub(super) index: usize,
     /// Index of the root vector of its addresses.
     pub(super) root: usize,
     pub(super) sum: Option<usize>,
     pub(super) memory: MemSpace,
     pub(super) write: bool,
-    /// The lowest distance of an accessed byte from the address.
+    /// Lowest distance of an accessed byte from the address, in bytes.
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) align: u32,
 }
 
-/// Sixteen bytes per lane that several loads of a superblock read. The first of them loads all.
+/// Sixteen bytes for each lane that several loads of a superblock read. The first of them loads all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CombinedLoad {
-    /// Distance of the bytes from the first load's own element.
+    /// Distance in bytes from the first load's own element.
     pub(super) from: i64,
-    /// For each word, the instruction that reads it, and the index among the words of that instruction.
+    /// Index of the instruction that reads each word, and the word's index within that instruction.
     pub(super) words: [(usize, usize); 4],
 }
 
-/// A vector of addresses, as the sum of a root, a sum of scalars and a constant.
+/// An address vector as the sum of a root, a sum of scalars and a constant.
 #[derive(Clone, Copy, Debug)]
 struct KnownAddress {
     root: Slot,
@@ -123,9 +124,9 @@ pub(super) struct Superblock {
     pub(super) interpreted: bool,
     pub(super) roots: Vec<RootVector>,
     pub(super) groups: Vec<CoalescedCheck>,
-    /// By the index of the instruction that loads them.
+    /// Combined loads by the index of the instruction that performs them.
     pub(super) combined_loads: HashMap<usize, CombinedLoad>,
-    /// The roots whose vectors have not changed since.
+    /// Indices of the roots whose vectors have not changed since.
     open_roots: Vec<usize>,
     open: Vec<usize>,
     addresses: HashMap<Slot, KnownAddress>,
@@ -133,17 +134,17 @@ pub(super) struct Superblock {
     full: bool,
 }
 
-/// Divides a program into superblocks.
+/// Input for the division of a program into superblocks.
 pub(super) struct Divider<'a> {
     pub(super) steps: &'a [Inst],
     pub(super) tables: &'a Tables,
-    /// Scalars that hold the same constant throughout the program.
+    /// Values of the scalars that are constant throughout the program.
     pub(super) constants: &'a HashMap<Slot, u64>,
     /// Whether the code runs with subnormal floats flushed to zero.
     pub(super) flush: bool,
 }
 
-/// The memory that a vector instruction accesses, and whether it writes.
+/// Returns the elements that a vector instruction accesses in memory, and whether it writes them.
 fn accessed(entry: Action) -> Option<(Elements, bool)> {
     match entry {
         Action::Load(elements) | Action::LoadTwo(elements) => Some((elements, false)),
@@ -152,13 +153,13 @@ fn accessed(entry: Action) -> Option<(Elements, bool)> {
     }
 }
 
-/// Whether the constant offset of an access is small enough for machine code. The interpreter executes all
-/// others.
+/// Returns whether the constant offset of an access is small enough for machine code. The interpreter
+/// executes all others.
 fn is_near(step: &Inst, entry: Action) -> bool {
     accessed(entry).is_none_or(|(elements, _)| distance(step, elements.memory).abs() <= LARGEST)
 }
 
-/// The access patterns that an access can exploit.
+/// Returns a mask of the access patterns that an access can exploit.
 fn wanted_patterns(elements: Elements, write: bool) -> u8 {
     let all: &[AccessPattern] = match (elements.bytes, elements.count) {
         _ if matches!(elements.memory, MemSpace::Local { .. }) => &[AccessPattern::UnitStride],
@@ -173,7 +174,8 @@ fn wanted_patterns(elements: Elements, write: bool) -> u8 {
     all.iter().fold(0, |bits, pattern| bits | 1 << *pattern as u8)
 }
 
-/// Number of bytes beyond its own elements that a lane may read, where adjacent lanes are loaded together.
+/// Returns the number of bytes beyond its own elements that a lane may read because adjacent lanes are loaded
+/// together.
 fn neighbours(elements: Elements, write: bool) -> i64 {
     match (elements.memory, elements.bytes as usize * elements.count) {
         (MemSpace::Global, 8) if !write => 8,
@@ -182,7 +184,7 @@ fn neighbours(elements: Elements, write: bool) -> i64 {
 }
 
 impl Divider<'_> {
-    /// Divides the program. `starts` are the instructions at which other code may continue.
+    /// Divides the program into superblocks. `starts` are the instructions at which other code may continue.
     pub(super) fn divide(&self, starts: &HashSet<u32>) -> Vec<Superblock> {
         let mut superblocks = Vec::new();
         let mut superblock = Superblock::default();
@@ -222,7 +224,8 @@ impl Divider<'_> {
         superblocks
     }
 
-    /// Whether an instruction is translated, if it is a product, a shuffle or a barrier.
+    /// Returns whether the translator supports this form of a product, shuffle or barrier; other instructions
+    /// are always supported.
     fn knows(&self, step: &Inst, entry: Action) -> bool {
         match entry {
             Action::Shuffle { .. } => [step.b, step.c].iter().all(|slot| self.constants.contains_key(slot)),
@@ -235,7 +238,7 @@ impl Divider<'_> {
 }
 
 impl Superblock {
-    /// Appends an instruction. Returns false if there is no room for its access.
+    /// Appends an instruction. Returns false if the limits leave no room for its access.
     fn append(&mut self, index: usize, entry: Action, from: &Divider<'_>) -> bool {
         let step = &from.steps[index];
         let mut access = None;
@@ -327,7 +330,8 @@ impl Superblock {
         Some(self.roots.len() - 1)
     }
 
-    /// Returns the membership of an access in a coalesced check, which is added if the access fits no other.
+    /// Adds an access to a coalesced check and returns its membership. A new check is created if the access
+    /// fits no other.
     fn group(&mut self, index: usize, step: &Inst, elements: Elements, write: bool) -> Option<GroupAccess> {
         let Elements { memory, align, .. } = elements;
         let address = match memory {
@@ -415,7 +419,7 @@ impl Superblock {
         }
     }
 
-    /// The address-range cache entry of a check's root.
+    /// Returns the address-range cache entry of a check's root.
     pub(super) fn place(&self, group: &CoalescedCheck) -> usize {
         self.roots[group.root].place
     }
