@@ -1,4 +1,4 @@
-//! Stops a launch from outside, by a flag, a deadline or a budget of instructions, and charges its memory.
+//! Stops launches from outside, by a flag, a deadline or a budget of instructions, and charges their memory.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_ptx::{Halt, Interrupt};
 
-/// Stops launches. A launch polls it between blocks, at backward branches and in long straight lines of code.
-/// Clones share their state.
+/// Handle for stopping launches. A launch polls it between blocks, at backward branches and in long straight
+/// lines of code. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Control {
     interrupt: Interrupt,
@@ -68,7 +68,7 @@ impl Control {
         Self { ledger: Some(ledger), ..self }
     }
 
-    /// Charges `bytes` more. Returns whether the ledger allows it.
+    /// Charges `bytes` more. Returns whether the ledger permits it.
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         self.ledger.as_ref().is_none_or(|ledger| ledger.charge(bytes))
     }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// Largest width and precision. Larger ones are clamped.
+/// Maximum width and precision. Larger ones are clamped.
 pub(crate) const WIDEST: usize = 1024;
 
-/// A conversion of the format, such as `%-08.3lld`.
+/// A conversion in a format, such as `%-08.3lld`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conversion {
     pub(crate) left: bool,

@@ -1,4 +1,4 @@
-//! Coalesces loads of neighbours in device memory into one access. Neighbours are two halves that are packed
+//! Combines loads of neighbours in device memory into one access. Neighbours are two halves that are packed
 //! to a word, two words, or two such pairs of halves.
 
 use vgpu_ptx::ir::{Base, Class, Inst, Mem, Op, Operand, Order, Reg, Space};
@@ -18,7 +18,7 @@ struct WordLoad<'a> {
 
 impl Builder<'_> {
     /// Lowers two loads of neighbouring words together. Returns the number of PTX instructions that they
-    /// consist of, or 0 if they are no such loads.
+    /// consist of, or 0 if the code has another form.
     pub(super) fn load_two(&mut self, code: &[Inst]) -> Lowered<usize> {
         if let [first, second, ..] = code
             && let (Some(first), Some(second)) = (self.word_load(first)?, self.word_load(second)?)
@@ -39,7 +39,7 @@ impl Builder<'_> {
         Ok(0)
     }
 
-    /// Lowers two loads of neighbouring halves that are packed to a word and read by nothing else. Returns
+    /// Lowers two loads of neighbouring halves that are packed to a word and not read otherwise. Returns
     /// whether the three PTX instructions have this form.
     pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
         let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
@@ -86,7 +86,7 @@ impl Builder<'_> {
         Ok((plain && self.class(*dst)? == Class::B32).then_some(WordLoad { mem, dst: *dst, line: inst.line }))
     }
 
-    /// Lowers two loads together if the second word follows the first. Returns whether it does.
+    /// Lowers two loads together if the second word follows the first. Returns false otherwise.
     fn load_words<const HALVES: bool>(
         &mut self,
         first: &WordLoad<'_>,

@@ -1,5 +1,5 @@
-//! Emits instructions of the common shapes, whose results go to registers that lanes share or of which each
-//! lane has its own.
+//! Emits instructions of the common forms. Their results are registers that lanes share, or in which each
+//! lane has its own value.
 
 use vgpu_ptx::ir::{self, Reg};
 
@@ -10,13 +10,14 @@ use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
 
 impl Builder<'_> {
-    /// Returns where a register of `bytes` is written, and whether its inactive lanes must be kept.
+    /// Returns the location of a register of `bytes` bytes that is written, and whether its inactive lanes
+    /// must be kept.
     pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(ValueLoc, bool)> {
         Ok((self.register(reg, bytes)?, self.blends(reg)))
     }
 
-    /// Emits an instruction whose result is a scalar. Returns the result's slot, which lasts until the PTX
-    /// instruction is lowered.
+    /// Emits an instruction whose result is a scalar. Returns the result's slot, which is valid until the PTX
+    /// instruction has been lowered.
     pub(super) fn push_scalar(&mut self, mut inst: Inst) -> Slot {
         inst.d = self.temporary_scalar();
         let result = inst.d;
@@ -24,14 +25,14 @@ impl Builder<'_> {
         result
     }
 
-    /// Copies a scalar to all lanes, or to the active ones if `blend`.
+    /// Emits a copy of a scalar to all lanes, or to the active ones if `blend`.
     pub(super) fn splat(&mut self, scalar: Slot, to: Slot, wide: bool, blend: bool) {
         let mut inst = if wide { self.inst::<Splat<u64>>() } else { self.inst::<Splat<u32>>() };
         (inst.a, inst.d, inst.blend) = (scalar, to, blend);
         self.push(inst);
     }
 
-    /// Copies a scalar result to a register.
+    /// Emits a copy of a scalar result to a register.
     pub(super) fn finish_scalar(&mut self, dst: Reg, bytes: u32, value: Slot) -> Lowered {
         let (place, blend) = self.target(dst, bytes)?;
         let wide = bytes == 8;
@@ -52,8 +53,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Applies a function of one source. Returns the location of the result, which later instructions of the
-    /// same PTX instruction may read.
+    /// Emits a function of one source to a temporary. Returns the location of the result, which later
+    /// instructions of the same PTX instruction may read.
     pub(super) fn apply1<O: Op1>(&mut self, a: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = match a {
@@ -64,7 +65,7 @@ impl Builder<'_> {
         Ok(target)
     }
 
-    /// Applies a function of two sources, as [`Builder::apply1`] does.
+    /// Emits a function of two sources to a temporary, as [`Builder::apply1`] does.
     pub(super) fn apply2<O: Op2>(&mut self, a: ValueLoc, b: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = if a.is_scalar() && b.is_scalar() {
@@ -76,19 +77,19 @@ impl Builder<'_> {
         Ok(target)
     }
 
-    /// Emits `dst = O(a)`.
+    /// Emits `dst = O(a)` for a register of `bytes` bytes.
     pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit1::<O>(target, a)
     }
 
-    /// Emits `dst = O(a, b)`.
+    /// Emits `dst = O(a, b)` for a register of `bytes` bytes.
     pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit2::<O>(target, a, b)
     }
 
-    /// Emits `dst = O(a, b, c)`.
+    /// Emits `dst = O(a, b, c)` for a register of `bytes` bytes.
     pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit3::<O>(target, sources)
@@ -185,7 +186,8 @@ impl Builder<'_> {
         self.finish(inst, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
-    /// Emits an instruction whose result is a scalar or a vector, into a location that may be the other.
+    /// Emits an instruction whose result is a scalar or a vector. The result is converted if the location is
+    /// of the other kind.
     pub(super) fn finish(
         &mut self,
         mut inst: Inst,
@@ -211,7 +213,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Emits `dst = function(operands)`, lane by lane. Each operand has its bytes beside it.
+    /// Emits `dst = function(operands)`, lane by lane. Each operand is given with its size in bytes.
     pub(super) fn rare_of<const N: usize>(
         &mut self,
         dst: Reg,
@@ -224,7 +226,7 @@ impl Builder<'_> {
         self.rare(dst, bytes, &sources, function)
     }
 
-    /// Emits `dst = function(sources)`, lane by lane. Each source has its bytes beside it.
+    /// Emits `dst = function(sources)`, lane by lane. Each source is given with its size in bytes.
     pub(super) fn rare(
         &mut self,
         dst: Reg,

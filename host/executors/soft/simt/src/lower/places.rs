@@ -19,12 +19,12 @@ pub(super) const fn class_bytes(class: Class) -> u32 {
 }
 
 impl Builder<'_> {
-    /// Returns a scalar for a value within the PTX instruction that is being lowered.
+    /// Returns a scalar slot for a temporary value of the current PTX instruction.
     pub(super) fn temporary_scalar(&mut self) -> Slot {
         self.temporary_scalars.allocate(|| self.layout.scalar())
     }
 
-    /// Returns a vector for a value within the PTX instruction that is being lowered.
+    /// Returns a vector slot for a temporary value of the current PTX instruction.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
         temporaries.allocate(|| self.layout.vector(wide))
@@ -61,8 +61,7 @@ impl Builder<'_> {
         Ok(self.allocation.places[reg.0 as usize])
     }
 
-    /// Returns whether lanes that wait elsewhere while this block runs have values of their own in a
-    /// register.
+    /// Returns whether waiting lanes have their own values in a register while this block runs.
     pub(super) fn blends(&self, reg: Reg) -> bool {
         self.allocation.analysis.waiting[self.block].contains(reg)
     }
@@ -98,7 +97,7 @@ impl Builder<'_> {
         self.allocation.parameters.get(&reg).copied()
     }
 
-    /// Returns the location of a register, which must have `bytes`.
+    /// Returns the location of a register. Fails unless the register has `bytes` bytes.
     pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<ValueLoc> {
         let has = class_bytes(self.class(reg)?);
         if has != bytes {
@@ -107,7 +106,7 @@ impl Builder<'_> {
         self.place(reg)
     }
 
-    /// Returns the location of an operand of `bytes`.
+    /// Returns the location of an operand of `bytes` bytes.
     pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<ValueLoc> {
         match *operand {
             Operand::Reg(reg) => self.register(reg, bytes),
@@ -124,7 +123,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the locations of operands, each of which has its bytes beside it.
+    /// Returns the locations of operands, each of which is given with its size in bytes.
     pub(super) fn sources<const N: usize>(
         &mut self,
         operands: [(&Operand, u32); N],
@@ -149,7 +148,7 @@ impl Builder<'_> {
     }
 
     /// Returns the location and the width of an operand, for instructions that accept registers wider than
-    /// `bytes`. Operands that are not registers have `bytes`.
+    /// `bytes`. Operands other than registers have `bytes` bytes.
     pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(ValueLoc, u32)> {
         let width = match *operand {
             Operand::Reg(reg) => class_bytes(self.class(reg)?),
@@ -161,12 +160,12 @@ impl Builder<'_> {
         Ok((self.source(operand, width)?, width))
     }
 
-    /// Returns the location of a predicate, and what it is XORed with.
+    /// Returns the location of a predicate, and the mask that it is XORed with.
     pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, u32)> {
         Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
     }
 
-    /// Returns the location of a special register as an operand of `bytes`.
+    /// Returns the location of a special register as an operand of `bytes` bytes.
     fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<ValueLoc> {
         let clock = match special {
             ir::Special::Clock | ir::Special::Clock64 => Some(self.baseline_inst::<special::Clock>()),
@@ -185,7 +184,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the location of a special register of 32 bits.
+    /// Returns the location of a 32-bit special register.
     fn special(&mut self, special: ir::Special) -> ValueLoc {
         if let ir::Special::Ctaid(axis) = special {
             let key = InitialValue::Ptx(special);
@@ -211,8 +210,8 @@ impl Builder<'_> {
         self.initial_value(InitialValue::Ptx(special), lanes)
     }
 
-    /// Returns the location of a value that frames hold from the start. `lanes` says that each lane has its
-    /// own.
+    /// Returns the location of a value that frames hold from the start. `lanes` tells that each lane has its
+    /// own value.
     fn initial_value(&mut self, special: InitialValue, lanes: bool) -> ValueLoc {
         if let Some(&place) = self.specials.get(&special) {
             return place;

@@ -1,4 +1,4 @@
-//! Prepares a kernel for lowering, so that more of its PTX instructions can be fused or left out.
+//! Prepares a kernel for lowering, so that more of its PTX instructions can be fused or omitted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -103,7 +103,7 @@ fn convert_once(code: &mut [Inst]) {
     }
 }
 
-/// The value that a register holds between two writes.
+/// A value of a register, valid from one write of the register to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RegisterValue {
     reg: Reg,
@@ -111,8 +111,8 @@ struct RegisterValue {
     writes: u32,
 }
 
-/// The values that registers hold at a point of the block. A write makes a new value, so that no knowledge of
-/// the old one has to be removed.
+/// Values that registers hold at a point of the block. Each write creates a new value, so that no knowledge
+/// of the old one has to be removed.
 #[derive(Debug, Default)]
 struct RegisterValues(HashMap<Reg, u32>);
 

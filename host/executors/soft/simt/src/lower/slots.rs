@@ -1,4 +1,4 @@
-//! Register allocation: which registers are scalars, and which share a slot.
+//! Register allocation: determines which registers are scalars, and which share a slot.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::machine::{FrameLayout, LaneRegisters, Slot, ValueLoc};
 
 use super::invariant::{self, Invariants};
 
-/// Locations of all registers, with the analyses behind them.
+/// Locations of all registers, with the underlying analyses.
 pub(super) struct RegisterAllocation {
     pub(super) places: Vec<ValueLoc>,
     pub(super) analysis: Analysis,
     pub(super) tid_yz_uniform: bool,
     /// Registers that only hold the value of a parameter, which frames hold from the start.
     pub(super) parameters: HashMap<Reg, Slot>,
-    /// Registers whose only definition moves a constant there.
+    /// Registers whose only definition assigns a constant.
     pub(super) constants: HashMap<Reg, Operand>,
     /// Instructions that run once for each warp of a launch.
     pub(super) invariants: Invariants,
@@ -25,7 +25,8 @@ pub(super) struct RegisterAllocation {
     pub(super) reads: Vec<u32>,
 }
 
-/// Gives every register a location. `aligned` says that the lanes of a warp share `%tid.y` and `%tid.z`.
+/// Allocates a location for every register. `aligned` tells that the lanes of a warp share `%tid.y` and
+/// `%tid.z`.
 pub(super) fn allocate(
     kernel: &Kernel,
     aligned: bool,
@@ -110,8 +111,8 @@ fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     (definitions, reads)
 }
 
-/// Finds the registers whose only definition moves a constant there. An instruction that reads such a
-/// register before would read an undefined value.
+/// Finds the registers whose only definition assigns a constant. An instruction that reads such a register
+/// earlier would read an undefined value.
 fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
     let mut constants = HashMap::new();
     for inst in &kernel.code {

@@ -1,5 +1,5 @@
-//! The environment of an instruction besides its warp: the launch, the memory of the block, and the results
-//! of the run.
+//! Environment of an instruction besides its warp: the launch, the memory of the block, and the results of
+//! the run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,8 @@ const FUEL: i64 = 20_000;
 /// Fuel of a warp in a cooperative grid, whose blocks take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
 
-/// Bytes of text that a launch may print. Text beyond the limit is dropped, as when a GPU's buffer is full.
+/// Maximum size in bytes of the text that a launch may print. Text beyond the limit is dropped, as when a
+/// GPU's buffer is full.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
 
 /// Number of blocks and threads of a launch.
@@ -50,23 +51,25 @@ pub(crate) struct Env<'a> {
     /// Memory that machine code addresses directly.
     pub(crate) context: &'a mut Context,
     pub(crate) shared: &'a mut SharedMemory,
-    /// Heap of `malloc`. `None` makes every allocation fail.
+    /// Heap for `malloc`. `None` makes every allocation fail.
     pub(crate) heap: Option<&'a Heap>,
     /// Local memory of each warp of the block.
     pub(crate) local: &'a mut [LocalMemory],
     pub(crate) control: &'a Control,
-    /// Set when a fault in another block has ended the launch.
+    /// Whether a fault in another block has ended the launch.
     pub(crate) over: &'a AtomicBool,
     /// Text that the block has printed and that has not been delivered yet.
     pub(crate) printed: String,
-    /// Number of instructions that machine code has handed to the interpreter.
+    /// Number of instructions that machine code has passed to the interpreter.
     pub(crate) handed: u64,
     /// Whether the blocks of the grid take turns on one thread.
     pub(crate) cooperative: bool,
-    /// Index of the barrier record at which a warp has stopped. The line of that instruction follows.
+    /// Index of the barrier record at which a warp has stopped; the next field is the line of the barrier's
+    /// instruction.
     pub(crate) barrier: u32,
     pub(crate) barrier_line: u32,
-    /// Instruction that the present lanes may execute without the missing ones, because those cannot arrive.
+    /// Instruction that the present lanes may execute without the missing ones, because the latter cannot
+    /// arrive.
     pub(crate) reconverge_anyway: Option<u32>,
     /// The fault that ended the launch in this block.
     pub(crate) fault: Option<Fault>,
@@ -80,7 +83,7 @@ impl Env<'_> {
         Site { line, block: self.block, thread: coordinates(thread, self.shape.block) }
     }
 
-    /// Ends the launch with a fault. Returns what the failing instruction must return.
+    /// Ends the launch with a fault. Returns the value that the failing instruction must return.
     #[cold]
     pub(crate) fn fail(&mut self, warp: &mut Warp, fault: Fault) -> u32 {
         self.fault.get_or_insert(fault);
@@ -88,7 +91,8 @@ impl Env<'_> {
         LEAVE
     }
 
-    /// Ends the launch because device memory has refused an access.
+    /// Ends the launch after device memory has refused an access. Returns the value that the failing
+    /// instruction must return.
     #[cold]
     #[inline(never)]
     pub(crate) fn refused(&mut self, warp: &mut Warp, line: u32, refusal: &vgpu_arena::Fault) -> u32 {
@@ -103,7 +107,7 @@ impl Env<'_> {
 
     /// Polls the control for a warp that has used up its fuel. Returns whether the warp continues. If not,
     /// its instruction must leave. Unless the launch has ended, the warp executes the instruction `pc` again
-    /// later, which costs it `cost` again.
+    /// later and pays `cost` again.
     #[cold]
     #[inline(never)]
     pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32, cost: i64) -> bool {

@@ -5,7 +5,7 @@
 
 use super::slot::{FrameLayout, LANES, Slot};
 
-/// Size of the largest vector in bytes. A frame is longer than its layout by this much, so that a vector may
+/// Size of the largest vector in bytes. A frame extends beyond its layout by this much, so that a vector may
 /// be accessed at any slot.
 const REACH: usize = LANES * size_of::<u64>();
 
@@ -42,7 +42,7 @@ lanes! {
     f64, all => all as i32 as u64, f64::to_bits, f64::from_bits;
 }
 
-/// A cache line, at whose boundaries vectors start.
+/// A cache line. Vectors start at the boundaries of cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
@@ -92,7 +92,7 @@ impl Frame {
         self.bytes = other.bytes;
     }
 
-    /// Returns the bytes of host memory that a frame of this layout takes.
+    /// Returns the host memory in bytes that a frame of this layout takes.
     pub(crate) const fn cost(layout: &FrameLayout) -> u64 {
         layout.bytes() as u64 + REACH as u64
     }

@@ -1,4 +1,4 @@
-//! The engine's instructions, and the loop that interprets them.
+//! Instructions of the engine, and the loop that interprets them.
 
 use std::any::TypeId;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) type InstFn = unsafe fn(&mut Warp, &mut Env<'_>, &Inst, u32) -> u32;
 #[repr(C, align(64))]
 pub(crate) struct Inst {
     run: InstFn,
-    /// Identifies what the function does, as the type of its [`Operation`].
+    /// Type of the function's [`Operation`], which identifies the instruction.
     pub(crate) opcode: TypeId,
     /// Slot of the destination.
     pub(crate) d: Slot,
@@ -64,8 +64,8 @@ impl Inst {
 /// An operation that can be compiled for any instruction set. Implementations are inlined into the
 /// instruction's function.
 pub(crate) trait Operation: 'static {
-    /// Whether the operation computes no floating-point number, so that it may run in whatever floating-point
-    /// mode machine code has left.
+    /// Whether the operation computes no floating-point number, so that it may run in any floating-point mode
+    /// that machine code has left.
     const PLAIN: bool = false;
 
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32;
@@ -85,7 +85,8 @@ pub(crate) fn inst_fn<R: Operation>(features: Features) -> InstFn {
     vector_fn::<R>(features).unwrap_or(baseline::<R>)
 }
 
-/// Returns the function that an operation has on all CPUs. Scalars gain nothing from vector instructions.
+/// Returns the function of an operation for all CPUs. It is used for scalars, which gain nothing from vector
+/// instructions.
 pub(crate) fn baseline_fn<R: Operation>() -> InstFn {
     baseline::<R>
 }
@@ -96,18 +97,18 @@ pub(crate) fn vector_fn<R: Operation>(features: Features) -> Option<InstFn> {
     features.has_vectors().then_some(avx2::<R> as InstFn)
 }
 
-/// Machine code for some of a program's instructions. It outlives the session for which it was made and
-/// several threads run it at once, so it contains nothing of a session besides the instructions.
+/// Machine code for some of a program's instructions. It outlives its session and several threads run it at
+/// once, so it contains nothing of a session besides the instructions.
 pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Runs a warp from the instruction `pc` on, if machine code begins there. Returns the instruction with
     /// which to continue, which is `pc` if nothing was executed. The frame of the warp fits the layout for
     /// which the code was made.
     fn enter_warp(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
 
-    /// Schedules the warps of a block as [`Code::schedule_warps`] does, from an instruction of one of them
-    /// on. Returns the warp that continues and its instruction, or [`LEAVE`] if no warp has lanes any more.
-    /// All frames fit the layout, and each warp continues at an instruction of the program. `again` says that
-    /// since the last call for the same warps only the one that continues has been touched.
+    /// Schedules the warps of a block as [`Code::schedule_warps`] does, beginning with an instruction of one
+    /// of them. Returns the warp that continues and its instruction, or [`LEAVE`] if no warp has lanes any
+    /// more. All frames fit the layout, and each warp continues at an instruction of the program. `again`
+    /// tells that since the last call for the same warps only the one that continues has been touched.
     fn enter_block(
         &self,
         splits: &mut [WarpSplit],
@@ -119,11 +120,11 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Returns whether the code can schedule the warps of a block.
     fn schedules_warps(&self) -> bool;
 
-    /// Returns the bytes of memory that the code takes.
+    /// Returns the size of the code in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// The instructions of a program, and the layout of the frames in which their slots lie.
+/// Instructions of a program, and the layout of the frames that contain their slots.
 #[derive(Debug)]
 pub(crate) struct Code {
     insts: Box<[Inst]>,
@@ -142,7 +143,7 @@ impl Code {
         Self { native, ..self }
     }
 
-    /// Returns the bytes that the machine code takes, or 0 if there is none.
+    /// Returns the size of the machine code in bytes, or 0 if there is none.
     pub(crate) fn native_bytes(&self) -> u64 {
         self.native.as_ref().map_or(0, |native| native.bytes())
     }
@@ -173,9 +174,9 @@ impl Code {
         (inst.x, inst.y, inst.line)
     }
 
-    /// Runs the warps of a block in machine code, each until it arrives at a barrier or has no lanes, and all
-    /// again once they have arrived. The run begins with an instruction of one of them. Returns the warp that
-    /// has stopped for another reason, or `None` when no warp has lanes any more.
+    /// Runs the warps of a block in machine code. Each runs until it arrives at a barrier or has no lanes,
+    /// and all run again once they have arrived. The run begins with an instruction of one of them. Returns
+    /// the warp that has stopped for another reason, or `None` when no warp has lanes any more.
     pub(crate) fn schedule_warps(
         &self,
         splits: &mut [WarpSplit],

@@ -1,5 +1,5 @@
-//! The instruction sets for which operations are compiled, and the few vector operations that compilers do
-//! not make of loops by themselves.
+//! Instruction sets for which operations are compiled, and the vector operations that compilers do not
+//! generate from loops.
 
 use std::sync::OnceLock;
 
@@ -7,17 +7,17 @@ use super::operand::Field;
 use super::scalar::{dot4, from_half};
 use super::slot::LANES;
 
-/// The instruction set for which a program is compiled. All of them compute the same bits.
+/// Instruction set for which a program is compiled. All of them compute the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Features {
-    /// Features that every x86-64 CPU has.
+    /// The features that every x86-64 CPU has.
     Baseline,
-    /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
+    /// The features AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
     Avx2,
-    /// Machine code made for each program, with the features of [`Features::Avx2`]. Instructions without
-    /// machine code are interpreted.
+    /// Machine code is generated for each program, with the features of [`Features::Avx2`]. Instructions
+    /// without machine code are interpreted.
     JitAvx2,
-    /// Machine code made for each program, for AVX-512 with F, BW, DQ, VL and VNNI.
+    /// Machine code is generated for each program, for AVX-512 with F, BW, DQ, VL and VNNI.
     JitAvx512,
 }
 
@@ -41,14 +41,14 @@ impl Features {
         *Self::available().last().unwrap_or(&Self::Baseline)
     }
 
-    /// Returns the best features of this CPU that make no machine code.
+    /// Returns the best features of this CPU that do not generate machine code.
     #[must_use]
     pub fn interpreted() -> Self {
         let interpreted = Self::available().iter().rev().find(|features| !features.translates());
         interpreted.copied().unwrap_or(Self::Baseline)
     }
 
-    /// Returns whether these features make machine code on this CPU.
+    /// Returns whether these features generate machine code on this CPU.
     #[must_use]
     pub fn translates(self) -> bool {
         matches!(self, Self::JitAvx2 | Self::JitAvx512) && Self::available().contains(&self)
@@ -83,7 +83,7 @@ pub(crate) trait Isa {
     /// Collects the sign bits of 32 lanes. Bit 0 is lane 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
-    /// Makes a vector of all ones in the lanes whose bits are set, and 0 in the others.
+    /// Returns a vector of all ones in the lanes whose bits are set, and 0 in the others.
     fn spread(mask: u32) -> [u32; LANES];
 
     /// Stores eight values as one vector. A later load of the whole vector need not wait for several stores.
@@ -95,7 +95,7 @@ pub(crate) trait Isa {
     /// Converts the lower halves of words to single precision, or the upper halves with `UPPER`.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
 
-    /// Returns for each lane the value of the lane whose number differs in the bit `BY`, a power of two.
+    /// Returns for each lane the value of the lane whose index differs in the bit `BY`, a power of two.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
     /// ORs a bit field of `words` into `to`.
@@ -105,7 +105,7 @@ pub(crate) trait Isa {
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
-/// The instruction set of [`Features::Baseline`].
+/// Instruction set of [`Features::Baseline`].
 pub(crate) struct Baseline;
 
 impl Isa for Baseline {
@@ -156,8 +156,7 @@ impl Isa for Baseline {
     }
 }
 
-/// The instruction set of [`Features::Avx2`]. Only functions that are compiled with these features may use
-/// it.
+/// Instruction set of [`Features::Avx2`]. Only functions that are compiled with these features may use it.
 pub(super) struct Avx2;
 
 impl Isa for Avx2 {
@@ -236,7 +235,7 @@ mod avx2 {
         mask
     }
 
-    /// Compiled from a loop, this would become a branch for each lane.
+    /// Implements [`Isa::spread`]. Compilers turn the equivalent loop into a branch for each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn spread(mask: u32) -> [u32; LANES] {
@@ -286,7 +285,7 @@ mod avx2 {
         out
     }
 
-    /// Compiled from a loop, this would move the lanes one by one.
+    /// Implements [`Isa::butterfly`]. Compilers turn the equivalent loop into moves of single lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
@@ -316,8 +315,8 @@ mod avx2 {
         }
     }
 
-    /// Multiplies the bytes with even and with odd index as 16-bit numbers, so that no product or sum of two
-    /// overflows.
+    /// Implements [`Isa::dot4`]. Bytes with even and with odd index are multiplied as 16-bit numbers, so that
+    /// no product or sum of two overflows.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {

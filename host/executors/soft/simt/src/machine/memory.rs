@@ -5,9 +5,9 @@ use vgpu_arena::Element;
 
 use super::slot::LANES;
 
-/// Largest shared memory of a block in words. It is 256 KiB, more than on any GPU.
+/// Maximum shared memory of a block in words. It is 256 KiB, more than on any GPU.
 pub(crate) const SHARED_WORDS: usize = 1 << 16;
-/// Largest shared memory of a block in bytes.
+/// Maximum shared memory of a block in bytes.
 pub(crate) const SHARED_BYTES: u32 = SHARED_WORDS as u32 * 4;
 
 /// Memory in words of 32 bits. Narrower elements are parts of words, and elements of 64 bits are two words.
@@ -72,9 +72,10 @@ impl<W: Words> Words for &mut W {
 /// Shared memory of a block.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    /// Always of full length, so that an index of 16 bits needs no bounds check.
+    /// Words of the memory. The array always has full length, so that an index of 16 bits needs no bounds
+    /// check.
     words: Box<[u32; SHARED_WORDS]>,
-    /// Bytes that blocks of this launch may access.
+    /// Number of bytes that blocks of this launch may access.
     pub(crate) bytes: u32,
 }
 
@@ -88,8 +89,8 @@ impl SharedMemory {
         Some(Self { words, bytes: 0 })
     }
 
-    /// Zeroes the memory for a new launch whose blocks have `bytes` of it, so that nothing of other launches
-    /// is visible.
+    /// Zeroes the memory for a new launch whose blocks have `bytes` bytes of it, so that nothing of other
+    /// launches is visible.
     pub(crate) fn reset(&mut self, bytes: u32) {
         let used = (self.bytes.max(bytes)).div_ceil(4) as usize;
         self.words[..used.min(SHARED_WORDS)].fill(0);
@@ -126,12 +127,12 @@ impl Words for SharedMemory {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalMemory {
     rows: Vec<[u32; LANES]>,
-    /// Bytes of local memory of each lane.
+    /// Size of each lane's local memory in bytes.
     pub(crate) bytes: u32,
 }
 
 impl LocalMemory {
-    /// Gives each lane `bytes` of zeroed memory. Returns false if the host has no memory.
+    /// Gives each lane `bytes` bytes of zeroed memory. Returns false if the host has no memory.
     pub(crate) fn reset(&mut self, bytes: u32) -> bool {
         let rows = bytes.div_ceil(4) as usize;
         self.rows.clear();
@@ -144,7 +145,7 @@ impl LocalMemory {
         true
     }
 
-    /// Returns the bytes of host memory for a warp whose lanes have `bytes` each.
+    /// Returns the host memory in bytes for a warp whose lanes have `bytes` bytes each.
     pub(crate) const fn cost(bytes: u32) -> u64 {
         bytes.div_ceil(4) as u64 * size_of::<[u32; LANES]>() as u64
     }

@@ -1,4 +1,4 @@
-//! The memory that machine code addresses while it runs: a [`Context`] beside the frame of its warp.
+//! Memory that machine code addresses while it runs: a [`Context`], in addition to the frame of its warp.
 
 use std::mem::offset_of;
 
@@ -12,19 +12,20 @@ use super::range_cache::RangeCache;
 use super::split::{FIRST_STAGE, WarpSplit};
 use super::warp::Warp;
 
-/// Number of accesses to memory, and of vectors that lanes exchange, within one superblock.
+/// Maximum number of memory accesses, and of vectors that lanes exchange, within one superblock.
 pub(crate) const PLACES: usize = 16;
 
-/// Number of address-range caches. Warps of a block use them in turn, because their addresses differ.
+/// Number of address-range caches. The warps of a block share them by their indices, because the addresses of
+/// neighbouring warps differ.
 const RANGE_CACHES: usize = 4;
 
-/// Instruction index that stands for no barrier.
+/// Value of an instruction index for "no barrier".
 pub(crate) const NO_BARRIER: u32 = u32::MAX;
 
 /// Number of AVX-512 vector registers.
 const REGISTERS: usize = 32;
 
-/// Number of coalesced checks, and of sums of scalars in addresses, within one superblock.
+/// Maximum number of coalesced checks, and of sums of scalars in addresses, within one superblock.
 pub(crate) const SUMS: usize = 64;
 
 /// Aligns arrays that are loaded and stored as whole vectors to cache lines.
@@ -32,7 +33,7 @@ pub(crate) const SUMS: usize = 64;
 #[derive(Debug, FromZeros)]
 struct Lines<T>(T);
 
-/// The state of machine code, which addresses the fields by the constants below.
+/// State of machine code, which addresses the fields by the constants below.
 #[repr(C, align(64))]
 #[derive(Debug, FromZeros)]
 pub(crate) struct Context {
@@ -41,7 +42,7 @@ pub(crate) struct Context {
     mask: u32,
     shared_bytes: u32,
     alive: u32,
-    /// Local memory of each lane in bytes.
+    /// Size of each lane's local memory in bytes.
     local_bytes: u32,
     lowest: u32,
     /// Stage of the warps that the scheduler runs in this sweep.
@@ -52,11 +53,11 @@ pub(crate) struct Context {
     /// Masks of the pending lanes by block, and the bit set of the blocks at which lanes are pending.
     pending: *mut u32,
     occupied: *mut u64,
-    /// The warp that the scheduler runs. Null while a single warp runs without the scheduler.
+    /// Warp that the scheduler runs. Null while a single warp runs without the scheduler.
     split: *mut WarpSplit,
-    /// Offset of the code of each block in bytes, or 0 where the interpreter continues.
+    /// Offset in bytes of the code of each block, or 0 if the interpreter executes the block.
     targets: *const u32,
-    /// Offset of the code of each instruction in bytes, or 0 where there is none.
+    /// Offset in bytes of the code of each instruction, or 0 if there is none.
     entries: *const u32,
     /// Number of words in `occupied`.
     words: u64,
@@ -79,16 +80,16 @@ pub(crate) struct Context {
     end: u64,
     /// All ones in the active lanes, and 0 in the others.
     masks: Lines<[u32; LANES]>,
-    /// Mask of each lane by itself.
+    /// Mask with the single bit of each lane.
     bits: [u32; LANES],
     /// Byte offset of each lane in a row of local memory.
     columns: [u32; LANES],
-    /// Values of the lanes on their way to memory, up to four elements for each lane.
+    /// Values of the lanes that are about to be stored to memory, up to four elements for each lane.
     elements: Lines<[[u32; LANES]; 4]>,
-    /// For each access: the host address of the accessed memory. The fields below hold its first address, the
+    /// Host address of the accessed memory, for each access. The fields below hold its first address, the
     /// last offset in each lane, and the offsets of the lanes or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
-    /// Sums of scalars that are added to vectors of addresses.
+    /// Sums of scalars that are added to address vectors.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
@@ -126,7 +127,7 @@ impl Context {
         &self.registers.0[usize::from(number) % REGISTERS]
     }
 
-    /// Returns a context in which nothing runs yet.
+    /// Returns a context for a thread on which nothing has run yet.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             arrival: NO_BARRIER,
@@ -137,7 +138,7 @@ impl Context {
         })
     }
 
-    /// Prepares for the run of a warp. `masks` says that the code reads the lane masks from memory.
+    /// Prepares for the run of a warp. `masks` tells that the code reads the lane masks from memory.
     #[inline(always)]
     pub(crate) fn enter(
         &mut self,
@@ -169,7 +170,7 @@ impl Context {
         }
     }
 
-    /// Resets the warp scheduler: no warp has arrived at a barrier.
+    /// Resets the warp scheduler to the state in which no warp has arrived at a barrier.
     pub(crate) const fn reset_scheduler(&mut self) {
         (self.stage, self.arrival) = (FIRST_STAGE, NO_BARRIER);
     }
@@ -180,8 +181,7 @@ impl Context {
         (self.stage, self.arrival)
     }
 
-    /// Refreshes the pointers that machine code uses for each warp, or only for the warp that has been
-    /// touched since.
+    /// Refreshes the pointers that machine code uses for each warp, or only for the warp `touched`.
     pub(crate) fn bind(
         &mut self,
         splits: &mut [WarpSplit],
@@ -196,7 +196,7 @@ impl Context {
         }
     }
 
-    /// Prepares for the scheduler to run one warp first. The contexts of all warps are bound.
+    /// Prepares the scheduler to run the warp `index` first. The contexts of all warps must be bound.
     pub(crate) const fn enter_scheduler(&mut self, splits: &mut [WarpSplit], index: usize, entries: &[u32]) {
         let range = splits.as_mut_ptr_range();
         (self.splits, self.split, self.splits_end) =
@@ -218,7 +218,7 @@ impl Context {
         self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
     }
 
-    /// Copies back what a run has changed besides the frame and memory.
+    /// Copies the state that a run has changed, besides the frame and memory, back to the warp.
     pub(crate) const fn leave(&self, warp: &mut Warp) {
         (warp.fuel, warp.mask, warp.alive, warp.lowest) = (self.fuel, self.mask, self.alive, self.lowest);
     }

@@ -1,4 +1,5 @@
-//! Records of a program's tables: operands that do not fit an instruction, which names them by index.
+//! Records of a program's tables: operands that do not fit into an instruction, which refers to them by
+//! index.
 //!
 //! Lowering creates the records, and the operations of `ops` read them.
 
@@ -9,7 +10,7 @@ use vgpu_ptx::ir::{Reduce, Space};
 use super::reconvergence::Point;
 use super::slot::{Slot, ValueLoc};
 
-/// The tables of one variant of a program, by kind of record.
+/// Tables of one variant of a program, by kind of record.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) memory: Vec<SlotList>,
@@ -57,7 +58,7 @@ impl fmt::Debug for RareOperands {
     }
 }
 
-/// A moved bit field of a word: `(a << left >> right) & mask`. One of the two shifts is 0.
+/// A bit field of a word and its movement: `(a << left >> right) & mask`. One of the two shifts is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) at: Slot,
@@ -73,14 +74,14 @@ pub(crate) struct BarrierOperands {
     /// Number of threads that take part, or `None` for all threads of the block.
     pub(crate) threads: Option<ValueLoc>,
     pub(crate) kind: BarrierKind,
-    /// Names the shared registers that lanes must agree on to reconverge after the barrier.
+    /// Point that identifies the shared registers on which lanes must agree to reconverge after the barrier.
     pub(crate) agreement: Point,
 }
 
 /// Number of barriers that a block has.
 pub(crate) const BARRIERS: usize = 16;
 
-/// What a barrier instruction does besides arriving.
+/// Effect of a barrier instruction besides the arrival.
 #[derive(Debug)]
 pub(crate) enum BarrierKind {
     /// Waits until all threads have arrived.

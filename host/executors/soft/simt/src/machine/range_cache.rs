@@ -1,4 +1,4 @@
-//! The cache of address ranges that machine code for AVX-512 keeps for each warp.
+//! Cache of address ranges, which machine code for AVX-512 keeps for each warp.
 
 use std::mem::offset_of;
 
@@ -6,22 +6,21 @@ use zerocopy::FromZeros;
 
 use super::slot::LANES;
 
-/// Number of address vectors in the cache. Within a superblock, machine code knows the range of each.
+/// Number of address vectors in the cache, whose ranges machine code knows within a superblock.
 pub(crate) const RANGE_ENTRIES: usize = 128;
 
 /// Number of 64-bit words that describe the range of one vector.
 pub(crate) const RANGE_WORDS: usize = 5;
 
-/// Caches the span of address vectors from one run of machine code to the next. An entry is valid while the
-/// offsets of the lanes and the mask of active lanes are the same. Only machine code writes it, in any
-/// kernel.
+/// Caches the span of address vectors across runs of machine code. An entry is valid while the offsets of the
+/// lanes and the mask of active lanes are the same. Only machine code writes it, in any kernel.
 #[repr(C, align(64))]
 #[derive(Debug, FromZeros)]
 pub(crate) struct RangeCache {
     offsets: [[u32; LANES]; RANGE_ENTRIES],
-    /// For each vector: the address from which offsets count, the distance from the lowest to the highest
-    /// address, one byte for each tested distance of neighbours, the offset of the lowest address, and the
-    /// mask of active lanes, which is 0 for an empty entry.
+    /// Fields of each entry: the address from which offsets count, the distance from the lowest to the
+    /// highest address, one byte for each tested distance of neighbours, the offset of the lowest address,
+    /// and the mask of active lanes, which is 0 for an empty entry.
     ranges: [[u64; RANGE_WORDS]; RANGE_ENTRIES],
 }
 

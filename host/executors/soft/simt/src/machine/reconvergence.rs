@@ -1,20 +1,20 @@
-//! The shared registers that lanes must agree on to reconverge: a set of slots for each point of a program at
-//! which lanes wait for others.
+//! The shared registers on which lanes must agree to reconverge: a set of slots for each point of a program
+//! at which lanes wait for others.
 //!
-//! Each set differs little from the one before, and storing all of them would take memory proportional to
-//! points times slots. So only the changes are stored, and a whole set whenever there have been more changes
-//! since the last one than it has slots. The whole sets take no more memory than the changes, and restoring a
-//! set takes at most twice its size.
+//! Each set differs little from the previous one, and storing all of them would take memory proportional to
+//! points times slots. Therefore only the changes are stored, and a whole set whenever there have been more
+//! changes since the last one than it has slots. The whole sets take no more memory than the changes, and
+//! restoring a set takes at most twice its size.
 
 use std::collections::{HashMap, HashSet};
 
 use super::slot::Slot;
 
-/// A point of the program, as the number of changes before it.
+/// A point of the program, identified by the number of changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point(u32);
 
-/// The sets of a program, by point and by instruction.
+/// Sets of a program, by point and by instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Reconvergence {
     changes: Vec<(Slot, bool)>,
@@ -22,7 +22,7 @@ pub(crate) struct Reconvergence {
     sets: Vec<(u32, Box<[Slot]>)>,
     /// Number of slots in all whole sets.
     whole: usize,
-    /// The point of each instruction at which lanes wait for others.
+    /// Point of each instruction at which lanes wait for others.
     insts: HashMap<u32, Point>,
 }
 
@@ -60,7 +60,7 @@ impl Reconvergence {
     }
 }
 
-/// Records the sets of a program in the order of its text.
+/// Recorder of the sets of a program, in the order of its text.
 #[derive(Debug, Default)]
 pub(crate) struct ReconvergenceRecorder {
     found: Reconvergence,
@@ -72,7 +72,7 @@ pub(crate) struct ReconvergenceRecorder {
 }
 
 impl ReconvergenceRecorder {
-    /// Adds a slot to the current set if `there`, and removes it otherwise.
+    /// Adds a slot to the current set if `there`, or otherwise removes it.
     pub(crate) fn set(&mut self, slot: Slot, there: bool) {
         self.work += 1;
         let changed = if there { self.current.insert(slot) } else { self.current.remove(&slot) };
@@ -115,7 +115,7 @@ impl ReconvergenceRecorder {
         self.found.insts.insert(inst, point);
     }
 
-    /// Returns the work so far, in elements of sets, and the bytes that the result takes.
+    /// Returns the work so far, as a number of set elements, and the size of the result in bytes.
     pub(crate) fn effort(&self) -> (u64, u64) {
         (self.work, self.found.bytes())
     }
@@ -170,8 +170,8 @@ mod tests {
         }
     }
 
-    /// A kernel with n live registers and n barriers, with a change of the live set between each two
-    /// barriers.
+    /// The work and memory for n live registers and n barriers, with a change of the live set between
+    /// barriers, are proportional to n.
     #[test]
     fn many_live_registers_and_barriers_take_work_and_memory_in_proportion() {
         let effort = |n: usize| {

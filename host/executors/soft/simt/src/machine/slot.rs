@@ -1,4 +1,4 @@
-//! Slots: where values lie in the frame of a warp. Only a [`FrameLayout`] allocates them.
+//! Slots, which are the locations of values in the frame of a warp. Only a [`FrameLayout`] allocates them.
 
 /// Number of lanes of a warp.
 pub(crate) const LANES: usize = 32;
@@ -8,7 +8,7 @@ pub(crate) const LANES: usize = 32;
 pub(crate) struct Slot(u32);
 
 impl Slot {
-    /// Stands for an operand that an instruction does not use. It is the first slot, which every layout has.
+    /// Slot of an operand that an instruction does not use. It is the first slot, which every layout has.
     pub(crate) const NONE: Self = Self(0);
 
     /// Returns the offset in bytes from the start of the frame.
@@ -46,7 +46,7 @@ pub(crate) struct FrameLayout {
 }
 
 impl FrameLayout {
-    /// Creates a layout with one scalar, so that [`Slot::NONE`] lies in every frame.
+    /// Creates a layout with one scalar, so that [`Slot::NONE`] is in every frame.
     pub(crate) const fn new() -> Self {
         Self { bytes: 8 }
     }

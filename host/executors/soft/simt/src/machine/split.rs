@@ -1,4 +1,4 @@
-//! Splits of warps, and what each does next.
+//! Splits of warps, and the state in which each one is.
 
 use std::mem::offset_of;
 
@@ -7,7 +7,7 @@ use zerocopy::FromZeros;
 use super::range_cache::RangeCache;
 use super::warp::Warp;
 
-/// What a split does next.
+/// State of a split, which determines what it does next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SplitState {
     /// The split runs its lowest pending block.
@@ -16,7 +16,7 @@ pub(crate) enum SplitState {
     At(u32),
     /// The lanes wait at a barrier, and continue at a block afterwards.
     AtBarrier { number: usize, inst: u32, block: u32, line: u32 },
-    /// The lanes wait until the lanes that the instruction `pc` names have reached it too.
+    /// The lanes wait until the lanes that the instruction `pc` requires have reached it too.
     Reconverging { pc: u32 },
     /// The split has no lanes and can be reused.
     Done,
@@ -28,12 +28,12 @@ pub(crate) enum SplitState {
 pub(crate) struct WarpSplit {
     pub(crate) warp: Warp,
     pub(crate) state: SplitState,
-    /// Where the warp scheduler in machine code finds the warp.
+    /// Pointers and state for the warp scheduler in machine code.
     pub(crate) context: WarpContext,
 }
 
 /// Stage of the warps that the scheduler runs in its first sweep. Warps that have arrived at a barrier have
-/// stage 1. In each sweep the two stages change their meaning.
+/// stage 1. The two stages exchange their meaning after each sweep.
 pub(crate) const FIRST_STAGE: u32 = 0;
 /// Stage of a warp without lanes.
 pub(crate) const DONE_STAGE: u32 = 2;

@@ -23,7 +23,7 @@ pub(crate) struct Variant {
     /// First instruction of each basic block.
     pub(crate) blocks: Vec<u32>,
     pub(crate) tables: Tables,
-    /// Shared registers that lanes must agree on before they reconverge.
+    /// Shared registers on which lanes must agree before they reconverge.
     pub(crate) reconvergence: Reconvergence,
     pub(crate) registers: LaneRegisters,
     /// Number of windows of device memory that the instructions use.
@@ -32,7 +32,7 @@ pub(crate) struct Variant {
     pub(crate) initial: Initial,
 }
 
-/// Slots of the registers of which each lane has its own value.
+/// Slots of the registers in which each lane has its own value.
 #[derive(Debug, Default)]
 pub(crate) struct LaneRegisters {
     pub(crate) narrow: Vec<Slot>,
@@ -58,7 +58,7 @@ impl LaneRegisters {
     }
 }
 
-/// A value that frames hold from the start.
+/// Source of a value that frames hold from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum InitialValue {
     Ptx(ir::Special),

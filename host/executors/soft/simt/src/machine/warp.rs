@@ -1,4 +1,4 @@
-//! The state of a warp or of a split: its frame, and at which block each lane is.
+//! State of a warp or of a split: its frame, and the block that each lane is at.
 //!
 //! Lanes that are not running are pending at a basic block. The lowest pending block in the order of the text
 //! runs next, with all lanes that are pending there, so that diverged lanes reconverge as early as possible.
@@ -10,10 +10,10 @@ use super::slot::FrameLayout;
 /// Return value of an instruction that ends the run of its warp. No program has so many instructions.
 pub(crate) const LEAVE: u32 = u32::MAX;
 
-/// Stands for no block. It is above all block numbers.
+/// Block number that stands for no block. It is above all others.
 const NOWHERE: u32 = u32::MAX;
 
-/// Why the run of a warp ended.
+/// Reason why the run of a warp ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Exit {
     /// No lane is left: all have returned or belong to another split.
@@ -37,11 +37,11 @@ pub(crate) struct Warp {
     pub(crate) frame: Frame,
     /// Mask of the running lanes.
     pub(crate) mask: u32,
-    /// Mask of the warp's lanes that have not returned, those of its other splits included.
+    /// Mask of the warp's lanes that have not returned, including those of its other splits.
     pub(crate) alive: u32,
     /// Index of the warp in the block.
     pub(crate) index: u32,
-    /// Why the last run ended. It is valid after an instruction has left.
+    /// Reason why the last run ended, valid after an instruction has left.
     pub(crate) exit: Exit,
     /// Number of instructions that the warp may execute in loops and long straight lines before it polls the
     /// control.
@@ -71,7 +71,7 @@ impl Warp {
         fits
     }
 
-    /// Makes this the warp `index`, without lanes.
+    /// Makes this the warp `index` without any lanes.
     fn empty(&mut self, index: u32, blocks: usize) {
         self.index = index;
         self.pending.clear();
@@ -181,7 +181,7 @@ impl Warp {
         self.next(blocks)
     }
 
-    /// Divides the running lanes: those of `then` go to one block, the others to another. Returns the
+    /// Divides the running lanes: those of `then` continue at one block, the others at another. Returns the
     /// instruction that runs next.
     #[inline(never)]
     pub(crate) fn diverge(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {
