@@ -1,12 +1,12 @@
-//! Hostile texts take an effort in proportion to their size when kernels are prepared. Each generator is
-//! tried at one size and at four times that size. Steps and bytes are counted, not time.
+//! Tests that the effort of preparing hostile kernels is proportional to the size of their texts. Each
+//! generator is run for one size and for four times that size. Steps and bytes are counted rather than time.
 
 use std::fmt::Write;
 
 use vgpu_ptx::{Effort, Interrupt, Module, Spent};
 use vgpu_simt::{Features, Program, ProgramError};
 
-/// Returns a kernel with this many registers of 32 bits and this code.
+/// Returns a kernel with `registers` registers of 32 bits and the given code.
 fn text(registers: usize, code: &str) -> String {
     format!(
         ".version 8.4\n.target sm_70\n.address_size 64\n.entry k(.param .u64 p, .param .u32 n)\n{{\n\
@@ -17,10 +17,10 @@ fn text(registers: usize, code: &str) -> String {
     )
 }
 
-/// Makes a text of a given size.
+/// Function that generates a text of a given size.
 type Make = fn(usize) -> String;
 
-/// Prepares the kernel of a text. Returns the steps and bytes that it took.
+/// Prepares the kernel of a text and returns the steps and bytes that it took.
 fn effort(text: &str) -> (u64, u64) {
     let effort = Effort::limited(Interrupt::default(), u64::MAX, u64::MAX);
     let module = Module::parse(text.as_bytes()).expect("a module");
@@ -37,7 +37,8 @@ fn each(count: usize, mut line: impl FnMut(&mut String, usize)) -> String {
     code
 }
 
-/// Scalar values that are read after as many barriers, so that one fewer is live after each barrier.
+/// Generates scalar values that are read after as many barriers, so that one fewer is live after each
+/// barrier.
 fn live_registers_and_barriers(n: usize) -> String {
     let code = each(n, |code, i| {
         let _ = writeln!(code, "add.u32 %r{i}, %n, {i};\nld.global.u32 %r{i}, [%a+{}];", 4 * i);
@@ -48,7 +49,7 @@ fn live_registers_and_barriers(n: usize) -> String {
     text(n, &format!("{code}{used}"))
 }
 
-/// Conversions of the halves of many words.
+/// Generates conversions of the halves of many words.
 fn halves(n: usize) -> String {
     text(
         n,
@@ -63,7 +64,7 @@ fn halves(n: usize) -> String {
     )
 }
 
-/// Consecutive loads of many words.
+/// Generates consecutive loads of many words.
 fn loads(n: usize) -> String {
     text(
         n,
@@ -73,7 +74,7 @@ fn loads(n: usize) -> String {
     )
 }
 
-/// Moves in a loop, in the reverse order of the flow of values.
+/// Generates moves in a loop, in the reverse order of the flow of values.
 fn moves_in_reverse(n: usize) -> String {
     let moves = each(n, |code, i| {
         let _ = writeln!(code, "mov.f32 %r{}, %r{};", n - i, n - i - 1);
@@ -84,7 +85,7 @@ fn moves_in_reverse(n: usize) -> String {
     )
 }
 
-/// Nested scopes with a register and a label each, whose names are looked up in all of them.
+/// Generates nested scopes with a register and a label each, whose names are looked up in all of them.
 fn scopes(n: usize) -> String {
     let scopes = each(n, |code, i| {
         let _ =

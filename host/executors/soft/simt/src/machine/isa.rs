@@ -235,7 +235,7 @@ mod avx2 {
         mask
     }
 
-    /// Implements [`Isa::spread`]. Compilers turn the equivalent loop into a branch for each lane.
+    /// Implements `Isa::spread`. Compilers turn the equivalent loop into a branch for each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn spread(mask: u32) -> [u32; LANES] {
@@ -285,7 +285,7 @@ mod avx2 {
         out
     }
 
-    /// Implements [`Isa::butterfly`]. Compilers turn the equivalent loop into moves of single lanes.
+    /// Implements `Isa::butterfly`. Compilers turn the equivalent loop into moves of single lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
@@ -315,7 +315,7 @@ mod avx2 {
         }
     }
 
-    /// Implements [`Isa::dot4`]. Bytes with even and with odd index are multiplied as 16-bit numbers, so that
+    /// Implements `Isa::dot4`. Bytes with even and with odd index are multiplied as 16-bit numbers, so that
     /// no product or sum of two overflows.
     #[inline]
     #[target_feature(enable = "avx2")]

@@ -1,20 +1,21 @@
-//! Accesses to memory as their spellings say, patterns of addresses for them, and the kernels around them.
+//! Memory accesses parsed from their spellings, patterns of addresses for them, and kernels that perform
+//! them.
 
 use std::fmt::Write as _;
 
-/// Threads of the block. The second warp is not full.
+/// Number of threads in the block. The second warp is not full.
 pub const THREADS: u64 = 40;
 
 /// A load or store, parsed from its spelling.
 #[derive(Clone, Debug)]
 pub struct ElementAccess {
     pub spelling: String,
-    /// State space, which is empty for a generic access.
+    /// Name of the state space, empty for a generic access.
     pub space: &'static str,
     ty: &'static str,
     /// Size of an element in bytes.
     pub bytes: u64,
-    /// Number of elements.
+    /// Number of elements of the access.
     pub count: u64,
 }
 
@@ -56,7 +57,7 @@ impl ElementAccess {
         self.bytes * self.count
     }
 
-    /// Returns the widths of registers, in bits, that may hold the elements: their own width, and wider ones
+    /// Returns the widths in bits of registers that may hold the elements: their own width, and wider ones
     /// for integers.
     pub fn registers(&self) -> Vec<u64> {
         let least = (8 * self.bytes).max(16);
@@ -64,7 +65,7 @@ impl ElementAccess {
         [16, 32, 64].into_iter().filter(|&bits| (least..=widest).contains(&bits)).collect()
     }
 
-    /// Returns the value of an element in a register of `register` bits.
+    /// Returns the value of a loaded element in a register of `register` bits.
     pub fn extend(&self, element: &[u8], register: u64) -> u64 {
         let mut bytes = [0; 8];
         bytes[..element.len()].copy_from_slice(element);
@@ -81,17 +82,18 @@ impl ElementAccess {
     }
 }
 
-/// A pattern of addresses: the element, out of `n`, that each thread accesses.
+/// A pattern of addresses, which determines the element, out of `n`, that each thread accesses.
 pub struct Pattern {
-    /// Statements that compute the number of the element in `%e`.
+    /// PTX statements that compute the index of the element in `%e`.
     code: &'static str,
-    /// Offset that is added to the address, in elements.
+    /// Offset in elements that is added to the address.
     offset: i64,
-    /// Computes the number of the element from the thread and from `n`.
+    /// Function that computes the index of the element from the thread's index and from `n`.
     pub element: fn(u64, u64) -> u64,
 }
 
-/// Patterns of addresses. `%t` is the thread, `%m` the number of elements minus one, and `%h` half of that.
+/// Address patterns of the tests. `%t` is the thread's index, `%m` the number of elements minus one, and `%h`
+/// half of that.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern { code: "and.b32 %e, %t, %m;", offset: 0, element: |t, n| t % n },
     Pattern {
@@ -108,7 +110,7 @@ pub const PATTERNS: [Pattern; 5] = [
     },
 ];
 
-/// The memory that holds the elements, for accesses by its state space or by generic addresses.
+/// Memory that holds the elements, accessed by its state space or by generic addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     Global,
@@ -118,12 +120,12 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// Returns the number of elements. In local memory, each thread has as many.
+    /// Returns the number of elements. In local memory, each thread has that number.
     pub const fn elements(self) -> u64 {
         if matches!(self, Self::Local) { 16 } else { 64 }
     }
 
-    /// Returns the number of elements of all threads.
+    /// Returns the total number of elements of all threads.
     pub const fn total(self) -> u64 {
         if matches!(self, Self::Local) { 16 * THREADS } else { 64 }
     }
@@ -137,8 +139,8 @@ impl MemoryKind {
         }
     }
 
-    /// Returns statements that compute the address of the first element in `%base`, as a generic address if
-    /// `generic`.
+    /// Returns PTX statements that compute the address of the first element in `%base`, as a generic address
+    /// if `generic`.
     fn base(self, generic: bool) -> String {
         let cvta = match (self, generic) {
             (Self::Global, _) => return "mov.u64 %base, %mem;\n".into(),
@@ -148,7 +150,7 @@ impl MemoryKind {
         format!("mov.u64 %base, memory;\n{cvta}")
     }
 
-    /// Declares the variable `memory` with `bytes`.
+    /// Returns a declaration of the variable `memory` with `bytes` bytes.
     fn declaration(self, bytes: u64) -> String {
         match self {
             Self::Shared | Self::Local => format!(".{} .align 16 .b8 memory[{bytes}];\n", self.space()),
@@ -156,7 +158,8 @@ impl MemoryKind {
         }
     }
 
-    /// Copies words between this memory and device memory at `%mem`. Each thread copies its part.
+    /// Returns PTX that copies words between this memory and device memory at `%mem`. Each thread copies its
+    /// part.
     pub fn copy(self, bytes: u64, load: bool) -> String {
         if matches!(self, Self::Global | Self::Const) {
             return String::new();
@@ -179,7 +182,7 @@ impl MemoryKind {
     }
 }
 
-/// Returns a kernel around `code` with the memory under test in `%mem` and other values in `%io`.
+/// Returns a kernel that contains `code`. The memory under test is at `%mem`, and other values are at `%io`.
 pub fn kernel(access: &ElementAccess, place: MemoryKind, code: &str) -> String {
     let bytes = place.elements() * access.width();
     let mut registers = String::new();
@@ -199,8 +202,8 @@ pub fn kernel(access: &ElementAccess, place: MemoryKind, code: &str) -> String {
     )
 }
 
-/// Returns the statements that compute the address of a pattern, and the memory operand. Shared memory also
-/// has addresses of 32 bits.
+/// Returns the PTX statements that compute the address of a pattern, and the memory operand. Shared memory
+/// also has addresses of 32 bits.
 pub fn operand(access: &ElementAccess, place: MemoryKind, generic: bool, index: usize) -> (String, String) {
     let pattern = &PATTERNS[index];
     let width = access.width();
@@ -217,7 +220,8 @@ pub fn operand(access: &ElementAccess, place: MemoryKind, generic: bool, index: 
     (code, format!("[%a{offset}]"))
 }
 
-/// Computes in `%o` the address of the 8-byte slot of an element of this thread, in part `part` of `%io`.
+/// Returns PTX that computes in `%o` the address of the 8-byte slot of an element of this thread, in part
+/// `part` of `%io`.
 pub fn slot(access: &ElementAccess, part: usize, index: u64) -> String {
     let count = access.count;
     let first = part as u64 * THREADS;

@@ -1,4 +1,5 @@
-//! Approximations stay within the ISA's error bounds, and follow its tables of special values exactly.
+//! Tests that approximations stay within the ISA's error bounds, and follow its tables of special values
+//! exactly.
 
 use std::f64::consts::PI;
 
@@ -7,30 +8,30 @@ use crate::expect::{Expect, Format};
 use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
-/// The largest error that is allowed.
+/// Maximum permitted error of an approximation.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Bound of the error itself.
+    /// Maximum absolute error.
     Absolute(f64),
-    /// Bound of the error as a fraction of the exact result.
+    /// Maximum error as a fraction of the exact result.
     Relative(f64),
 }
 
-/// The least normal number of single precision.
+/// Smallest normal number of single precision.
 const NORMAL: f64 = f32::MIN_POSITIVE as f64;
 
 const fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
-/// Decodes an operand, and flushes it with `.ftz`.
+/// Decodes an operand, which `.ftz` flushes if it is subnormal.
 fn flushed(bits: u64, ftz: bool) -> f64 {
     let value = single(bits);
     f64::from(if ftz && value.is_subnormal() { 0.0_f32.copysign(value) } else { value })
 }
 
-/// Returns what is allowed for an exact result. Zero, infinity and NaN are exact, other results may be off by
-/// the bound. Results below the normal range may be flushed, and must be with `.ftz`.
+/// Returns the permitted results for an exact result. Zero, infinity and NaN must be exact, other results may
+/// differ by the bound. Results below the normal range may be flushed, and must be with `.ftz`.
 fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
     if exact.is_nan() {
         return Expect::Nan(Format::Single);
@@ -61,7 +62,7 @@ fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
 
 type Function = fn(f64) -> f64;
 
-/// Functions of one operand, with their bound and the domain of most operands.
+/// Functions of one operand, each with its error bound and the domain of most test operands.
 const FUNCTIONS: [(&str, Function, Bound, Domain); 5] = [
     ("rcp", |a| 1.0 / a, Bound::Relative(ULP), Domain::F32),
     ("sqrt", f64::sqrt, Bound::Relative(ULP), Domain::F32),
@@ -75,12 +76,13 @@ const FUNCTIONS: [(&str, Function, Bound, Domain); 5] = [
     ("tanh", f64::tanh, Bound::Relative(0.000_488_281_25), Domain::Range(-12, 12)),
 ];
 
-/// One unit in the last place of a number just above a power of two.
+/// Value of one unit in the last place for a number just above a power of two.
 const ULP: f64 = 1.0 / (1 << 23) as f64;
-/// The bound of `rsqrt`, 2^-22.9.
+/// Error bound of `rsqrt`, 2^-22.9.
 const RSQRT: f64 = 1.277_635e-7;
 
-/// An instruction with one operand: the edges of all numbers, and numbers of two domains in turn.
+/// Returns a test of an instruction with one operand, for the edge values of all numbers and for numbers of
+/// two domains.
 fn case(
     spelling: &str,
     seed: u64,
@@ -113,7 +115,7 @@ fn functions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Returns the allowed results of the logarithm. The bound is absolute around 1, where the result is near
+/// Returns the permitted results of the logarithm. The bound is absolute around 1, where the result is near
 /// zero, and relative elsewhere.
 fn logarithm(operand: u64, ftz: bool) -> Expect {
     let a = flushed(operand, ftz);
@@ -126,8 +128,8 @@ fn logarithm(operand: u64, ftz: bool) -> Expect {
     }
 }
 
-/// Returns the allowed results of sine and cosine. The bound depends on the size of the angle; there is none
-/// beyond 100 pi.
+/// Returns the permitted results of sine and cosine. The bound depends on the size of the angle; there is
+/// none beyond 100 pi.
 fn angle(operand: u64, ftz: bool, function: Function) -> Expect {
     let a = flushed(operand, ftz);
     let exact = function(a);
@@ -162,8 +164,8 @@ fn transcendental(cases: &mut Vec<Case>) {
     }
 }
 
-/// Quotients. `.approx` has its bound only for divisors up to 2^126, and gives zero or NaN beyond; `.full`
-/// has it for all divisors.
+/// Adds tests of quotients. `.approx` has an error bound only for divisors up to 2^126, and gives zero or NaN
+/// beyond; `.full` has it for all divisors.
 fn quotients(cases: &mut Vec<Case>) {
     for form in ["approx", "full"] {
         for ftz in [false, true] {
@@ -192,8 +194,8 @@ fn quotients(cases: &mut Vec<Case>) {
     }
 }
 
-/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`. The ISA defines both on the upper 32 bits of numbers, and
-/// leaves the last bit of the fraction open.
+/// Adds tests of `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`. The ISA defines both on the upper 32 bits
+/// of numbers, and leaves the last bit of the fraction open.
 fn upper_halves(cases: &mut Vec<Case>) {
     const UPPER: u64 = 0xffff_ffff_0000_0000;
     const INFINITY: u64 = 0x7ff0_0000_0000_0000;

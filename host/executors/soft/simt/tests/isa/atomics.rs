@@ -1,4 +1,4 @@
-//! `atom` and `red`, with lanes that access the same address and lanes that do not.
+//! Tests of `atom` and `red`, with lanes that access the same address and lanes that do not.
 
 use rustc_apfloat::ieee::Single;
 
@@ -8,12 +8,12 @@ use crate::expect::Expect;
 use crate::floats::{self, Mode};
 use crate::values::Random;
 
-/// Number of threads. The groups below share one word each.
+/// Number of threads. Each of the groups below shares one word.
 const THREADS: u32 = 96;
 const GROUPS: u64 = 8;
 
-/// An operation on the old value and the operand. The old values depend on the order of the lanes, which is
-/// free. The last value, and the set of steps that lead to it, do not.
+/// An operation on the old value and the operand. The order of the lanes is not defined, so the old values
+/// vary, but the last value and the set of steps that lead to it do not.
 #[derive(Clone, Copy)]
 struct Operation {
     name: &'static str,
@@ -78,7 +78,7 @@ fn half_sums(r: u64, b: u64) -> u64 {
     half_sum(r & 0xffff, b & 0xffff) | half_sum(r >> 16, b >> 16) << 16
 }
 
-/// Draws a value for `operation`. Sums of floating-point numbers get whole numbers, so that they are exact.
+/// Draws a value for `operation`. Floating-point sums get whole numbers, so that they are exact.
 fn value(operation: Operation, random: &mut Random) -> u64 {
     let small = random.below(17) as i32 - 8;
     match operation.name {
@@ -92,10 +92,10 @@ fn value(operation: Operation, random: &mut Random) -> u64 {
     }
 }
 
-/// The halves -1, 1, 2 and 3.
+/// Bits of the halves -1, 1, 2 and 3.
 const HALVES: [u64; 4] = [0xbc00, 0x3c00, 0x4000, 0x4200];
 
-/// Returns the bytes of values in slots of 8 bytes.
+/// Returns the bytes of values that are stored in slots of 8 bytes.
 fn bytes_of(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
@@ -131,8 +131,8 @@ fn text(operation: Operation, spelling: &str, space: &str, dst: bool) -> String 
     )
 }
 
-/// Returns whether the old values and operands of a group are the steps of one chain from the first to the
-/// last value.
+/// Returns whether the old values and operands of a group are the steps of a single chain from the first to
+/// the last value.
 fn is_chain(first: u64, last: u64, steps: &mut Vec<(u64, u64)>, apply: fn(u64, u64) -> u64) -> bool {
     if steps.is_empty() {
         return first == last;
@@ -203,7 +203,7 @@ fn case(operation: Operation, head: &str, space: &'static str) -> Case {
     })
 }
 
-/// All blocks of a grid count, and no count is lost between host threads.
+/// Returns a test that no count is lost between host threads that run blocks of the same grid.
 fn many_blocks() -> Case {
     let text = ".visible .entry k(.param .u64 mem)\n{\n.reg .b64 %mem;\n.reg .b32 %r;\n.reg .f32 %f;\n\
         ld.param.u64 %mem, [mem];\natom.global.add.u32 %r, [%mem], 1;\nred.global.add.u32 [%mem+4], %r;\n\
@@ -217,7 +217,7 @@ fn many_blocks() -> Case {
     })
 }
 
-/// Compare and swap in a lock-free maximum. The lanes leave its loop one after the other.
+/// Returns a test of compare-and-swap in a lock-free maximum, whose loop the lanes leave one after another.
 fn compare_and_swap(bits: u32) -> Case {
     let spelling = format!("atom.global.cas.b{bits}");
     let text = format!(

@@ -1,10 +1,11 @@
-//! Barriers for all warps of a block or some of them, in loops and in branches, with reductions; and fences.
+//! Tests of barriers for all warps of a block or some of them, in loops and in branches, with reductions; and
+//! of fences.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// Returns a kernel in which `%t` is the thread, `%a` the address of its result, and `%m` its word of shared
-/// memory.
+/// Returns a kernel in which `%t` is the thread's index, `%a` the address of its result, and `%m` the address
+/// of its word in shared memory.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 out, .param .u32 n)\n{{\n.reg .b64 %out, %a;\n.reg .b32 %t, %n, %x, %y, %i, %m, %o, %w;\n.reg .pred %p, %q, %r;\n\
@@ -33,7 +34,7 @@ fn case(
     })
 }
 
-/// Each thread reads what a thread of another warp has written before the barrier.
+/// Adds tests in which each thread reads a word that a thread of another warp has written before the barrier.
 fn reversals(cases: &mut Vec<Case>) {
     for (spelling, operands) in [
         ("bar.sync", "0"),
@@ -55,7 +56,7 @@ fn reversals(cases: &mut Vec<Case>) {
     }
 }
 
-/// A prefix sum with two barriers in each round of a loop, in which threads take two paths.
+/// Returns a test with a prefix sum, in whose loop threads take two paths and pass two barriers.
 fn scan() -> Case {
     let code = "add.u32 %x, %t, 1;\nst.shared.u32 [%m], %x;\nbar.sync 0;\nmov.u32 %i, 1;\n\
         LOOP:\nmov.u32 %y, 0;\nsetp.lt.u32 %p, %t, %i;\n@%p bra FEW;\nshl.b32 %o, %i, 2;\nsub.u32 %o, %m, %o;\nld.shared.u32 %y, [%o];\nFEW:\n\
@@ -66,8 +67,8 @@ fn scan() -> Case {
     })
 }
 
-/// Lanes that reach a barrier by a detour, after others that wait there. What the detour computes in a
-/// register that looks uniform belongs to these lanes only.
+/// Returns a test of lanes that reach a barrier by a detour, after others that already wait there. A register
+/// that looks uniform has another value for the lanes of the detour.
 fn detours() -> Case {
     let code = "mov.u32 %x, 5;\nand.b32 %y, %t, 31;\nsetp.lt.u32 %p, %y, 11;\n@%p bra DETOUR;\n\
         WAIT:\nbarrier.sync 0;\nst.global.u32 [%a], %x;\nret;\n\
@@ -75,7 +76,7 @@ fn detours() -> Case {
     case("a detour to a barrier", "barrier.sync", code, 96, 7, |thread| if thread & 31 < 11 { 12 } else { 5 })
 }
 
-/// A loop with different numbers of iterations for the lanes, inside a loop with a barrier.
+/// Returns a test of a loop with different numbers of iterations for the lanes, inside a loop with a barrier.
 fn uneven_loops() -> Case {
     let code = "mov.u32 %i, 0;\nmov.u32 %x, 0;\n\
         OUTER:\nand.b32 %y, %t, 7;\nadd.u32 %y, %y, %i;\nINNER:\nsetp.eq.u32 %p, %y, 0;\n@%p bra LEFT;\nadd.u32 %x, %x, 1;\nsub.u32 %y, %y, 1;\nbra INNER;\n\
@@ -93,7 +94,7 @@ fn uneven_loops() -> Case {
     })
 }
 
-/// Two pairs of warps pass a barrier each, a different number of times.
+/// Returns a test of two pairs of warps that pass a barrier each, a different number of times.
 fn groups() -> Case {
     let code = "shr.u32 %y, %t, 6;\nadd.u32 %y, %y, 1;\nmul.lo.u32 %n, %y, 3;\nmov.u32 %i, 0;\nmov.u32 %x, %t;\n\
         LOOP:\nst.shared.u32 [%m], %x;\nbar.sync %y, 64;\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %w, words;\nadd.u32 %o, %w, %o;\nld.shared.u32 %x, [%o];\nadd.u32 %x, %x, 100;\nbar.sync %y, 64;\n\
@@ -104,7 +105,8 @@ fn groups() -> Case {
     })
 }
 
-/// Some warps announce with `bar.arrive` that their words are stored, and continue. Others wait for them.
+/// Returns tests of `bar.arrive`, by which some warps announce that their words are stored and continue,
+/// while others wait for them.
 fn producers() -> Vec<Case> {
     let case = |(arrive, sync): (&str, &str)| {
         let code = format!(
@@ -118,7 +120,7 @@ fn producers() -> Vec<Case> {
     [("bar.arrive", "bar.sync"), ("barrier.arrive", "barrier.sync")].into_iter().map(case).collect()
 }
 
-/// Reductions over all threads of the block, in some rounds with one thread that disagrees.
+/// Adds tests of reductions over all threads of the block, in some rounds with one thread that disagrees.
 fn reductions(cases: &mut Vec<Case>) {
     for head in ["bar.red", "barrier.red"] {
         for (operation, negated) in [("and", ""), ("or", ""), ("and", "!"), ("or", "!")] {
@@ -147,7 +149,7 @@ fn reductions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Warps and lanes that have returned do not keep others from passing a barrier.
+/// Adds tests that warps and lanes which have returned do not keep others from passing a barrier.
 fn leavers(cases: &mut Vec<Case>) {
     let code = "setp.ge.u32 %p, %t, %n;\n@%p bra OUT;\nst.shared.u32 [%m], %t;\nbar.sync 0;\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nadd.u32 %x, %x, 7;\nst.global.u32 [%a], %x;\nOUT:\n";
     cases.push(case("a barrier after warps have left", "bar.sync", code, 128, 64, |thread| {
@@ -159,7 +161,7 @@ fn leavers(cases: &mut Vec<Case>) {
     }));
 }
 
-/// Lanes of a warp wait at one barrier at two instructions.
+/// Returns a test of lanes that wait at the same barrier at two instructions.
 fn two_places() -> Case {
     let code = "st.shared.u32 [%m], %t;\nand.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 0;\n@%p bra EVEN;\nadd.u32 %y, %t, 500;\nbarrier.sync 0;\nbra JOIN;\n\
         EVEN:\nadd.u32 %y, %t, 700;\nbarrier.sync 0;\nJOIN:\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nmad.lo.u32 %x, %x, 1000, %y;\nst.global.u32 [%a], %x;\n";
@@ -168,13 +170,14 @@ fn two_places() -> Case {
     })
 }
 
-/// Warps reach the barrier under a condition that is the same for the whole block.
+/// Returns a test of a barrier under a condition that is the same for the whole block.
 fn conditional() -> Case {
     let code = "st.shared.u32 [%m], %t;\nsetp.eq.u32 %p, %n, 0;\n@%p bra SKIP;\nbar.sync 0;\nSKIP:\nxor.b32 %o, %t, 96;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nst.global.u32 [%a], %x;\n";
     case("a barrier under a uniform condition", "bar.sync", code, 128, 1, |thread| thread ^ 0x60)
 }
 
-/// Two warps exchange a word and a flag that announces it. The reader spins.
+/// Returns tests of fences: one warp writes a word and a flag that announces it, and another one polls the
+/// flag.
 fn fences() -> Vec<Case> {
     ["membar.cta", "membar.gl", "membar.sys", "fence.acq_rel.gpu", "fence.sc.cta"]
         .into_iter()
@@ -195,7 +198,7 @@ fn fences() -> Vec<Case> {
         .collect()
 }
 
-/// All blocks of a cooperative grid wait for each other.
+/// Returns a test of a cooperative grid, all of whose blocks wait for each other.
 fn grid_barrier() -> Case {
     let text = ".visible .entry k(.param .u64 mem, .param .u64 out)\n{\n.reg .b64 %mem, %out, %a;\n.reg .b32 %t, %b, %n, %x, %i;\n.reg .pred %p, %q;\n\
         ld.param.u64 %mem, [mem];\nld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmov.u32 %b, %ctaid.x;\nmov.u32 %n, %nctaid.x;\nmov.u32 %i, 1;\n\
@@ -213,7 +216,7 @@ fn grid_barrier() -> Case {
     })
 }
 
-/// A thread that waits for others lets them run with `nanosleep`.
+/// Returns a test of `nanosleep`, by which a polling thread lets other threads run.
 fn nanosleep() -> Case {
     let text = ".visible .entry k(.param .u64 mem)\n{\n.reg .b64 %mem;\n.reg .b32 %t, %x, %ns;\n.reg .pred %p;\n\
         ld.param.u64 %mem, [mem];\nmov.u32 %t, %tid.x;\nsetp.ge.u32 %p, %t, 32;\n@%p bra WRITE;\nmov.u32 %ns, 8;\n\

@@ -1,4 +1,4 @@
-//! Arithmetic with carry. Each chain of instructions is compared with arithmetic of wider integers.
+//! Tests of arithmetic with carry. Each chain of instructions is compared with arithmetic of wider integers.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -8,7 +8,7 @@ use crate::values::Domain;
 const WIDE: (OperandKind, Domain) = (OperandKind::B64, Domain::Int(64));
 const WORD: (OperandKind, Domain) = (OperandKind::B32, Domain::Int(32));
 
-/// Computes the result of a chain from three operands of 64 bits.
+/// Function that computes the expected result of a chain from three operands of 64 bits.
 type Reference = fn(u64, u64, u64) -> u64;
 
 /// Returns a case for statements between the words `%l0`, `%h0`, `%l1`, `%h1` of two operands and the words

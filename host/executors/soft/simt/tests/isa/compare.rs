@@ -1,4 +1,4 @@
-//! Comparisons and selections.
+//! Tests of comparisons and selections.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::values::Domain;
 
 const PRED: (OperandKind, Domain) = (OperandKind::Pred, Domain::Pred);
 
-/// Returns whether a comparison holds for an order of its operands. `None` says that one of them is NaN.
+/// Returns whether a comparison is true for an order of its operands. `None` tells that one of them is NaN.
 fn holds(compare: &str, order: Option<Ordering>) -> bool {
     let Some(order) = order else {
         return matches!(compare, "equ" | "neu" | "ltu" | "leu" | "gtu" | "geu" | "nan");
@@ -33,7 +33,7 @@ const SIGNED: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
 const UNSIGNED: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"];
 const BITS: &[&str] = &["eq", "ne"];
 
-/// A type that can be compared.
+/// A type of comparison operands, with its comparisons and its order.
 #[derive(Clone, Copy)]
 struct ComparedType {
     name: &'static str,
@@ -52,7 +52,7 @@ fn singles(a: u64, b: u64) -> Option<Ordering> {
     f32::from_bits(a as u32).partial_cmp(&f32::from_bits(b as u32))
 }
 
-/// Orders singles, with subnormal ones as zero.
+/// Compares singles, with subnormal ones as zero.
 fn flushed_singles(a: u64, b: u64) -> Option<Ordering> {
     let flush = |bits: u64| if f32::from_bits(bits as u32).is_subnormal() { 0 } else { bits };
     singles(flush(a), flush(b))
@@ -62,7 +62,7 @@ fn doubles(a: u64, b: u64) -> Option<Ordering> {
     f64::from_bits(a).partial_cmp(&f64::from_bits(b))
 }
 
-/// Orders halves by their bits, as magnitudes with a sign.
+/// Compares halves by their bits, as magnitudes with a sign.
 fn halves(a: u64, b: u64) -> Option<Ordering> {
     if Format::Half.is_nan(a) || Format::Half.is_nan(b) {
         return None;
@@ -71,7 +71,7 @@ fn halves(a: u64, b: u64) -> Option<Ordering> {
     Some(number(a).cmp(&number(b)))
 }
 
-/// Singles with `.ftz`, which stands between the comparison and the type.
+/// Single precision with `.ftz`, which is written between the comparison and the type.
 const FTZ: ComparedType = ComparedType {
     name: "ftz.f32",
     source: (OperandKind::F32, Domain::F32),
@@ -127,7 +127,8 @@ fn combine(operation: &str, a: bool, b: bool) -> bool {
     }
 }
 
-/// The comparison and its complement, each combined with a predicate or its negation.
+/// Adds tests of comparisons with a second predicate as destination, combined with a predicate or its
+/// negation.
 fn combined(cases: &mut Vec<Case>) {
     let some: [(ComparedType, &[&str]); 5] = [
         (integer(3, order::<3>), &["lt", "eq"]),
@@ -173,7 +174,7 @@ fn combined(cases: &mut Vec<Case>) {
     }
 }
 
-/// Pairs of halves, with one predicate for each half.
+/// Adds tests of pairs of halves, with one predicate for each half.
 fn pairs(cases: &mut Vec<Case>) {
     for compare in ["eq", "lt", "geu", "nan"] {
         let spelling = format!("setp.{compare}.f16x2");
@@ -189,7 +190,7 @@ fn pairs(cases: &mut Vec<Case>) {
     }
 }
 
-/// `set`, whose results are all ones or 1.0.
+/// Adds tests of `set`, whose results for true are all ones or 1.0.
 fn sets(cases: &mut Vec<Case>) {
     for (to, kind, yes) in [
         ("u32", OperandKind::B32, u32::MAX),

@@ -1,4 +1,4 @@
-//! Branches, loops, guards and early returns, after which the lanes reconverge.
+//! Tests of branches, loops, guards and early returns, after which the lanes reconverge.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use crate::device::{Params, Shape, same};
 use crate::programs::{ControlProgram, TABLE, VARIABLES};
 use crate::values::Random;
 
-/// Random programs, several in each case, in blocks in which `%tid.y` is the same for a warp and in others.
+/// Returns cases with several random programs each, in blocks of shapes for which `%tid.y` is the same for a
+/// warp, and in others.
 fn programs(
     name: &'static str,
     make: fn(u64) -> ControlProgram,
@@ -61,7 +62,7 @@ fn case(
     })
 }
 
-/// All lanes reconverge after branches and loops, so that a shuffle of all lanes works.
+/// Adds tests that all lanes reconverge after branches and loops, so that a shuffle of all lanes works.
 fn reconvergence(cases: &mut Vec<Case>) {
     let code = "and.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 0;\n@%p bra EVEN;\nadd.u32 %y, %t, 100;\nbra.uni JOIN;\nEVEN:\nand.b32 %x, %t, 2;\nsetp.eq.u32 %q, %x, 0;\n@%q bra FOUR;\nadd.u32 %y, %t, 200;\nbra JOIN;\nFOUR:\nadd.u32 %y, %t, 400;\nJOIN:\n\
         shfl.sync.bfly.b32 %y, %y, 3, 31, -1;\nst.global.u32 [%a], %y;\nret;\n";
@@ -98,7 +99,7 @@ fn reconvergence(cases: &mut Vec<Case>) {
     cases.push(case("a uniform value behind its loop", "bra", code, 1, |_, t| (t % 32).max(1) * 6));
 }
 
-/// Guards before instructions of all kinds.
+/// Adds tests of guards before instructions of all kinds.
 fn guards(cases: &mut Vec<Case>) {
     let code = "rem.u32 %x, %t, 3;\nsetp.eq.u32 %p, %x, 1;\nmov.u32 %y, 1;\n@%p mov.u32 %y, 2;\n@!%p add.u32 %y, %y, 10;\n\
         @%p setp.eq.u32 %q, %t, %t;\n@!%p setp.ne.u32 %q, %t, %t;\n@%q shl.b32 %y, %y, 4;\n\
@@ -118,8 +119,8 @@ fn guards(cases: &mut Vec<Case>) {
     cases.push(case("a trap that is not reached", "exit trap", code, 1, |_, t| t));
 }
 
-/// Control flow that structured programs do not have: a loop with two entries, a branch into the other
-/// branch, text out of order.
+/// Adds tests of unstructured control flow: a loop with two entries, a branch into the other branch, and text
+/// out of order.
 fn unstructured(cases: &mut Vec<Case>) {
     let code = "mov.u32 %i, 0;\nmov.u32 %y, 0;\nand.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 1;\n@%p bra MIDDLE;\nTOP:\nadd.u32 %y, %y, 1;\nMIDDLE:\nadd.u32 %y, %y, 100;\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 4;\n@%q bra TOP;\nst.global.u32 [%a], %y;\nret;\n";
     cases.push(case("a loop with two entries", "bra", code, 1, |_, t| 400 + 4 - (t & 1)));
@@ -146,7 +147,8 @@ fn unstructured(cases: &mut Vec<Case>) {
     cases.push(case("odd branches", "bra", code, 1, |_, t| (t % 32).max(1)));
 }
 
-/// Branches through lists of one to 33 labels, with and without guards, after which all lanes reconverge.
+/// Adds tests of branches through lists of one to 33 labels, with and without guards, after which all lanes
+/// reconverge.
 fn lists(cases: &mut Vec<Case>) {
     for count in [1, 2, 3, 5, 16, 33] {
         let list: Vec<String> = (0..count).map(|label| format!("L{label}")).collect();

@@ -1,4 +1,4 @@
-//! `cvt` between all types, with each rounding and saturation.
+//! Tests of `cvt` between all types, with each rounding and saturation.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 
@@ -14,7 +14,7 @@ use crate::values::Domain;
 const U8: Int = Int { name: "u8", bits: 8, signed: false };
 const S8: Int = Int { name: "s8", bits: 8, signed: true };
 
-/// Sources with more bits than their type, because the bits above must not matter.
+/// Returns a source operand with more bits than its type, because the additional bits must be ignored.
 const fn noisy(kind: OperandKind) -> (OperandKind, Domain) {
     match kind {
         OperandKind::B64 => (kind, Domain::Int(64)),
@@ -23,7 +23,7 @@ const fn noisy(kind: OperandKind) -> (OperandKind, Domain) {
     }
 }
 
-/// Returns a result of type `int` in a register that may be wider. It is extended with its sign.
+/// Returns the expected result of type `int` in a register that may be wider. It is extended with its sign.
 fn extended(int: Int, bits: u64, kind: OperandKind) -> Expect {
     let value = int.value(bits) as u64;
     Expect::Bits(value & (u64::MAX >> (64 - 8 * kind.bytes())))
@@ -115,7 +115,7 @@ fn from_integers(cases: &mut Vec<Case>) {
     }
 }
 
-/// Integers halfway between two numbers of 8, 11, 24 and 53 bits, and their neighbours.
+/// Returns integers halfway between two numbers of 8, 11, 24 and 53 bits, and their neighbours.
 fn ties(bits: u32) -> Vec<Vec<u64>> {
     let mut ties = Vec::new();
     for precision in [8, 11, 24, 53] {
@@ -202,7 +202,7 @@ fn between_floats(cases: &mut Vec<Case>) {
     }
 }
 
-/// Converts every half.
+/// Adds a test that converts every half.
 fn every_half(cases: &mut Vec<Case>) {
     let reference = |o: &[u64]| floats::convert::<Half, Single>(o[0], Mode::NEAREST, false);
     let lanes = Lanes::new("cvt.f32.f16", OperandKind::F32, &[HALF], reference);
@@ -210,8 +210,8 @@ fn every_half(cases: &mut Vec<Case>) {
     cases.push(lanes.named("cvt.f32.f16 of all halves").also(all).case());
 }
 
-/// Two numbers into one register, the first operand in the upper half, and one number alone. With `.relu` there are
-/// no numbers below zero.
+/// Adds tests of conversions of two numbers into one register, with the first operand in the upper half, and
+/// of one number alone. With `.relu`, negative results become zero.
 fn narrowed(cases: &mut Vec<Case>) {
     let targets: [(&str, Convert); 2] =
         [("f16", floats::convert::<Single, Half>), ("bf16", floats::convert::<Single, BFloat>)];
@@ -234,8 +234,8 @@ fn narrowed(cases: &mut Vec<Case>) {
     }
 }
 
-/// Conversions to 10 bits of fraction. The reference divides the number by its last place, which is a power
-/// of two.
+/// Adds tests of conversions to 10 bits of fraction. The reference divides the number by its last place,
+/// which is a power of two.
 fn to_tf32(cases: &mut Vec<Case>) {
     for (rounding, clamps) in
         [("rna", &["", ".satfinite"][..]), ("rn", &["", ".relu"]), ("rz", &["", ".satfinite.relu"])]

@@ -1,4 +1,4 @@
-//! A device for one test: a module loaded into device memory of its own, and launches of its kernels.
+//! A simulated device for one test: a module loaded into separate device memory, and launches of its kernels.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -9,32 +9,32 @@ use vgpu_simt::{Control, Fault, Features, GridLaunch, Heap, LaunchStats, Output,
 
 /// Device address of the first allocation.
 const BASE: u64 = 0x7000_0000_0000;
-/// Size of the address range for allocations.
+/// Size in bytes of the address range for allocations.
 const SPAN: u64 = 1 << 30;
-/// Budget of instructions, far above what the kernels here need. A hanging engine fails one test, not the
-/// whole run.
+/// Budget of instructions, far above the needs of the tests' kernels. An engine that hangs then fails one
+/// test rather than the whole run.
 const BUDGET: u64 = 1 << 28;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(2));
 
-/// Kernels with more instructions have no machine code.
+/// Number of instructions up to which kernels get machine code.
 const MOST_STEPS: usize = 32_768;
 
-/// A loaded module.
+/// A loaded module with its device memory.
 pub struct Device {
     features: Features,
-    /// Whether the engine makes machine code of its kernels.
+    /// Whether the engine generates machine code for the module's kernels.
     translates: bool,
     arena: Arena,
     /// Address of the next allocation.
     next: u64,
     module: Module,
-    /// Addresses of the module's globals.
+    /// Device addresses of the module's globals.
     globals: Vec<u64>,
     /// Programs of all kernels, by name.
     programs: BTreeMap<String, Program>,
     output: Printed,
-    /// Heap of `malloc`, once a test has created it.
+    /// Heap for `malloc`, once a test has created it.
     heap: Option<Arc<Heap>>,
 }
 
@@ -44,17 +44,17 @@ pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared: u32,
-    /// Stack of a thread in bytes.
+    /// Size of a thread's stack in bytes.
     pub stack: u32,
     pub cooperative: bool,
-    /// Workspace address of a cooperative grid, which its blocks find in registers.
+    /// Device address of a cooperative grid's workspace, which its blocks read from registers.
     pub workspace: u64,
     /// Budget of instructions in loops and long straight lines.
     pub budget: u64,
 }
 
 impl Shape {
-    /// Returns the shape of `blocks` of `threads`, in one dimension.
+    /// Returns the shape of `blocks` blocks of `threads` threads, in one dimension.
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
@@ -158,7 +158,7 @@ impl Device {
         address
     }
 
-    /// Gives kernels a heap of `bytes`.
+    /// Creates a heap of `bytes` bytes for the kernels' allocations.
     pub fn make_heap(&mut self, bytes: u64) -> Arc<Heap> {
         let base = self.allocate(bytes);
         let heap = Arc::new(Heap::new(base, bytes).expect("memory"));
@@ -190,31 +190,31 @@ impl Device {
         copy
     }
 
-    /// Reads `count` words of 32 bits at `address`.
+    /// Reads `count` 32-bit words at `address`.
     pub fn read_words(&self, address: u64, count: u64) -> Vec<u32> {
         let bytes = self.read(address, 4 * count);
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes"))).collect()
     }
 
-    /// Reads `count` words of 64 bits at `address`.
+    /// Reads `count` 64-bit words at `address`.
     pub fn read_longs(&self, address: u64, count: u64) -> Vec<u64> {
         let bytes = self.read(address, 8 * count);
         bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes"))).collect()
     }
 
-    /// Returns the address of a global by name.
+    /// Returns the device address of the global with this name.
     pub fn global(&self, name: &str) -> u64 {
         let index = self.module.globals().iter().position(|global| global.name == name).expect("a global");
         self.globals[index]
     }
 
-    /// Returns what kernels have printed.
+    /// Returns the text that kernels have printed.
     pub fn printed(&self) -> String {
         self.output.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Launches a kernel. The outer error says that it does not exist or has no machine code, the inner error
-    /// is the launch's fault.
+    /// Launches a kernel. The outer error tells that the kernel does not exist or has no machine code; the
+    /// inner error is the launch's fault.
     pub fn try_launch(
         &self,
         entry: &str,
@@ -224,7 +224,7 @@ impl Device {
         self.launch_under(&Control::with_budget(shape.budget), entry, shape, params)
     }
 
-    /// Launches a kernel under the caller's control. An engine that translates must have made machine code of
+    /// Launches a kernel under the caller's control. An engine with machine code must have machine code for
     /// the kernel, because otherwise the launch would not test it.
     pub fn launch_under(
         &self,
@@ -255,14 +255,15 @@ impl Device {
         }
     }
 
-    /// Launches the kernel `k`, whose last parameter is the address of `count` words, and returns these words.
+    /// Launches the kernel `k`, whose last parameter is the address of `count` words, and returns the words
+    /// that it stored.
     pub fn words(&mut self, shape: Shape, params: Params, count: u64) -> Result<Vec<u32>, String> {
         let results = self.allocate(4 * count);
         self.launch("k", shape, &params.u64(results))?;
         Ok(self.read_words(results, count))
     }
 
-    /// Launches the kernel `k` as [`Device::words`] does, and compares the words with the wanted ones.
+    /// Launches the kernel `k` as [`Device::words`] does, and compares the words with the expected ones.
     pub fn expect_words(
         &mut self,
         what: &str,
@@ -293,7 +294,7 @@ impl Device {
     }
 }
 
-/// Compares the values that kernels have stored with the wanted ones.
+/// Compares the values that kernels have stored with the expected ones.
 pub fn same<T: PartialEq + std::fmt::LowerHex>(what: &str, got: &[T], wanted: &[T]) -> Result<(), String> {
     if got.len() != wanted.len() {
         return Err(format!("{what}: {} values instead of {}", got.len(), wanted.len()));

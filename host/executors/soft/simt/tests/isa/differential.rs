@@ -1,19 +1,20 @@
-//! Random programs that must have the same outcomes on all engines.
+//! Tests with random programs, which must have the same outcomes on all engines.
 
 use libtest_mimic::{Failed, Trial};
 use vgpu_simt::Features;
 
 use crate::seeds;
 
-/// A random program, and the outcomes of its launches or threads on one engine.
+/// A random program that can be run on each engine.
 pub trait RandomProgram: Sized {
-    /// Draws the program of a seed.
+    /// Draws the program for a seed.
     fn new(seed: u64) -> Self;
 
-    /// The PTX text of the program.
+    /// Returns the PTX text of the program.
     fn text(&self) -> &str;
 
-    /// Runs the program on one engine. Each outcome is a fault, or what memory holds.
+    /// Runs the program on one engine and returns the outcome of each launch or thread: a fault, or the
+    /// content of memory.
     fn outcomes(&self, features: Features) -> Result<Vec<String>, String>;
 }
 
@@ -40,7 +41,7 @@ fn compare<P: RandomProgram>(seed: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// One trial for each of `count` programs.
+/// Returns a test for each of `count` programs.
 pub fn trials<P: RandomProgram>(chapter: &str, count: u64) -> Vec<Trial> {
     let trial = |seed| Trial::test(format!("{chapter}::program_{seed}"), move || compare::<P>(seed));
     seeds(count).map(trial).collect()

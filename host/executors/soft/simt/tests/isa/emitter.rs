@@ -1,11 +1,12 @@
-//! Writes random programs as PTX.
+//! Converts random programs to PTX.
 
 use crate::programs::{
     Condition, ControlProgram, DEPTH, OPERATIONS, Statement, TABLE, VARIABLES, VariableValue,
 };
 
 impl ControlProgram {
-    /// Returns the kernel of a program. Its parameters are a table, the results, and a number.
+    /// Returns the kernel of a program. Its parameters are the addresses of a table and of the results, and a
+    /// number.
     pub fn kernel(&self, name: &str) -> String {
         let mut writer = PtxWriter { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };
         writer.block(&self.0);
@@ -24,13 +25,13 @@ impl ControlProgram {
     }
 }
 
-/// Writes a program as PTX.
+/// Writer of a program's PTX.
 struct PtxWriter {
     text: String,
-    /// Code that follows after the main part of the kernel.
+    /// Code that is placed after the main part of the kernel.
     far: String,
     labels: usize,
-    /// Labels of the enclosing loops: where each continues, and where it ends.
+    /// Labels of the enclosing loops: the one at which each continues, and the one at which it ends.
     loops: Vec<(String, String)>,
 }
 
@@ -51,7 +52,7 @@ impl PtxWriter {
         }
     }
 
-    /// Stores the variables and returns.
+    /// Writes code that stores the variables and returns.
     fn leave(&mut self) {
         for index in 0..VARIABLES {
             self.line(&format!("st.global.u32 [%out+{}], %v{index};", 4 * index));
@@ -59,7 +60,7 @@ impl PtxWriter {
         self.line("ret;");
     }
 
-    /// Computes a condition in `%p`.
+    /// Writes code that computes a condition in `%p`.
     fn condition(&mut self, condition: Condition) {
         let Condition { value, flip, mask, less, than } = condition;
         let compare = if less { "lt" } else { "eq" };

@@ -1,6 +1,6 @@
-//! Random programs that must compute the same bits on all engines: long straight lines with more values than
-//! a processor has registers, loops, divergent branches, early returns, loads and stores of all widths, and
-//! shuffles of whole warps and of groups of lanes.
+//! Random programs that must compute the same bits on all engines. They consist of long straight lines with
+//! more values than a processor has registers, loops, divergent branches, early returns, loads and stores of
+//! all widths, and shuffles of whole warps and of groups of lanes.
 
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 
@@ -13,34 +13,35 @@ use crate::values::{F32_EDGES, Random};
 
 /// Number of programs.
 const PROGRAMS: u64 = 64;
-/// Statements in the loop of a program. The next constant is its number of iterations. Together they make
-/// about a million warp instructions.
+/// Number of statements in the loop of a program; the next constant is the loop's number of iterations.
+/// Together they make about a million warp instructions.
 const STATEMENTS: usize = 320;
 const ROUNDS: u32 = 12;
 /// Number of words in the table that programs read.
 const TABLE: usize = 1024;
-/// Number of 32-bit integer registers. The next constants count floats, 64-bit registers and predicates.
+/// Number of 32-bit integer registers; the next constants are the numbers of floats, 64-bit registers and
+/// predicates.
 const WORDS: u64 = 24;
 const FLOATS: u64 = 16;
 const WIDES: u64 = 8;
 const PREDICATES: u64 = 4;
-/// Bytes of results that each thread stores.
+/// Size in bytes of the results that each thread stores.
 const RESULT: u64 = 4 * WORDS + 4 * FLOATS + 8 * WIDES;
-/// Distances between neighbouring threads in areas of memory that follow each other, in bytes. Each thread
-/// accesses only its own part.
+/// Distances in bytes between neighbouring threads in consecutive areas of memory. Each thread accesses only
+/// its own part.
 const STRIDES: [u64; 4] = [4, 8, 16, 48];
-/// Largest number of threads in a block. The next constant is the size of all these areas in bytes.
+/// Maximum number of threads in a block; the next constant is the size of all these areas in bytes.
 const THREADS: u64 = 128;
 const AREAS: u64 = THREADS * (STRIDES[0] + STRIDES[1] + STRIDES[2] + STRIDES[3]);
 
 struct ProgramWriter {
     random: Random,
     text: String,
-    /// Modifiers of float instructions: `.ftz`, none, or both.
+    /// Modifiers of float instructions that a program may use: `.ftz`, none, or both.
     ftz: &'static [&'static str],
-    /// Whether all lanes of all warps have threads, so that no shuffle reads a missing lane.
+    /// Whether all lanes of all warps have threads, so that no shuffle reads from a missing lane.
     full: bool,
-    /// Whether only arithmetic is written, which makes superblocks long and registers few.
+    /// Whether a program contains only arithmetic, which makes superblocks long and registers scarce.
     plain: bool,
     labels: usize,
 }
@@ -59,7 +60,7 @@ impl ProgramWriter {
         format!("%r{}", self.random.below(WORDS))
     }
 
-    /// Draws a register, or now and then a constant.
+    /// Draws a source operand, which is a register or sometimes a constant.
     fn operand(&mut self) -> String {
         match self.random.below(6) {
             0 => self.random.below(64).to_string(),
@@ -259,7 +260,7 @@ impl ProgramWriter {
         }
     }
 
-    /// Writes a shuffle among the members, in groups of `width` lanes.
+    /// Writes a shuffle among the lanes of the mask `members`, in groups of `width` lanes.
     fn shuffle(&mut self, members: u32, width: u64) {
         let a = self.word();
         // Often the destination is the source, as in scans.
@@ -280,7 +281,8 @@ impl ProgramWriter {
         self.line(&line);
     }
 
-    /// Writes shuffles of whole warps, or of half or a quarter of the lanes while the others are elsewhere.
+    /// Writes shuffles of whole warps, or of half or a quarter of the lanes while the others are in another
+    /// branch.
     fn exchange(&mut self) {
         match self.random.below(5) {
             0 => {
@@ -354,7 +356,7 @@ impl ProgramWriter {
     }
 }
 
-/// Returns the text of a program.
+/// Returns the PTX text of the program for a seed.
 fn program(seed: u64, full: bool) -> String {
     const MODIFIERS: [&[&str]; 3] = [&[".ftz"], &[""], &["", ".ftz", ".ftz"]];
     let (ftz, plain) = (MODIFIERS[seed as usize % 3], seed % 8 >= 4);
@@ -422,7 +424,7 @@ fn program(seed: u64, full: bool) -> String {
     format!("{}{}", crate::case::HEADER, it.text)
 }
 
-/// Returns what all threads of a program leave in their registers, and in their areas of memory.
+/// Returns the final registers and memory areas of all threads of a program.
 fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, String> {
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(7);
@@ -435,7 +437,7 @@ fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, Strin
     Ok([device.read(out, bytes), device.read(areas, AREAS)].concat())
 }
 
-/// A program, and the number of threads that run it.
+/// Text of a program, and the number of threads that run it.
 struct EngineProgram {
     text: String,
     threads: u32,
@@ -452,14 +454,14 @@ impl differential::RandomProgram for EngineProgram {
         &self.text
     }
 
-    /// The registers of each thread, and then the threads' areas of memory.
+    /// Returns the registers of each thread, followed by the threads' areas of memory.
     fn outcomes(&self, features: Features) -> Result<Vec<String>, String> {
         let left = leaves(&self.text, features, self.threads)?;
         Ok(left.chunks(RESULT as usize).map(|bytes| format!("{bytes:x?}")).collect())
     }
 }
 
-/// Returns the trials of this file.
+/// Returns the tests of this file.
 pub fn trials() -> Vec<Trial> {
     differential::trials::<EngineProgram>("engines", PROGRAMS)
 }

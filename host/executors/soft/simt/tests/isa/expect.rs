@@ -1,23 +1,23 @@
-//! Results that the ISA allows for one lane.
+//! Results that the ISA permits for one lane.
 
-/// An allowed result, or a set of them where the ISA leaves it open.
+/// A permitted result, or a set of results if the ISA permits several.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
-    /// Exactly these bits.
+    /// The result must have exactly these bits.
     Bits(u64),
-    /// One of these bit patterns.
+    /// The result must be one of these bit patterns.
     OneOf(Vec<u64>),
-    /// A NaN of any sign and payload, because the ISA does not specify them.
+    /// The result must be a NaN. Its sign and payload are not specified by the ISA.
     Nan(Format),
-    /// A single between two bounds, both included. Zero may have either sign.
+    /// The result must be a single between two bounds, including the bounds. Zero may have either sign.
     Between(f64, f64),
-    /// Two results of 16 bits, the lower one first.
+    /// The result consists of two 16-bit results, the lower one first.
     Halves(Box<[Self; 2]>),
-    /// An unspecified result. The engine only has to survive it.
+    /// The result is unspecified; the engine must only not fail.
     Any,
 }
 
-/// A floating-point format.
+/// A floating-point format of the ISA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Half,
@@ -27,7 +27,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns whether `bits` are a NaN.
+    /// Returns whether `bits` are a NaN in this format.
     pub fn is_nan(self, bits: u64) -> bool {
         match self {
             Self::Half => bits & 0x7fff > 0x7c00,
@@ -39,7 +39,7 @@ impl Format {
 }
 
 impl Expect {
-    /// Returns whether `got`, zero-extended, is allowed.
+    /// Returns whether the result `got`, zero-extended, is permitted.
     pub fn allows(&self, got: u64) -> bool {
         match self {
             Self::Bits(bits) => got == *bits,
@@ -55,7 +55,7 @@ impl Expect {
         }
     }
 
-    /// Combines two results of 16 bits.
+    /// Combines two 16-bit results into one of 32 bits.
     pub fn halves(low: Self, high: Self) -> Self {
         match (low, high) {
             (Self::Bits(low), Self::Bits(high)) => Self::Bits(low | high << 16),

@@ -1,4 +1,5 @@
-//! Errors of kernels: each fault with its kind, the driver's code for it, and the line where it happened.
+//! Tests of kernel errors: each fault with its kind, the driver's error code for it, and the line where it
+//! happened.
 
 use vgpu_simt::Fault;
 
@@ -6,7 +7,7 @@ use crate::case::{Case, HEADER};
 use crate::device::{Device, Params, Shape};
 
 /// Returns a kernel with a device address in `%a` and an offset in shared and local memory in `%o`. The
-/// thread with number `%n` makes the error.
+/// thread with the index `%n` causes the error.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 at, .param .u32 o, .param .u32 n)\n{{\n.reg .b64 %a, %b, %c, %x;\n.reg .b32 %o, %n, %t, %y, %z;\n.reg .b16 %h;\n.reg .pred %p;\n\
@@ -15,13 +16,13 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// Returns the line of the text that has `marker`, counted from 1.
+/// Returns the number of the text's line that contains `marker`, counted from 1.
 fn line_of(text: &str, marker: &str) -> u32 {
     let at = text.find(marker).expect("the text has the marker");
     1 + text[..at].matches('\n').count() as u32
 }
 
-/// Returns whether a fault is the expected one.
+/// Function that returns whether a fault is the expected one.
 type Wanted = fn(&Fault) -> bool;
 
 /// Launches a kernel that must fail with this code, and with a fault that `wanted` accepts.
@@ -36,10 +37,11 @@ fn fails(
     if wanted(&fault) { Ok(fault) } else { Err(format!("{fault:?} is another fault")) }
 }
 
-/// Size of the device memory at whose ends accesses are tried.
+/// Size in bytes of the device memory at whose ends accesses are tried.
 const BYTES: u64 = 100;
 
-/// Accesses to device memory just inside an allocation, just beyond its end, before it, far away and at null.
+/// Adds tests of accesses to device memory just inside an allocation, just beyond its end, before it, far
+/// away and at null.
 fn bounds(cases: &mut Vec<Case>) {
     let accesses: [(&str, &str, u64, bool); 16] = [
         ("ld.global.u8", "ld.global.u8 %h, [%a];", 1, false),
@@ -101,7 +103,8 @@ fn bounds(cases: &mut Vec<Case>) {
     }
 }
 
-/// One lane of the last warp stores beyond the end. The stores of the other lanes are not refused.
+/// Returns a test in which one lane of the last warp stores beyond the end. The stores of the other lanes
+/// succeed.
 fn last_byte() -> Case {
     let text = kernel("mul.wide.u32 %b, %t, 4;\nadd.s64 %a, %a, %b;\nst.global.u32 [%a], %t;");
     Case::new("a row of threads that is one too long", "", &text, |device| {
@@ -121,7 +124,8 @@ fn last_byte() -> Case {
     })
 }
 
-/// Offsets beyond shared and local memory, by addresses of the state space and by generic ones.
+/// Adds tests of offsets beyond shared and local memory, with addresses of the state space and with generic
+/// ones.
 fn spaces(cases: &mut Vec<Case>) {
     let shared: Wanted = |fault| matches!(fault, Fault::SharedOutOfBounds { .. });
     let local: Wanted = |fault| matches!(fault, Fault::LocalOutOfBounds { .. });
@@ -194,12 +198,12 @@ fn spaces(cases: &mut Vec<Case>) {
     }
 }
 
-/// Returns whether a generic address is so far off that it does not name the memory any more.
+/// Returns whether a generic address is so far beyond the memory that it is outside of the memory's window.
 fn beyond_window(name: &str, fault: &Fault) -> bool {
     name.contains(" of ") && matches!(fault, Fault::Illegal { .. })
 }
 
-/// Dynamic shared memory is as long as the launch says.
+/// Returns a test that dynamic shared memory has the size that the launch requests.
 fn dynamic_shared() -> Case {
     let text = ".extern .shared .align 16 .b8 dynamic[];\n.visible .entry k()\n{\n.reg .b32 %t, %z;\n\
         mov.u32 %t, %tid.x;\nshl.b32 %t, %t, 2;\nmov.u32 %z, dynamic;\nadd.u32 %z, %z, %t;\nst.shared.u32 [%z], %t;\nret;\n}\n";
@@ -213,7 +217,7 @@ fn dynamic_shared() -> Case {
     })
 }
 
-/// `trap` by one thread of one block.
+/// Returns a test of `trap` by one thread of one block.
 fn traps() -> Case {
     let text = kernel(
         "mov.u32 %z, %ctaid.x;\nsetp.ne.u32 %p, %z, 3;\n@%p bra OUT;\nsetp.ne.u32 %p, %t, %n;\n@%p bra OUT;\ntrap;\nOUT:",
@@ -232,7 +236,7 @@ fn traps() -> Case {
     })
 }
 
-/// Endless loops are stopped, with and without instructions in them.
+/// Adds tests that endless loops are stopped, with and without instructions in them.
 fn endless_loops(cases: &mut Vec<Case>) {
     for (name, code) in [
         ("an endless loop", "FOREVER:\nadd.u32 %y, %y, 1;\nbra FOREVER;"),
@@ -251,7 +255,7 @@ fn endless_loops(cases: &mut Vec<Case>) {
     }
 }
 
-/// Barriers that can never be completed.
+/// Adds tests of barriers that can never be completed.
 fn deadlocks(cases: &mut Vec<Case>) {
     for (name, code) in [
         (
@@ -270,7 +274,7 @@ fn deadlocks(cases: &mut Vec<Case>) {
     }
 }
 
-/// Barrier numbers that do not exist, as a constant and in a register.
+/// Adds tests of invalid barrier numbers, as a constant and in a register.
 fn beyond(cases: &mut Vec<Case>) {
     for (name, code) in [
         ("a barrier beyond the last", "bar.sync 16;"),
@@ -284,7 +288,7 @@ fn beyond(cases: &mut Vec<Case>) {
     }
 }
 
-/// Divisions that trap on CPUs but not on GPUs.
+/// Returns a test of divisions that trap on CPUs but not on GPUs.
 fn divisions() -> Case {
     let mut code = String::new();
     for (ty, register) in [("s32", "%y"), ("u32", "%y"), ("s64", "%x"), ("u64", "%x")] {
@@ -305,7 +309,8 @@ fn divisions() -> Case {
     })
 }
 
-/// The first fault ends the launch, however many blocks are left, and the device can be used again.
+/// Returns a test that the first fault ends the launch, however many blocks are left, and that the device can
+/// be used afterwards.
 fn after_a_fault() -> Case {
     let text = kernel(
         "mov.u32 %z, %ctaid.x;\nmul.wide.u32 %b, %z, 4;\nadd.s64 %a, %a, %b;\nst.global.u32 [%a], %z;",

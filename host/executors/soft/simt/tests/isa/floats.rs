@@ -1,5 +1,5 @@
 //! A scalar reference of floating-point arithmetic, written from the ISA's text. LLVM's software
-//! implementation rounds each result once. Flushing and saturation are done here.
+//! implementation rounds each result once; flushing and saturation are implemented here.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, FloatConvert};
@@ -8,10 +8,10 @@ pub use rustc_apfloat::Round;
 
 use crate::expect::{Expect, Format};
 
-/// Modifiers of an instruction.
+/// Modifiers of a floating-point instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// How an inexact result is rounded.
+    /// Rounding of inexact results.
     pub round: Round,
     /// Whether subnormal operands and results become zeros of their sign.
     pub ftz: bool,
@@ -20,10 +20,10 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Rounding to nearest, `.rn`.
+    /// Modifiers of an instruction with rounding to nearest, `.rn`, and no others.
     pub const NEAREST: Self = Self { round: Round::NearestTiesToEven, ftz: false, sat: false };
 
-    /// Parses the modifiers of a spelling.
+    /// Parses the modifiers in an instruction's spelling.
     pub fn from_spelling(spelling: &str) -> Self {
         let has = |modifier: &str| spelling.split('.').any(|part| part == modifier);
         let round = if has("rz") || has("rzi") {
@@ -57,7 +57,7 @@ impl FloatNumber for Double {
     const FORMAT: Format = Format::Double;
 }
 
-/// Decodes `bits`, and flushes a subnormal number with `ftz`.
+/// Decodes `bits`. With `ftz`, flushes a subnormal number.
 pub fn value<F: FloatNumber>(bits: u64, ftz: bool) -> F {
     let bits = u128::from(bits) & (u128::MAX >> (128 - F::BITS));
     flush(F::from_bits(bits), ftz)
@@ -72,7 +72,7 @@ pub fn bits<F: FloatNumber>(value: F) -> u64 {
     value.to_bits() as u64
 }
 
-/// Returns what is allowed, where `compute` gives the result for a rounding.
+/// Returns the permitted results, given a function that computes the result for a rounding.
 pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
     let result = compute(mode.round);
     if result.is_nan() {
@@ -99,43 +99,44 @@ pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expec
     Expect::Bits(flushed)
 }
 
-/// Reference of `add`.
+/// Returns the permitted results of `add`.
 pub fn add<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.add_r(b, round).value)
 }
 
-/// Reference of `sub`.
+/// Returns the permitted results of `sub`.
 pub fn sub<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.sub_r(b, round).value)
 }
 
-/// Reference of `mul`.
+/// Returns the permitted results of `mul`.
 pub fn mul<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.mul_r(b, round).value)
 }
 
-/// Reference of `div` with a rounding.
+/// Returns the permitted results of `div` with a rounding.
 pub fn div<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.div_r(b, round).value)
 }
 
-/// Reference of `fma`, which rounds once.
+/// Returns the permitted results of `fma`, which rounds once.
 pub fn fma<F: FloatNumber>(a: u64, b: u64, c: u64, mode: Mode) -> Expect {
     let (a, b, c) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz), value::<F>(c, mode.ftz));
     finish(mode, |round| a.mul_add_r(b, c, round).value)
 }
 
-/// Reference of `rcp` with a rounding.
+/// Returns the permitted results of `rcp` with a rounding.
 pub fn rcp<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |round| F::from_u128(1).value.div_r(a, round).value)
 }
 
-/// Reference of `sqrt` with a rounding, by the integer root of the significand and a sticky bit.
+/// Returns the permitted results of `sqrt` with a rounding, computed by the integer root of the significand
+/// and a sticky bit.
 pub fn sqrt<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     if a.is_nan() || (a.is_negative() && !a.is_zero()) {
@@ -153,19 +154,20 @@ pub fn sqrt<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     finish(mode, |round| F::from_u128_r(root << 1 | rest, round).value.scalbn_r(exponent / 2 - 1, round))
 }
 
-/// Reference of `abs`.
+/// Returns the permitted results of `abs`.
 pub fn abs<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| a.abs())
 }
 
-/// Reference of `neg`.
+/// Returns the permitted results of `neg`.
 pub fn neg<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| -a)
 }
 
-/// Reference of `min` and `max`. A NaN gives way to a number unless `nan`, and -0 is less than +0.
+/// Returns the permitted results of `min` and `max`. With one NaN the result is the other operand, or NaN if
+/// `nan`. The number -0 is less than +0.
 pub fn extremum<F: FloatNumber>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     if (a.is_nan() && b.is_nan()) || (nan && (a.is_nan() || b.is_nan())) {
@@ -183,8 +185,8 @@ pub fn extremum<F: FloatNumber>(a: u64, b: u64, mode: Mode, max: bool, nan: bool
     Expect::Bits(bits(if a_first { a } else { b }))
 }
 
-/// Reference of conversions between floating-point formats. `.ftz` only affects single precision. `integral`
-/// says that the result is a whole number.
+/// Returns the permitted results of conversions between floating-point formats. `.ftz` only affects single
+/// precision. `integral` tells that the result is rounded to a whole number.
 pub fn convert<From: FloatNumber + FloatConvert<To>, To: FloatNumber>(
     a: u64,
     mode: Mode,
@@ -199,7 +201,7 @@ pub fn convert<From: FloatNumber + FloatConvert<To>, To: FloatNumber>(
     })
 }
 
-/// Reference of conversions to an integer of `width` bits, which is rounded and then clamped.
+/// Returns the result of a conversion to an integer of `width` bits, which is rounded and then clamped.
 pub fn to_int<F: FloatNumber>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
     let ftz = mode.ftz && F::FORMAT == Format::Single;
     let a = value::<F>(a, ftz);
@@ -215,7 +217,7 @@ pub fn to_int<F: FloatNumber>(a: u64, mode: Mode, width: u32, signed: bool) -> u
     wide.clamp(low, high) as u64 & mask
 }
 
-/// Reference of conversions from an integer, given as its value.
+/// Returns the permitted results of a conversion from an integer, given as its value.
 pub fn from_int<F: FloatNumber>(a: i128, mode: Mode) -> Expect {
     finish(mode, |round| F::from_i128_r(a, round).value)
 }

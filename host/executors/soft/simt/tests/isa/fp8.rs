@@ -1,14 +1,14 @@
-//! Conversions of floating-point numbers of 8 bits, two at a time.
+//! Tests of conversions of 8-bit floating-point numbers, two at a time.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 use crate::half::value as half_value;
 
-/// One of the two formats of 8 bits.
+/// One of the two 8-bit formats.
 #[derive(Clone, Copy)]
 struct Fp8Format {
     name: &'static str,
-    /// Number of bits of the fraction. The next field is the bias of the exponent.
+    /// Number of bits of the fraction; the next field is the bias of the exponent.
     fraction: u32,
     bias: i32,
 }
@@ -32,7 +32,7 @@ impl Fp8Format {
         Some(if byte & 0x80 != 0 { -magnitude } else { magnitude })
     }
 
-    /// Returns the nearest finite byte, and of two equally near ones the even one.
+    /// Returns the finite byte that is nearest to a value, and the even one of two equally near ones.
     fn nearest(self, value: f64) -> u32 {
         let finite = (0..0x80).filter(|byte| self.value(*byte).is_some_and(f64::is_finite));
         let distance = |byte: u32| (self.value(byte).expect("a number") - value.abs().min(1e9)).abs();
@@ -41,7 +41,7 @@ impl Fp8Format {
     }
 }
 
-/// Returns a kernel that converts what each thread loads.
+/// Returns a kernel in which each thread loads a value, converts it, and stores the result.
 fn kernel(load: &str, instruction: &str, store: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %x;\n.reg .b32 %t, %r<3>;\n.reg .b16 %h;\n\
@@ -50,7 +50,7 @@ fn kernel(load: &str, instruction: &str, store: &str) -> String {
     )
 }
 
-/// Converts every byte to halves, in both positions.
+/// Returns a test that converts every byte to halves, in both positions.
 fn widen(format: Fp8Format, relu: bool) -> Case {
     let spelling = format!("cvt.rn{}.f16x2.{}", if relu { ".relu" } else { "" }, format.name);
     let text = kernel("ld.global.b16 %h, [%i];", &format!("{spelling} %r0, %h;"), "st.global.b32 [%o], %r0;");
@@ -78,8 +78,8 @@ fn widen(format: Fp8Format, relu: bool) -> Case {
     })
 }
 
-/// Returns every number of the format, the midpoints between neighbours, numbers beside both, and numbers
-/// beyond the ends.
+/// Returns every number of the format, the midpoints between neighbours, numbers next to the midpoints, and
+/// numbers beyond the range.
 fn numbers(format: Fp8Format) -> Vec<f32> {
     let mut numbers: Vec<f32> =
         (0..0x7f).filter_map(|byte| format.value(byte)).map(|value| value as f32).collect();
@@ -92,7 +92,7 @@ fn numbers(format: Fp8Format) -> Vec<f32> {
     numbers
 }
 
-/// Converts two singles, or the two halves of a word.
+/// Returns a test that converts two singles, or the two halves of a word.
 fn narrow(format: Fp8Format, relu: bool, halves: bool) -> Case {
     let relu_part = if relu { ".relu" } else { "" };
     let from = if halves { "f16x2" } else { "f32" };

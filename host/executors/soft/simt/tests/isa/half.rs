@@ -1,4 +1,4 @@
-//! Half precision and bfloat16, single and packed in pairs.
+//! Tests of half precision and bfloat16, single and packed in pairs.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half};
 
@@ -9,12 +9,12 @@ use crate::floats::{self, FloatNumber, Mode};
 use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
-/// A format as the ISA names it.
+/// A 16-bit format with its name in the ISA.
 struct ShortFormat {
     name: &'static str,
     single: Domain,
     packed: Domain,
-    /// Decodes a number. The next field rounds a double to the nearest number.
+    /// Function that decodes a number; the next field is one that rounds a double to the nearest number.
     value: fn(u64) -> f64,
     round: fn(u64, Mode, bool) -> Expect,
     expected: expect::Format,
@@ -37,7 +37,7 @@ const BFLOAT: ShortFormat = ShortFormat {
     expected: expect::Format::Bfloat,
 };
 
-/// Adds cases for the instruction on one number, and on two numbers in a register.
+/// Adds cases for an instruction on one number, and on two numbers in a register.
 fn both(
     cases: &mut Vec<Case>,
     head: &str,
@@ -64,7 +64,7 @@ fn both(
     );
 }
 
-/// Replaces negative results by 0. NaN stays.
+/// Replaces negative results by 0, and keeps NaN.
 pub fn relu(result: Expect) -> Expect {
     match result {
         // A negative zero may be either.
@@ -117,13 +117,13 @@ pub fn value(bits: u64) -> f64 {
     }
 }
 
-/// Returns the value of a bfloat, which is the upper half of a single.
+/// Returns the value of a bfloat16 number, which is the upper half of a single.
 fn bfloat_value(bits: u64) -> f64 {
     f64::from(f32::from_bits((bits as u32) << 16))
 }
 
-/// Returns the numbers of a format within `error` of an exact value. `choices` returns what each of them may
-/// become.
+/// Returns the numbers of a format within `error` of an exact value. `choices` returns the permitted results
+/// for each of them.
 fn near(format: &ShortFormat, exact: f64, error: f64, choices: impl Fn(u64) -> [u64; 2]) -> Expect {
     if exact.is_nan() {
         return Expect::Nan(format.expected);
@@ -137,7 +137,7 @@ fn near(format: &ShortFormat, exact: f64, error: f64, choices: impl Fn(u64) -> [
     Expect::OneOf(around.filter(within).flat_map(choices).collect())
 }
 
-/// Approximations, within the ISA's bounds of 2^-9.9 of the result and of 2^-10.987.
+/// Adds tests of approximations within the ISA's bounds of 2^-9.9 of the result and of 2^-10.987.
 fn approximations(cases: &mut Vec<Case>) {
     for ftz in ["", ".ftz"] {
         both(cases, &format!("ex2.approx{ftz}"), &HALF, 1, |o, mode| {
@@ -161,7 +161,7 @@ fn approximations(cases: &mut Vec<Case>) {
     });
 }
 
-/// Flushes a half with `.ftz`.
+/// Returns the bits of a half, which `.ftz` flushes if it is subnormal.
 const fn flushed(bits: u64, mode: Mode) -> u64 {
     if mode.ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
 }

@@ -1,12 +1,13 @@
-//! `malloc` and `free` in kernels, across launches, and assertions.
+//! Tests of `malloc` and `free` in kernels, across launches, and of assertions.
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 
 const FUNCTIONS: &str = ".extern .func (.param .b64 result) malloc(.param .b64 bytes);\n.extern .func free(.param .b64 address);\n";
 
-/// Returns two kernels. `take` allocates `bytes` for each thread, stores the address, and writes the thread's
-/// number to the first and last word of the allocation. `leave` checks these words and frees the allocation.
+/// Returns two kernels. `take` allocates `bytes` bytes for each thread, stores the address, and writes the
+/// thread's index to the first and last word of the allocation. `leave` checks these words and frees the
+/// allocation.
 fn text() -> String {
     let head = "mov.u32 %t, %tid.x;\nmov.u32 %c, %ctaid.x;\nmov.u32 %n, %ntid.x;\nmad.lo.u32 %t, %c, %n, %t;\nmul.wide.u32 %o, %t, 8;\nadd.s64 %p, %p, %o;\n";
     let registers = ".reg .b32 %t, %c, %n, %v, %w;\n.reg .b64 %p, %o, %a, %e, %b;\n.reg .pred %q, %r;\n";
@@ -21,7 +22,7 @@ fn text() -> String {
     )
 }
 
-/// Number of blocks in a launch. The next constants are the threads of a block and of the grid.
+/// Number of blocks in a launch; the next constants are the numbers of threads of a block and of the grid.
 const BLOCKS: u32 = 5;
 const BLOCK: u32 = 70;
 const THREADS: u64 = (BLOCKS * BLOCK) as u64;

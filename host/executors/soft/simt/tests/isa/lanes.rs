@@ -1,9 +1,9 @@
-//! Instructions that compute one result from a lane's own operands. Each is executed in all the ways that an
-//! engine may treat differently, on the same operands:
+//! Tests of instructions that compute one result from a lane's own operands. Each is executed in all forms
+//! that an engine may treat differently, on the same operands:
 //!
-//! - `varying`: each lane has operands of its own, and the last warp is not full;
+//! - `varying`: each lane has its own operands, and the last warp is not full;
 //! - `aliased`: the destination is the register of a source;
-//! - `masked`: some lanes do not execute it, and keep what they had;
+//! - `masked`: some lanes do not execute the instruction, and must keep their values;
 //! - `uniform`: all lanes have the same operands;
 //! - `mixed`: one operand is the same for all lanes, the others differ;
 //! - `constant`: one operand is written in the instruction.
@@ -16,23 +16,23 @@ use crate::device::{Device, Params, Shape};
 use crate::expect::Expect;
 use crate::values::{Domain, tuples};
 
-/// Type of the registers that hold an operand, and the notation of its constants.
+/// Type of the registers that hold an operand, which also determines the notation of constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandKind {
     Pred,
     B16,
     B32,
     B64,
-    /// A half in a `.b16` register, which has no constants.
+    /// A half in a `.b16` register. There is no notation for constants of this kind.
     F16,
-    /// Two halves in a `.b32` register, which have no constants.
+    /// Two halves in a `.b32` register. There is no notation for constants of this kind.
     Packed,
     F32,
     F64,
 }
 
 impl OperandKind {
-    /// Returns the type of the registers.
+    /// Returns the PTX type of the registers.
     const fn register(self) -> &'static str {
         match self {
             Self::Pred => ".pred",
@@ -44,7 +44,7 @@ impl OperandKind {
         }
     }
 
-    /// Returns the type for loads and stores.
+    /// Returns the PTX type for loads and stores.
     const fn memory(self) -> &'static str {
         match self {
             Self::Pred => ".b32",
@@ -61,8 +61,8 @@ impl OperandKind {
         }
     }
 
-    /// Returns a constant, or `None` if there are none of this kind. Signed and unsigned notations take
-    /// turns.
+    /// Returns a constant in PTX, or `None` if this kind has no notation. Signed and unsigned notations
+    /// alternate.
     fn constant(self, bits: u64) -> Option<String> {
         Some(match self {
             Self::B16 if bits.is_multiple_of(2) => format!("{}", bits as u16 as i16),
@@ -78,7 +78,7 @@ impl OperandKind {
     }
 }
 
-/// Types of `mov` and `selp`, and the operands of each.
+/// Types of `mov` and `selp`, each with its operand kind and domain.
 pub const COPIED: [(&str, (OperandKind, Domain)); 11] = [
     ("b16", (OperandKind::B16, Domain::Int(16))),
     ("u16", (OperandKind::B16, Domain::Int(16))),
@@ -93,16 +93,17 @@ pub const COPIED: [(&str, (OperandKind, Domain)); 11] = [
     ("f64", (OperandKind::F64, Domain::F64)),
 ];
 
-/// Value of the lanes that do not take part in `masked`. Of a predicate, its lowest bit counts.
+/// Value that lanes must keep in `masked` if they do not execute the instruction. For a predicate, its lowest
+/// bit counts.
 const KEPT: u64 = 0x3c5a_3c5a_3c5a_3c5b;
-/// Byte that fills the memory of the results before a launch.
+/// Value of the bytes that fill the memory of the results before a launch.
 const UNTOUCHED: u8 = 0xa5;
-/// Threads of a block, which are two warps.
+/// Number of threads in a block, which are two warps.
 const BLOCK: u32 = 64;
 
 type Reference = Arc<dyn Fn(&[u64]) -> Expect + Send + Sync>;
 
-/// An instruction, its operands and its reference.
+/// Description of a test: an instruction, its operands and its reference.
 pub struct Lanes {
     name: String,
     spelling: String,
@@ -141,14 +142,14 @@ impl Lanes {
         }
     }
 
-    /// Replaces the statements. `$d` is the destination, and `$0`, `$1` and so on are sources. The
+    /// Replaces the PTX statements. `$d` is the destination, and `$0`, `$1` and so on are sources. The
     /// destination must be written last.
     pub fn body(mut self, body: &str) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Replaces the name, which is the spelling otherwise.
+    /// Replaces the name, which is the spelling by default.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self
@@ -166,7 +167,7 @@ impl Lanes {
         self
     }
 
-    /// Returns the statements with registers in place of operands. `replaced` has other text for some
+    /// Returns the PTX statements with registers in place of operands. `replaced` has other text for some
     /// sources.
     fn statements(&self, dst: &str, replaced: &[(usize, &str)]) -> String {
         let mut text = self.body.replace("$d", dst);
@@ -178,7 +179,7 @@ impl Lanes {
         text
     }
 
-    /// Loads source `index` from the operand table, at the tuple `entry`.
+    /// Returns PTX that loads source `index` of the operand tuple `entry` from the table.
     fn load(&self, index: usize, entry: &str, dst: &str) -> String {
         let memory = self.src[index].memory();
         let mut text = format!(
@@ -196,7 +197,7 @@ impl Lanes {
         (0..self.src.len()).map(|index| self.load(index, entry, &format!("%a{index}"))).collect()
     }
 
-    /// Stores `value` as the result of tuple `entry` in part `part`.
+    /// Returns PTX that stores `value` as the result of tuple `entry` in part `part`.
     fn store(&self, value: &str, part: usize, entry: &str) -> String {
         let memory = self.dst.memory();
         let (convert, value) = if self.dst == OperandKind::Pred {
@@ -210,7 +211,7 @@ impl Lanes {
         )
     }
 
-    /// Returns an entry whose threads execute `code`, each for the operand tuple `%e`.
+    /// Returns a kernel whose threads execute `code`, each for the operand tuple `%e`.
     fn entry(&self, name: &str, code: &str) -> String {
         let mut registers = String::new();
         for (index, kind) in self.src.iter().enumerate() {
@@ -237,7 +238,7 @@ impl Lanes {
         self.entry("varying", &code)
     }
 
-    /// Returns the sources that are aliased in turn.
+    /// Returns the indices of the sources whose register can also be the destination.
     fn aliases(&self) -> Vec<usize> {
         (0..self.src.len()).filter(|&index| self.src[index].register() == self.dst.register()).collect()
     }
@@ -269,8 +270,8 @@ impl Lanes {
         self.entry("masked", &code)
     }
 
-    /// Returns an entry in which all threads of a warp go through all tuples together. Each result is stored
-    /// by one of them.
+    /// Returns a kernel in which all threads of a warp process all tuples together. Each result is stored by
+    /// one of them.
     fn uniform(&self) -> String {
         let code = "mov.u32 %r3, 0;\nLOOP:\n".to_owned()
             + &self.load_all("%r3")
@@ -281,7 +282,7 @@ impl Lanes {
         self.entry("uniform", &code)
     }
 
-    /// Returns, for each source, the tuples whose operand all lanes share.
+    /// Returns pairs of a source and a tuple, whose operand all lanes then share.
     fn shared(&self, tuples: usize, any: bool) -> Vec<(usize, usize)> {
         let sources = (0..self.src.len()).filter(|_| self.src.len() > 1);
         let useful = sources.filter(|&index| any || self.src[index].constant(0).is_some());
@@ -311,7 +312,7 @@ impl Lanes {
         self.entry("constant", &parts.collect::<String>())
     }
 
-    /// Builds the test.
+    /// Builds the case from this description.
     pub fn case(self) -> Case {
         let mut tuples = tuples(&self.domains, self.extra);
         tuples.extend(self.also.iter().cloned());
@@ -380,7 +381,7 @@ impl Lanes {
     }
 }
 
-/// An instruction with its operands in device memory.
+/// Operands of a test in device memory, for running its kernels.
 struct EntryRun<'a> {
     lanes: &'a Lanes,
     operands: u64,
@@ -388,8 +389,8 @@ struct EntryRun<'a> {
 }
 
 impl EntryRun<'_> {
-    /// Launches an entry that stores `parts` results for each tuple, and compares them with what `wanted`
-    /// returns for a part and an entry.
+    /// Launches a kernel that stores `parts` results for each tuple, and compares them with those that
+    /// `wanted` returns for a part and a tuple.
     fn entry(
         &self,
         device: &mut Device,

@@ -1,6 +1,6 @@
-//! Accesses in which several lanes are wrong, some misaligned and some out of bounds. The lowest of them
-//! decides the fault, whatever the instruction, the memory, and the number of active lanes. Within a lane,
-//! misalignment counts before bounds.
+//! Tests of accesses in which several lanes fail, some misaligned and some out of bounds. The lowest of them
+//! determines the fault, for any instruction, memory, and number of active lanes. Within a lane, misalignment
+//! takes precedence over bounds.
 
 use libtest_mimic::{Failed, Trial};
 use vgpu_simt::{Fault, Features};
@@ -11,32 +11,32 @@ use crate::values::Random;
 /// Number of launches of each access.
 const LAUNCHES: u64 = 60;
 const LANES: u64 = 32;
-/// Size of each memory: of the allocation, of the block's array and of a thread's array.
+/// Size of each memory in bytes: of the allocation, of the block's array and of a thread's array.
 const BYTES: u64 = 512;
 
-/// The kind of the lanes' addresses.
+/// Kind of the lanes' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressKind {
     Global,
-    /// Shared memory, by a register of 32 bits.
+    /// Addresses of shared memory in a 32-bit register.
     Shared,
-    /// Shared memory, by a register of 64 bits.
+    /// Addresses of shared memory in a 64-bit register.
     SharedWide,
     Local,
-    /// Generic addresses, of global, shared and local memory mixed.
+    /// Generic addresses of a mixture of global, shared and local memory.
     Generic,
-    /// Generic addresses of shared memory.
+    /// Generic addresses of shared memory only.
     GenericShared,
 }
 
-/// An instruction that accesses `[ADDRESS]`.
+/// An instruction to test, which accesses `[ADDRESS]`.
 #[derive(Clone, Copy, Debug)]
 struct FaultyAccess {
     code: &'static str,
     memory: AddressKind,
     /// Size of the access in bytes, which is also the alignment.
     size: u64,
-    /// Mask of the lanes that name an address.
+    /// Mask of the lanes whose addresses the instruction uses.
     named: u32,
 }
 
@@ -62,7 +62,7 @@ const STORES: [(&str, u64); 8] = [
     ("st.SPACE.v2.u16 [ADDRESS], {%h, %i};", 4),
 ];
 
-/// Atomics, which do not exist for local memory.
+/// Atomic instructions, which do not exist for local memory.
 const ATOMICS: [(&str, u64); 5] = [
     ("atom.SPACE.add.u32 %x, [ADDRESS], 1;", 4),
     ("atom.SPACE.exch.b64 %l, [ADDRESS], 1;", 8),
@@ -71,7 +71,7 @@ const ATOMICS: [(&str, u64); 5] = [
     ("red.SPACE.max.u64 [ADDRESS], 5;", 8),
 ];
 
-/// Matrices in shared memory, with the lanes that name rows.
+/// Matrix instructions in shared memory, with the masks of the lanes that provide row addresses.
 const MATRICES: [(&str, u32); 5] = [
     ("ldmatrix.sync.aligned.m8n8.x1.SPACE.b16 {%x}, [ADDRESS];", 0xff),
     ("ldmatrix.sync.aligned.m8n8.x2.trans.SPACE.b16 {%x, %y}, [ADDRESS];", 0xffff),
@@ -96,7 +96,7 @@ fn accesses() -> Vec<FaultyAccess> {
     accesses
 }
 
-/// Returns the kernel, in which each lane reads its address from a row of the table.
+/// Returns the kernel, in which each lane loads its address from a row of a table.
 fn text(access: &FaultyAccess) -> String {
     let (space, address, make) = match access.memory {
         AddressKind::Global => (".global", "%a", ""),
@@ -123,15 +123,15 @@ fn text(access: &FaultyAccess) -> String {
     )
 }
 
-/// Row of a lane in the table, and the fault of its address.
+/// A lane's row of the table, with the fault that its address causes.
 struct LaneRow {
     address: u64,
     kind: u32,
-    /// Code of the fault, and the address that it names if that is known.
+    /// Code of the expected fault, and the expected address in it if that is known.
     fault: Option<(u32, Option<u64>)>,
 }
 
-/// Draws the address of a lane, which is mostly a good one.
+/// Draws the address of a lane, which is valid in most cases.
 fn lane(random: &mut Random, access: &FaultyAccess, global: u64) -> LaneRow {
     let FaultyAccess { memory, size, .. } = *access;
     let kind = match memory {
@@ -156,7 +156,7 @@ fn lane(random: &mut Random, access: &FaultyAccess, global: u64) -> LaneRow {
     LaneRow { address: base + offset, kind, fault: code.map(|code| (code, named)) }
 }
 
-/// Returns the address and the thread that a fault names.
+/// Returns the address and the thread in a fault.
 fn named(fault: &Fault) -> Option<(u64, u32)> {
     match fault {
         Fault::Illegal { address, site, .. }
@@ -219,8 +219,8 @@ fn check(access: &FaultyAccess) -> Result<(), String> {
     Ok(())
 }
 
-/// Two halves that are loaded as one word are still two loads, of which the first fails before the second
-/// begins.
+/// Tests two halves that are loaded as one word. They count as two loads, of which the first fails before the
+/// second starts.
 fn pairs() -> Result<(), String> {
     let text = format!(
         "{}.visible .entry k(.param .u64 table)\n{{\n.reg .b64 %a, %table;\n.reg .b32 %t, %x;\n.reg .b16 %h, %i;\n\
@@ -247,7 +247,7 @@ fn pairs() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the trials of this file.
+/// Returns the tests of this file.
 pub fn trials() -> Vec<Trial> {
     let trial = |access: FaultyAccess| {
         let name = access.code.split(' ').next().unwrap_or_default().replace(".SPACE", "");

@@ -1,8 +1,8 @@
-//! Tests of the PTX ISA, one for each spelling of an instruction that GGML's kernels for sm_61 and sm_70
-//! contain, and more.
+//! Tests of the PTX ISA, with at least one for each spelling of an instruction that GGML's kernels for sm_61
+//! and sm_70 contain.
 //!
-//! Expected values come from references that are written from the ISA's text, never from the engine. Each
-//! case is a test with a name of its own, and runs on each engine that this CPU supports.
+//! Expected values come from references that are written from the ISA's text rather than from the engine.
+//! Each case is a separate test, and runs on each engine that this CPU supports.
 
 #![allow(clippy::cast_precision_loss, reason = "whole numbers here are small, or meant to be rounded")]
 #![allow(clippy::format_push_string, clippy::format_collect, reason = "kernels are put together from pieces")]
@@ -63,22 +63,22 @@ use vgpu_simt::Features;
 use case::Case;
 use device::Device;
 
-/// Spellings in the PTX images of a GGML CUDA library, by target. Tests of `vgpu-ptx` check that the lists are
-/// complete.
+/// Instruction spellings in the PTX images of a GGML CUDA library, by target. Tests of `vgpu-ptx` check that
+/// the lists are complete.
 const SPELLINGS: [(&str, &str); 2] = [
     ("sm_61", include_str!("../../../ptx/tests/spellings/sm_61.txt")),
     ("sm_70", include_str!("../../../ptx/tests/spellings/sm_70.txt")),
 ];
 
-/// Returns the seeds of random programs: `count` of them, or those of the variable `VGPU_ISA_SEEDS`
-/// (`FIRST..END`), which tries more by hand.
+/// Returns the seeds of random programs: `count` seeds, or the range in the variable `VGPU_ISA_SEEDS`
+/// (`FIRST..END`), for longer manual runs.
 fn seeds(count: u64) -> Range<u64> {
     let Ok(text) = std::env::var("VGPU_ISA_SEEDS") else { return 0..count };
     let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
     range.expect("VGPU_ISA_SEEDS is FIRST..END")
 }
 
-/// A chapter of the tests, and the function that adds its cases.
+/// Name of a chapter of the tests, and the function that adds its cases.
 type Chapter = (&'static str, fn(&mut Vec<Case>));
 
 const CHAPTERS: [Chapter; 30] = [

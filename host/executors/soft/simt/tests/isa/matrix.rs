@@ -1,4 +1,4 @@
-//! Matrix products of a warp by `mma.sync.m8n8k4`, which are four products by groups of eight lanes.
+//! Tests of `mma.sync.m8n8k4`, which computes four matrix products, each by a group of eight lanes.
 
 use rustc_apfloat::ieee::{Half, Single};
 
@@ -8,25 +8,25 @@ use crate::expect::Expect;
 use crate::floats::{self, Mode};
 use crate::values::Random;
 
-/// Returns the number of the product whose matrices a lane holds: lanes 0..4 and 16..20 have the first, and
-/// so on.
+/// Returns the index of the product whose matrices a lane holds: lanes 0..4 and 16..20 have the first, and so
+/// on.
 const fn group(lane: usize) -> usize {
     lane % 16 / 4
 }
 
-/// Returns row and column of element `i` of A in a lane, as the ISA lays it out.
+/// Returns row and column of element `i` of A in a lane, according to the ISA.
 const fn place_of_a(lane: usize, i: usize, columns: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if columns { (i + half, lane % 4) } else { (lane % 4 + half, i) }
 }
 
-/// Returns row and column of element `i` of B in a lane.
+/// Returns row and column of element `i` of B in a lane, according to the ISA.
 const fn place_of_b(lane: usize, i: usize, columns: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if columns { (i, lane % 4 + half) } else { (lane % 4, i + half) }
 }
 
-/// Returns row and column of element `i` of C or D in a lane.
+/// Returns row and column of element `i` of C or D in a lane, according to the ISA.
 const fn place_of_c(lane: usize, i: usize, single: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if single { ((lane & 1) + (i & 2) + half, (i & 4) + (lane & 2) + (i & 1)) } else { (lane % 4 + half, i) }
@@ -45,18 +45,18 @@ pub fn to_half(value: f64) -> u16 {
     }
 }
 
-/// Contents of the matrices.
+/// Kind of the matrices' contents.
 #[derive(Clone, Copy, PartialEq)]
 enum Fill {
-    /// Small whole numbers, for which each sum is exact in any order and precision.
+    /// Small whole numbers, whose sums are exact in any order and precision.
     Whole,
-    /// Numbers between -2 and 2.
+    /// Fractional numbers between -2 and 2.
     Fractions,
-    /// A single one in A and in B, which shows where each element goes.
+    /// A single nonzero element in A and in B, which shows the position of each element.
     One(usize),
 }
 
-/// A, B and C of the four products, as `[product][row][column]`.
+/// Matrices A, B and C of the four products, as `[product][row][column]`.
 struct Matrices {
     a: [[[u16; 4]; 8]; 4],
     b: [[[u16; 8]; 4]; 4],
@@ -174,7 +174,7 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
     })
 }
 
-/// Returns twelve words for each lane: two of A, two of B, and up to eight of C.
+/// Returns the twelve words of each lane: two of A, two of B, and up to eight of C.
 fn fragments(matrices: &Matrices, columns: [bool; 2], c_single: bool) -> Vec<u32> {
     let pair = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
     let mut words = Vec::new();

@@ -1,4 +1,5 @@
-//! Loads and stores of each space, type, vector and qualifier, by several patterns of addresses.
+//! Tests of loads and stores of each state space, type, vector size and qualifier, with several patterns of
+//! addresses.
 
 use std::fmt::Write as _;
 
@@ -64,7 +65,8 @@ fn load(spelling: &str, place: MemoryKind) -> Case {
     })
 }
 
-/// Patterns for stores. Either each element is written at most once, or all threads write the same value.
+/// Indices of the address patterns for stores. Either each element is written at most once, or all threads
+/// write the same value.
 const STORES: [usize; 3] = [0, 1, 2];
 
 fn store(spelling: &str, place: MemoryKind) -> Case {
@@ -121,7 +123,7 @@ fn store(spelling: &str, place: MemoryKind) -> Case {
     })
 }
 
-/// Loads of parameters, whose addresses are known when the kernel is written.
+/// Returns a test of loads of parameters, whose addresses are known when the kernel is generated.
 fn load_param(spelling: &str) -> Case {
     let access = ElementAccess::new(spelling);
     let width = access.width();
@@ -168,7 +170,7 @@ fn load_param(spelling: &str) -> Case {
     })
 }
 
-/// Returns `head.type` with the vectors that fit into 16 bytes.
+/// Iterates over the spellings `head.type`, with all vectors that fit into 16 bytes.
 fn spellings(head: &str) -> impl Iterator<Item = String> {
     let head = head.to_owned();
     TYPES.into_iter().flat_map(move |(ty, bytes)| {
@@ -179,7 +181,8 @@ fn spellings(head: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Qualifiers of caches and memory order. They change nothing for memory that only one thread accesses.
+/// Spellings with qualifiers of caches and memory order, which have no effect on memory that only one thread
+/// accesses.
 const QUALIFIED: &[(&str, MemoryKind)] = &[
     ("ld.volatile.global.u32", MemoryKind::Global),
     ("ld.volatile.global.v2.f32", MemoryKind::Global),
@@ -222,7 +225,7 @@ const QUALIFIED: &[(&str, MemoryKind)] = &[
     ("st.release.cta.shared.u32", MemoryKind::Shared),
 ];
 
-/// All threads store to one address, and one of them is the last.
+/// Returns a test in which all threads store to one address, so that any one of the stores may be the last.
 fn conflict() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out;\n.reg .b32 %t;\n\
         .shared .align 4 .b8 memory[4];\n\

@@ -1,14 +1,14 @@
-//! Errors that an engine can make when it keeps values in the processor's registers: values spilled on only
-//! one path through an instruction, results that overwrite sources too early, and floats that are flushed
-//! later than computed.
+//! Tests of errors that an engine can make when it keeps values in the processor's registers: values spilled
+//! on only one path through an instruction, results that overwrite sources too early, and floats that are
+//! flushed later than computed.
 //!
-//! Machine code takes its windows of memory from the launch before, and leaves to the interpreter otherwise.
-//! Kernels are therefore launched twice.
+//! Machine code uses the windows of memory that the previous launch found, and otherwise exits to the
+//! interpreter. Kernels are therefore launched twice.
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 
-/// Launches the kernel twice, for one warp.
+/// Launches the kernel twice with one warp.
 fn twice(device: &Device, params: &Params) -> Result<(), String> {
     (0..2).try_for_each(|_| device.launch("k", Shape::line(1, 32), params))
 }
@@ -16,9 +16,9 @@ fn twice(device: &Device, params: &Params) -> Result<(), String> {
 /// Number of values that are live while a thread stores some of them.
 const LIVE: u32 = 14;
 
-/// Stores of full and incomplete warps while more values are live than the processor has registers. The
-/// threads then store all of these values. Their addresses have been accessed before, so that the store needs
-/// no registers to check them.
+/// Adds tests of stores by full and incomplete warps while more values are live than the processor has
+/// registers. The threads then store all of these values. Their addresses have been accessed before, so that
+/// the store needs no registers to check them.
 fn stores(cases: &mut Vec<Case>) {
     for (store, wide) in [
         ("st.global.v4.u32 [%o], {%r3, %r9, %r0, %r13};", false),
@@ -76,7 +76,8 @@ fn stores(cases: &mut Vec<Case>) {
     }
 }
 
-/// A scan of the first lanes of a warp by shuffles within one register. The other lanes keep theirs.
+/// Returns a test of a scan over the first lanes of a warp by shuffles within one register. The other lanes
+/// must keep their values.
 fn scan() -> Case {
     const LANES: u32 = 24;
     let rounds: String = [1, 2, 4, 8, 16]
@@ -103,7 +104,8 @@ fn scan() -> Case {
     })
 }
 
-/// `.sat` keeps subnormal numbers, even in a kernel that flushes them in most instructions.
+/// Returns a test that `.sat` keeps subnormal numbers, even in a kernel that flushes them in most
+/// instructions.
 fn saturated() -> Case {
     let text = ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.reg .b64 %i, %o, %a;\n.reg .b32 %t;\n.reg .f32 %x, %y, %z, %w;\n\
          ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\n\
@@ -133,7 +135,8 @@ fn saturated() -> Case {
     })
 }
 
-/// A product of matrices reads sums that were flushed, though it keeps subnormal sums itself.
+/// Returns a test of a matrix product whose input sums were flushed by earlier instructions, although the
+/// product itself keeps subnormal sums.
 fn flushed_sums() -> Case {
     let each = |format: fn(u32) -> String| (0..8).map(format).collect::<String>();
     let names = |letter: &str| (0..8).map(|at| format!("%{letter}{at}")).collect::<Vec<_>>().join(", ");

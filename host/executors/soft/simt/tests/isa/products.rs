@@ -1,10 +1,10 @@
-//! Matrix products of a warp with eight columns: `mma.sync` of m16n8 and m8n8, except m8n8k4 of halves.
+//! Tests of matrix products with eight columns: `mma.sync` of m16n8 and m8n8, except m8n8k4 of halves.
 
 use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 use crate::values::Random;
 
-/// Type of an element.
+/// Type of a matrix element, named as in the ISA.
 #[derive(Clone, Copy, PartialEq)]
 enum ElementType {
     F16,
@@ -41,12 +41,12 @@ impl ElementType {
         }
     }
 
-    /// Returns the number of elements in a register, of 32 bits, or of 64 bits for doubles.
+    /// Returns the number of elements in a register, which has 64 bits for doubles and otherwise 32 bits.
     const fn each(self) -> usize {
         if self.bits() == 64 { 1 } else { 32 / self.bits() }
     }
 
-    /// Returns the element that stands for a small whole number.
+    /// Returns the bits of the element that represents a small whole number.
     fn encode(self, value: i64) -> u64 {
         let single = u64::from((value as f32).to_bits());
         match self {
@@ -62,7 +62,7 @@ impl ElementType {
     }
 }
 
-/// A product: its sizes, the types of A, B and of C and D, and whether it saturates.
+/// A matrix product: its sizes, the types of A, B, C and D, and whether it saturates.
 #[derive(Clone, Copy)]
 struct MmaProduct {
     rows: usize,
@@ -81,7 +81,7 @@ impl MmaProduct {
         format!("mma.sync.aligned.m{rows}n8k{depth}.row.col{saturates}.{c}.{a}.{b}.{c}")
     }
 
-    /// Returns the number of elements of A, B and C in a lane.
+    /// Returns the numbers of elements of A, B and C in a lane.
     const fn counts(self) -> [usize; 3] {
         [self.rows * self.depth / 32, self.depth * 8 / 32, self.rows * 8 / 32]
     }
@@ -104,7 +104,7 @@ impl MmaProduct {
         }
     }
 
-    /// Returns row and column of element `i` of B in a lane.
+    /// Returns row and column of element `i` of B in a lane, according to the ISA.
     fn place_of_b(self, lane: usize, i: usize) -> (usize, usize) {
         let (group, t) = (lane >> 2, lane % 4);
         let row = match (self.depth, self.b.bits()) {
@@ -118,7 +118,7 @@ impl MmaProduct {
         (row, group)
     }
 
-    /// Returns row and column of element `i` of C or D in a lane.
+    /// Returns row and column of element `i` of C or D in a lane, according to the ISA.
     fn place_of_c(lane: usize, i: usize) -> (usize, usize) {
         let (group, t) = (lane >> 2, lane % 4);
         (if i < 2 { group } else { group + 8 }, 2 * t + (i & 1))
@@ -135,7 +135,7 @@ fn registers(kind: ElementType, elements: &[u64]) -> Vec<u32> {
     elements.chunks(kind.each()).flat_map(pack).collect()
 }
 
-/// A, B and C by rows.
+/// Matrices A, B and C in row order.
 struct Matrices {
     a: Vec<Vec<i64>>,
     b: Vec<Vec<i64>>,
@@ -143,8 +143,8 @@ struct Matrices {
 }
 
 impl Matrices {
-    /// Draws small whole numbers, for which every sum is exact. With `at`, A has a single one there, and B
-    /// tells its elements apart.
+    /// Draws small whole numbers, whose sums are exact. With `at`, only that element of A is nonzero, and all
+    /// elements of B differ.
     fn new(product: MmaProduct, at: Option<usize>, random: &mut Random) -> Self {
         let mut fill = |rows: usize, columns: usize, value: &mut dyn FnMut(usize, &mut Random) -> i64| {
             let row = |row: usize, random: &mut Random, value: &mut dyn FnMut(usize, &mut Random) -> i64| {

@@ -1,10 +1,11 @@
-//! Unsupported instructions are refused by name, with their line, before the kernel can run.
+//! Tests that unsupported instructions are refused with their names and lines, before the kernel can run.
 
 use vgpu_simt::{Features, Program};
 
 use crate::case::{Case, HEADER};
 
-/// Instructions that exist only for other targets, that no kernel of GGML has, or that do not exist.
+/// Instructions that are refused: those of other targets, those that no kernel of GGML contains, and invalid
+/// ones.
 const UNKNOWN: &[(&str, &str)] = &[
     ("tex.2d.v4.f32.f32", "tex.2d.v4.f32.f32 {%f, %f, %f, %f}, [name, {%f, %f}];"),
     ("suld.b.1d.b32.trap", "suld.b.1d.b32.trap {%r}, [name, {%r}];"),

@@ -1,11 +1,11 @@
-//! Special registers in grids and blocks of odd shapes.
+//! Tests of special registers in grids and blocks of unusual shapes.
 
 use std::fmt::Write as _;
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 
-/// Registers of 32 bits whose value follows from the launch and the thread.
+/// Special registers of 32 bits whose value follows from the launch and the thread.
 const EXACT: &[&str] = &[
     "tid.x",
     "tid.y",
@@ -33,7 +33,7 @@ const EXACT: &[&str] = &[
 const SHARED: u32 = 48;
 const DYNAMIC: u32 = 128;
 
-/// Returns the value of a register.
+/// Returns the expected value of a special register in a thread.
 fn value(name: &str, shape: Shape, block: [u32; 3], thread: [u32; 3]) -> u32 {
     let axis = |values: [u32; 3]| match name.as_bytes()[name.len() - 1] {
         b'x' => values[0],
@@ -60,7 +60,7 @@ fn value(name: &str, shape: Shape, block: [u32; 3], thread: [u32; 3]) -> u32 {
     }
 }
 
-/// Iterates over the threads of a shape in the order of their numbers.
+/// Iterates over the coordinates of a shape, the first axis varying fastest.
 fn points(size: [u32; 3]) -> impl Iterator<Item = [u32; 3]> {
     let [x, y, z] = size;
     (0..z).flat_map(move |z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z])))
@@ -102,7 +102,7 @@ fn registers() -> Case {
     })
 }
 
-/// Special registers as operands of instructions other than `mov.u32`.
+/// Returns a test of special registers as operands of instructions other than `mov.u32`.
 fn operands() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %a;\n.reg .b32 %x;\n\
         ld.param.u64 %a, [out];\nmov.b32 %x, %tid.x;\nshl.b32 %x, %x, 2;\n\
@@ -112,7 +112,7 @@ fn operands() -> Case {
     })
 }
 
-/// Registers for which the ISA only specifies relations.
+/// Returns a test of registers for which the ISA only specifies relations.
 fn relations() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %a, %c, %d;\n.reg .b32 %x, %y;\n.reg .pred %p, %q;\n\
         ld.param.u64 %a, [out];\n\

@@ -1,4 +1,4 @@
-//! No launch runs long without polling its control, whatever its code. The tests use the budget of
+//! Tests that no launch runs long without polling its control, whatever its code. They use the budget of
 //! instructions, which is checked together with the session's end and the deadline.
 
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use vgpu_simt::{Control, Fault};
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// The largest grid that CUDA allows.
+/// Number of blocks by axis of the largest grid that CUDA permits.
 const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 
-/// Returns a kernel whose threads each store `%y` at the end.
+/// Returns a kernel that contains `code`, and whose threads each store `%y` at the end.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 out, .param .u32 n)\n{{\n.reg .b64 %out, %a;\n.reg .b32 %t, %n, %x, %y, %i, %v<60001>;\n.reg .pred %p;\n\
@@ -21,7 +21,7 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// Returns a case whose launch must run out of its budget.
+/// Returns a case whose launch must exceed its budget.
 fn runs_out(name: &str, code: &str, shape: Shape, budget: u64) -> Case {
     Case::new(name, "", &kernel(code), move |device| {
         let params = Params::new().u64(device.allocate(4096)).u32(7);
@@ -32,7 +32,7 @@ fn runs_out(name: &str, code: &str, shape: Shape, budget: u64) -> Case {
     })
 }
 
-/// An empty kernel in the largest grid.
+/// Adds tests of an empty kernel in the largest grid.
 fn blocks(cases: &mut Vec<Case>) {
     let empty = ".visible .entry k()\n{\nret;\n}\n";
     cases.push(Case::new("between blocks", "", empty, |device| {
@@ -58,7 +58,7 @@ fn blocks(cases: &mut Vec<Case>) {
     }));
 }
 
-/// Straight lines of code, in one warp.
+/// Adds tests of straight lines of code in one warp.
 fn lines(cases: &mut Vec<Case>) {
     let shape = Shape::line(1, 32);
     cases.push(runs_out("a line of nanosleeps", &"nanosleep.u32 1000;\n".repeat(1000), shape, 100_000));
@@ -98,7 +98,7 @@ fn lines(cases: &mut Vec<Case>) {
     cases.push(runs_out("what runs once a launch", &code, shape, 40_000));
 }
 
-/// Loops that are longer than the fuel of a warp, in blocks whose warps take turns.
+/// Adds tests of loops that are longer than the fuel of a warp, in blocks whose warps take turns.
 fn turns(cases: &mut Vec<Case>) {
     for (name, cooperative, body) in [
         ("a loop longer than a turn", false, 25_000),

@@ -1,5 +1,6 @@
-//! Random programs of matrices and shared memory, which must leave the same bits on all engines: products of
-//! arbitrary bits, loads of neighbouring words with stores between them, and matrices from rows anywhere.
+//! Random programs of matrix and shared-memory operations, which must leave the same bits on all engines:
+//! products of arbitrary bits, loads of neighbouring words with stores between them, and matrices whose rows
+//! are at arbitrary addresses.
 
 use std::fmt::Write as _;
 
@@ -10,14 +11,14 @@ use crate::device::{Device, Params, Shape};
 use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
-/// Number of programs. The next constant is the number of launches of each.
+/// Number of programs; the next constant is the number of launches of each.
 const PROGRAMS: u64 = 64;
 const LAUNCHES: u64 = 6;
 /// Number of statements in a program.
 const STATEMENTS: u64 = 40;
-/// Number of registers, which hold arbitrary bits.
+/// Number of registers, which contain arbitrary bits.
 const REGISTERS: u64 = 20;
-/// Size of shared memory in bytes. The next constant is the size of a lane's own part.
+/// Size of shared memory in bytes; the next constant is the size of a lane's own part.
 const SHARED: u64 = 8192;
 const OWN: u64 = 80;
 
@@ -32,7 +33,7 @@ impl TiledWriter {
         format!("%r{}", self.random.below(REGISTERS))
     }
 
-    /// Draws `count` registers, consecutive or arbitrary ones.
+    /// Draws a list of `count` registers, consecutive or arbitrary ones.
     fn list(&mut self, count: u64) -> String {
         let first = self.random.below(REGISTERS - count);
         let together = self.random.below(2) == 0;
@@ -131,7 +132,7 @@ impl TiledWriter {
     }
 }
 
-/// Returns the text of a program. Each lane writes its own part of shared memory, and reads it, a row of
+/// Returns the PTX text of a program. Each lane writes its own part of shared memory, and reads it, a row of
 /// words, or words that it shares with other lanes.
 fn program(seed: u64) -> String {
     let random = Random::new(seed);
@@ -160,7 +161,7 @@ fn program(seed: u64) -> String {
     )
 }
 
-/// Draws bits of small bytes, of halves, of singles at the edges, or at random.
+/// Draws the bits of small bytes, of halves, of edge values of singles, or random bits.
 fn bits(random: &mut Random) -> u32 {
     match random.below(5) {
         0 => F32_EDGES[random.below(F32_EDGES.len() as u64) as usize],
@@ -172,7 +173,7 @@ fn bits(random: &mut Random) -> u32 {
     }
 }
 
-/// Returns what each launch of a program leaves: words, or a fault.
+/// Returns the outcome of each launch of a program: the stored words, or a fault.
 fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, String> {
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(seed);
@@ -221,7 +222,7 @@ impl differential::RandomProgram for TiledProgram {
     }
 }
 
-/// Returns the trials of this file.
+/// Returns the tests of this file.
 pub fn trials() -> Vec<Trial> {
     differential::trials::<TiledProgram>("tiled", PROGRAMS)
 }

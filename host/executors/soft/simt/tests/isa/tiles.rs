@@ -1,14 +1,14 @@
-//! Moves of matrices of 8 by 8 elements of 16 bits between shared memory and lanes, and copies to shared
+//! Tests of moves of 8x8 matrices of 16-bit elements between shared memory and lanes, and of copies to shared
 //! memory.
 
 use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 
-/// Bytes from one row to the next in shared memory. They differ from the size of a row, so that addresses
-/// matter.
+/// Distance in bytes between rows in shared memory. It differs from the size of a row, so that wrong
+/// addresses are detected.
 const PITCH: u32 = 48;
 
-/// Returns the word that a lane has of matrix `index`, by rows or by columns. Element `(row, column)` of a
+/// Returns the word of matrix `index` that a lane holds, by rows or by columns. Element `(row, column)` of a
 /// matrix is `256 * index + 16 * row + column`.
 fn word(index: u32, lane: u32, columns: bool) -> u32 {
     let element = |i: u32| {
@@ -19,8 +19,8 @@ fn word(index: u32, lane: u32, columns: bool) -> u32 {
     element(0) | element(1) << 16
 }
 
-/// Returns the beginning of all kernels here. `%t` is the lane, and `%row` is the address of a row in shared
-/// memory for it.
+/// Returns the start of all kernels in this file. `%t` is the lane, and `%row` is the address of a row in
+/// shared memory for it.
 fn prologue() -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %x, %g;\n.reg .b32 %t, %row, %v<4>, %z;\n\
@@ -32,7 +32,8 @@ fn prologue() -> String {
     )
 }
 
-/// Iterates over all forms: number of matrices, by columns or not, and the state space that is named.
+/// Iterates over all forms of the instructions: the number of matrices, whether they are by columns, and the
+/// state space in the spelling.
 fn forms() -> impl Iterator<Item = (u32, bool, &'static str)> {
     [1, 2, 4].into_iter().flat_map(|count| {
         [false, true].into_iter().flat_map(move |trans| ["", ".shared"].map(|space| (count, trans, space)))
@@ -123,7 +124,8 @@ fn transpose() -> Case {
     })
 }
 
-/// `cp.async`, completed in each possible manner. `size` is the number of bytes that come from global memory.
+/// Returns a test of `cp.async`, completed by each method of waiting. `size` is the number of bytes that come
+/// from global memory.
 fn copy(bytes: u32, spelling: &'static str, size: Option<u32>) -> Case {
     let (name, more) = match size {
         Some(size) => (format!("{spelling} {bytes} of which {size}"), format!(", {size}")),

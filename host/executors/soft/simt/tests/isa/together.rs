@@ -1,4 +1,5 @@
-//! PTX instructions that the engine fuses. Their results and faults are those of the single instructions.
+//! Tests of PTX instructions that the engine fuses. Their results and faults must be those of the separate
+//! instructions.
 
 use std::fmt::Write as _;
 
@@ -8,12 +9,12 @@ use crate::case::Case;
 use crate::device::{Device, Params, Shape};
 use crate::values::Random;
 
-/// Threads of the block. The second warp has only a few.
+/// Number of threads in the block. The second warp is not full.
 const THREADS: u32 = 38;
-/// Number of words that a thread reads, and of results that it stores.
+/// Number of words that a thread reads, and also of results that it stores.
 const WORDS: u32 = 4;
 
-/// Returns a kernel whose threads have the address of their words in `%a` and of their results in `%o`.
+/// Returns a kernel whose threads have the address of their words in `%a` and that of their results in `%o`.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %a, %o, %d;\n.reg .b32 %t, %r<200>;\n\
@@ -24,7 +25,7 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// Launches a kernel. Returns the words of all threads, and their results.
+/// Launches the kernel and returns the words of all threads, and their results.
 fn results(device: &mut Device) -> Result<(Vec<u32>, Vec<u32>), String> {
     let mut random = Random::new(7);
     let words: Vec<u32> = (0..THREADS * WORDS).map(|_| random.bits() as u32).collect();
@@ -34,7 +35,7 @@ fn results(device: &mut Device) -> Result<(Vec<u32>, Vec<u32>), String> {
     Ok((words, device.read_words(to, u64::from(THREADS * WORDS))))
 }
 
-/// Compares the results of each thread with what a function computes from its words.
+/// Compares the results of each thread with those that a function computes from its words.
 fn agree(device: &mut Device, of: impl Fn(&[u32]) -> Vec<u32>) -> Result<(), String> {
     let (words, results) = results(device)?;
     let chunks = words.chunks(WORDS as usize).zip(results.chunks(WORDS as usize));
@@ -47,7 +48,7 @@ fn agree(device: &mut Device, of: impl Fn(&[u32]) -> Vec<u32>) -> Result<(), Str
     Ok(())
 }
 
-/// An instruction of a random chain. `b` is a constant or another source.
+/// An instruction of a random chain. `b` is a constant or the index of another source.
 #[derive(Clone, Copy)]
 struct Link {
     dst: usize,
@@ -56,8 +57,8 @@ struct Link {
     b: u32,
 }
 
-/// Draws a random chain. Registers 0 to 3 are the thread's words. Most instructions read results that no
-/// other has read.
+/// Draws a random chain of instructions. Registers 0 to 3 are the thread's words. Most instructions read
+/// results that no other has read.
 fn chain(seed: u64) -> Vec<Link> {
     let mut random = Random::new(seed);
     let (mut links, mut unread) = (Vec::new(), Vec::new());

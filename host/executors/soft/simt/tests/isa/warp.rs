@@ -1,4 +1,4 @@
-//! Instructions by which the lanes of a warp exchange values.
+//! Tests of instructions by which the lanes of a warp exchange values.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::values::Random;
 const THREADS: usize = 64;
 const LANES: usize = 32;
 
-/// Returns the source lane of `shfl` as the ISA defines it, and whether it is in range.
+/// Returns the source lane of `shfl` according to the ISA, and whether it is in range.
 fn source(mode: &str, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);
     let greatest = (lane & segment) | (clamp & !segment);
@@ -30,10 +30,10 @@ fn source(mode: &str, lane: u32, b: u32, c: u32) -> (u32, bool) {
 }
 
 const MODES: [&str; 4] = ["up", "down", "bfly", "idx"];
-/// Segments of 32, 16, 8 and 4 lanes with both usual clamps, and an odd one.
+/// Control operands of shuffles: segments of 32, 16, 8 and 4 lanes with both usual clamps, and unusual ones.
 const CONTROLS: [u32; 10] = [0x1f, 0, 0x101f, 0x1000, 0x181f, 0x1800, 0x1c1f, 0x1c03, 0x0a15, 0xffff_e0ff];
 
-/// Shuffles with offsets and controls of each lane, from memory.
+/// Returns a test of shuffles with separate offsets and controls for each lane, from memory.
 fn shuffle_by_registers(mode: &'static str) -> Case {
     let spelling = format!("shfl.sync.{mode}.b32");
     let rounds = 40_usize;
@@ -65,8 +65,8 @@ fn shuffle_by_registers(mode: &'static str) -> Case {
     })
 }
 
-/// Shuffles with constant offset and control: without a predicate, with one, and with the source as
-/// destination.
+/// Returns a test of shuffles with constant offset and control: without a predicate, with one, and with the
+/// source as destination.
 fn shuffle_by_constants(mode: &'static str) -> Case {
     let spelling = format!("shfl.sync.{mode}.b32");
     let mut code = String::new();
@@ -109,7 +109,7 @@ fn shuffle_by_constants(mode: &'static str) -> Case {
     })
 }
 
-/// The forms without member masks, which concern all active lanes.
+/// Returns a test of the instruction forms without member masks, which apply to all active lanes.
 fn without_masks() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p, %q;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %a, %a, %out;\nand.b32 %x, %t, 2;\nsetp.ne.u32 %p, %x, 0;\n\
@@ -122,7 +122,8 @@ fn without_masks() -> Case {
     })
 }
 
-/// Shuffles of some lanes on both sides of a branch, and of a value that all lanes share.
+/// Returns a test of shuffles among some lanes on both sides of a branch, and of a value that all lanes
+/// share.
 fn shuffle_in_branches() -> Case {
     let text = format!(
         ".visible .entry k(.param .u64 out)\n{{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %l;\n.reg .pred %p;\n\
@@ -148,11 +149,12 @@ fn shuffle_in_branches() -> Case {
     })
 }
 
-/// A form of `vote`: its spelling, whether its result is a predicate, and its result for the votes and the
-/// mask.
+/// A form of `vote`: its spelling, whether its result is a predicate, and a function of the votes and the
+/// mask for the result.
 type Vote = (&'static str, bool, fn(u32, u32) -> u32);
 
-/// Votes on the bits of a word by all lanes, with the predicate negated, and by the odd lanes alone.
+/// Returns tests of votes on the bits of a word by all lanes, with the predicate negated, and by the odd
+/// lanes alone.
 fn votes() -> Vec<Case> {
     let words = [0, u32::MAX, 1, 0x8000_0000, 0x5555_5555, 0xaaaa_aaaa, 0x7fff_ffff, 0x0f0f_1234];
     let forms: [Vote; 5] = [
@@ -202,7 +204,7 @@ fn votes() -> Vec<Case> {
     forms.into_iter().map(case).collect()
 }
 
-/// Lanes that do not exist or have returned do not vote.
+/// Returns a test that lanes which do not exist or have returned do not vote.
 fn votes_of_some() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p, %q;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %a, %a, %out;\n\
@@ -221,7 +223,7 @@ fn votes_of_some() -> Case {
     })
 }
 
-/// `activemask` within branches.
+/// Returns a test of `activemask` within branches.
 fn active_lanes() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\nadd.s64 %a, %a, %out;\n\
@@ -284,7 +286,7 @@ fn exchange(
     })
 }
 
-/// `match`, which finds lanes with equal values.
+/// Adds tests of `match`, which finds lanes with equal values.
 fn matches(cases: &mut Vec<Case>) {
     for (ty, register, bits) in [("b32", "%x", 32), ("b64", "%w", 64)] {
         let key = move |value: u64| value & (u64::MAX >> (64 - bits));
@@ -313,7 +315,7 @@ fn matches(cases: &mut Vec<Case>) {
     }
 }
 
-/// `redux` over a warp, and over its odd lanes.
+/// Adds tests of `redux` over a warp, and over its odd lanes.
 fn reductions(cases: &mut Vec<Case>) {
     type Fold = fn(u32, u32) -> u32;
     let operations: [(&str, Fold); 9] = [
@@ -342,7 +344,8 @@ fn reductions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Lanes exchange words in shared memory, as a warp and as halves in separate branches.
+/// Returns a test in which lanes exchange words in shared memory, as a whole warp and as halves in separate
+/// branches.
 fn warp_barriers() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %l, %m, %o;\n.reg .pred %p;\n.shared .align 4 .b8 words[256];\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\nadd.s64 %a, %a, %out;\nmov.u32 %l, %laneid;\n\

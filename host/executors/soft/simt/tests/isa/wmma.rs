@@ -1,5 +1,5 @@
-//! `wmma`: matrices are loaded, multiplied and stored. The layout of their elements in the lanes is
-//! unspecified.
+//! Tests of `wmma`: matrices are loaded, multiplied and stored. The distribution of elements over the lanes
+//! is unspecified.
 
 use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
@@ -9,20 +9,21 @@ use crate::values::Random;
 /// A product, and the layout of its matrices in memory.
 #[derive(Clone, Copy)]
 struct WmmaProduct {
-    /// The sizes m, n and k.
+    /// Sizes m, n and k of the product.
     shape: [usize; 3],
     /// Whether A, B, C and D are stored by columns.
     by_columns: [bool; 4],
     /// Whether C and D are of single precision.
     single: [bool; 2],
-    /// Elements between the end of a line of a matrix and the next line. `None` gives no stride.
+    /// Number of elements between the end of a matrix line and the start of the next. `None` omits the
+    /// stride.
     gap: Option<usize>,
     /// Whether B is in shared memory.
     shared: bool,
 }
 
 impl WmmaProduct {
-    /// Returns rows and columns of A, B, C and D.
+    /// Returns the numbers of rows and columns of A, B, C and D.
     const fn sizes(self) -> [(usize, usize); 4] {
         let [m, n, k] = self.shape;
         [(m, k), (k, n), (m, n), (m, n)]
@@ -34,7 +35,7 @@ impl WmmaProduct {
         (if self.by_columns[matrix] { rows } else { columns }) + self.gap.unwrap_or(0)
     }
 
-    /// Returns the position of an element, in elements.
+    /// Returns the position of an element in memory, as a number of elements.
     fn place(self, matrix: usize, row: usize, column: usize) -> usize {
         let (line, within) = if self.by_columns[matrix] { (column, row) } else { (row, column) };
         line * self.stride(matrix) + within
@@ -46,7 +47,7 @@ impl WmmaProduct {
     }
 }
 
-/// Bytes of each matrix in the test's memory.
+/// Size in bytes of each matrix's area in the test's memory.
 const ROOM: usize = 8192;
 
 fn case(product: WmmaProduct) -> Case {
