@@ -29,7 +29,7 @@ pub async fn run_limited(
     run_unnamed(command, environment, limit).await
 }
 
-/// Like [`run_limited`], for a child that the caller names while it waits.
+/// Runs `command` as [`run_limited`] does, for a child that the caller names while it waits.
 pub async fn run_unnamed(
     command: Command,
     environment: &Environment,

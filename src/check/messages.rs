@@ -20,7 +20,7 @@ pub struct StepFailure {
     pub cause: String,
     /// Sentence that describes the problem.
     pub found: String,
-    /// What the operator can do about the failure.
+    /// Advice on what the operator can do about the failure.
     pub fix: Option<Fix>,
     /// Error message of a failure that concerns no link.
     pub error: String,

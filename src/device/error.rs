@@ -39,7 +39,7 @@ pub enum DeviceError {
     Bars {
         /// PCI address of the function.
         name: String,
-        /// Which BAR lacks an address: "registers" or "window".
+        /// Name of the BAR that has no address: "registers" or "window".
         what: &'static str,
     },
     /// A kernel driver is bound to the function.

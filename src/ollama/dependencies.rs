@@ -145,7 +145,7 @@ pub fn lacking<'a>(own: &'a Symbols, libraries: &[&Symbols]) -> Lacking<'a> {
     lacking
 }
 
-/// Lists the first [`SHOWN`] names, and the number of the remaining ones.
+/// Lists the first `SHOWN` names, and the number of the remaining ones.
 pub fn shown(imports: &[&Import]) -> String {
     let names: Vec<_> = imports.iter().take(SHOWN).map(|import| import.name.as_str()).collect();
     let more = imports.len().saturating_sub(SHOWN);

@@ -16,9 +16,9 @@ use crate::cli::ChangeOptions;
 pub struct FileChange {
     /// Path of the file.
     pub path: PathBuf,
-    /// Current content. None: the file does not exist.
+    /// Current content. `None` if the file does not exist.
     pub old: Option<String>,
-    /// Intended content. None: the file is removed.
+    /// Intended content. `None` if the file is to be removed.
     pub new: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::inject::DeliveryMode;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
-/// What has already been done when a later command fails, for messages.
+/// State that is reported when a later command fails: the files are already written.
 const DONE: &str = "the files are in place";
 
 /// Sets a service up: plans the files, asks for confirmation, writes them, and activates them.

@@ -8,7 +8,7 @@ use super::unit_name::unit_name;
 use super::{surroundings, system};
 use crate::cli::ChangeOptions;
 
-/// What has already been done when a later command fails, for messages.
+/// State that is reported when a later command fails: the files are already removed.
 const DONE: &str = "the files are taken away";
 
 /// Removes what `service install` wrote for a unit. Removing the last unit also removes the device's setup.

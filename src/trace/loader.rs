@@ -11,7 +11,7 @@ const NAMES: [&str; 7] =
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Paths of the initialised libraries, in the order of their initialisation. Only names with a prefix of
-    /// [`NAMES`] are listed.
+    /// `NAMES` are listed.
     pub loaded: Vec<String>,
     /// Searched library names, each with the files that the loader tried for it.
     pub searched: BTreeMap<String, Vec<String>>,

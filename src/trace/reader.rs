@@ -87,7 +87,7 @@ pub enum CallEnd {
 }
 
 impl TracedCall {
-    /// Duration of the call, if known.
+    /// Returns the duration of the call in nanoseconds, or `None` if it is not known.
     pub fn took(&self) -> Option<u64> {
         match self.end {
             CallEnd::Returned { at, .. } => Some(at.saturating_sub(self.begin)),

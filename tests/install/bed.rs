@@ -174,8 +174,8 @@ impl Bed {
         self.command_of(&self.shell.words, &[], environment).stdin(file).spawn().unwrap()
     }
 
-    /// Command that starts the shell with default signal handling, because a shell cannot trap a signal that
-    /// was ignored at its start.
+    /// Returns the command that starts the shell with default signal handling, because a shell cannot trap a
+    /// signal that was ignored at its start.
     pub fn words(&self) -> Vec<OsString> {
         let env = tool("env").expect("this test needs env");
         let signals = "--default-signal=HUP,INT,PIPE,TERM".into();

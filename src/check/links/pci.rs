@@ -47,8 +47,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     Finding::pass(LINK, found).details(others)
 }
 
-/// Judges a function whose memory decoding is off. With `by_root`, vgpu-run is started as root and turns
-/// decoding on by itself. If the check runs as root, it does the same, because nothing else of the device
+/// Judges a function whose memory decoding is off. `by_root` tells that vgpu-run is started as root and will
+/// turn decoding on. If the check runs as root, it turns decoding on too, because nothing else of the device
 /// could be examined otherwise.
 fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> Finding {
     let found = format!("memory decoding of {} is off", function.address);

@@ -112,7 +112,7 @@ struct ServerChild {
     log: PipeReader,
 }
 
-/// Starts the server with an address and a home of its own.
+/// Starts the server with its own address and home directory.
 fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Result<ServerChild> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

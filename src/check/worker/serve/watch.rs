@@ -62,7 +62,7 @@ impl Watch {
         self.seen
     }
 
-    /// Returns whether the end of the log, up to [`KEPT`] bytes, contains `text`.
+    /// Returns whether the end of the log, up to `KEPT` bytes, contains `text`.
     pub fn saw(&self, text: &str) -> bool {
         memchr::memmem::find(&self.tail, text.as_bytes()).is_some()
     }

@@ -13,7 +13,7 @@ use super::backend::Backend;
 use super::runner::ON_DEVICE;
 use super::{http, paths, runner};
 
-/// Returns the `main` of the stand-in for `llama-server`.
+/// Runs the stand-in for `llama-server` and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();

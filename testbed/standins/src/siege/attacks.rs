@@ -59,7 +59,7 @@ struct Attacker {
     outcomes: Outcomes,
 }
 
-/// Host function that blocks a stream, because it never returns.
+/// Blocks a stream as a host function, because it never returns.
 extern "C" fn never(_: *mut c_void) {
     loop {
         std::thread::park();
