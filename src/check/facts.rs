@@ -79,7 +79,7 @@ pub struct Loser {
 /// Result of examining a backend.
 #[derive(Clone, Debug)]
 pub struct ExaminedBackend {
-    /// Directory that holds the backend.
+    /// Backend directory that was examined.
     pub variant: Variant,
     /// CUDA major version that the backend is linked with, if it is known.
     pub major: Option<u32>,

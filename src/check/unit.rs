@@ -36,7 +36,7 @@ pub struct Unit {
 /// Reason why the properties of a unit are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// There is no such unit.
+    /// The unit does not exist.
     #[error("there is no service {0}")]
     Missing(String),
 }

@@ -15,7 +15,7 @@ use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 use crate::waits;
 
-/// Entry of a link in the walk.
+/// A link with the function that examines it.
 struct LinkStep {
     link: LinkId,
     /// Time limit for the link. The operations of the link usually have shorter limits.

@@ -23,7 +23,7 @@ pub enum DeviceError {
     /// sysfs at this path lists no function with VGPU-STUB's ids.
     #[error("failed to find a VGPU-STUB device in {}", .0.join("bus/pci/devices").display())]
     Absent(PathBuf),
-    /// There is no sysfs at this path.
+    /// No sysfs is mounted at this path.
     #[error("failed to look for a VGPU-STUB device: there is no sysfs at {}", .0.display())]
     NoSysfs(PathBuf),
     /// The only functions with VGPU-STUB's ids are real GPUs.

@@ -21,7 +21,7 @@ pub fn fits(path: &OsStr) -> bool {
 pub struct Places {
     /// Paths to preload, in order.
     pub preload: Vec<OsString>,
-    /// Directory to search first.
+    /// Directory that the loader searches first, if there is one.
     pub folder: Option<OsString>,
 }
 

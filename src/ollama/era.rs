@@ -20,7 +20,7 @@ const DISCOVERING: &[u8] = b"discovering available GPUs";
 /// Part of the error messages of era C.
 const LISTING: &[u8] = b"llama-server --list-devices";
 
-/// How a release of Ollama looks for GPUs.
+/// Method by which a release of Ollama looks for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Era {
     /// The server's own process loads the driver's library by its path.

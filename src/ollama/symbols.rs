@@ -19,7 +19,7 @@ const MOST: u64 = 256 << 20;
 /// node.
 const FIRST_NODE: u16 = 2;
 
-/// A name that another library has to provide.
+/// A symbol that another library has to provide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     /// Name of the symbol.

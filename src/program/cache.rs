@@ -13,7 +13,7 @@ use memchr::memmem;
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
-/// Flags of a library for x86-64 and glibc.
+/// Flags of an entry for an x86-64 library of glibc.
 const X86_64: u32 = 0x0303;
 
 /// Path of the loader's cache.

@@ -9,7 +9,7 @@ use super::status;
 /// Library number of libcuda. The host's error codes are codes of this library.
 const DRIVER: u16 = 0;
 
-/// A message, a wait or a refusal.
+/// An event of a traced process: a message, a wait or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// Kind of the event, and the details of that kind.
@@ -22,7 +22,7 @@ pub struct TraceEvent {
     pub end: u64,
 }
 
-/// Details by kind of event.
+/// Kind of an event, with the details of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A message to the host.

@@ -41,7 +41,7 @@ use crate::error::{Failure, LauncherError};
 use crate::launch::user::{self, User};
 use reader::TracedProcess;
 
-/// File in which the launcher of the program lists the path of each library.
+/// Name of the file in which the program's launcher lists the path of each library.
 const LIBRARIES: &str = "libraries.tsv";
 /// Start of the names of the loader's files. A dot and the process id follow.
 const LOADER: &str = "loader";

@@ -39,7 +39,7 @@ pub struct TracedProcess {
     flight: Flight,
 }
 
-/// A function that is traced.
+/// A function whose calls are traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TracedFunction {
     name: String,
@@ -69,7 +69,7 @@ pub struct TracedCall {
 /// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallEnd {
-    /// The call did not return.
+    /// The process ended before the call returned.
     Unfinished,
     /// The call was nested too deeply to be followed.
     Unknown,

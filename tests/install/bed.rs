@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use vgpu_artifacts::executable;
 pub use xtask::shims::sha256;
 
-/// The script under test.
+/// Text of the installer script under test.
 pub const SCRIPT: &str = include_str!("../../install.sh");
 /// User id for the script when the tests run as root.
 const NOBODY: u32 = 65534;
@@ -27,7 +27,7 @@ const TOOLS: [&str; 14] = [
 /// Tools that tests replace by scripts of their own.
 const OTHERS: [&str; 4] = ["tar", "uname", "curl", "sha256sum"];
 
-/// A shell that runs the script.
+/// A shell that can run the script, with its command line.
 #[derive(Clone, Debug)]
 pub struct Shell {
     pub name: &'static str,
@@ -239,7 +239,8 @@ impl Bed {
         Said::of(command.output().unwrap())
     }
 
-    /// Describes every path below the home, so that two descriptions are equal if nothing changed.
+    /// Describes every path below the home directory, so that two descriptions are equal if nothing has
+    /// changed.
     pub fn tree(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
         walk(&self.home(), &mut tree);
@@ -285,7 +286,7 @@ pub fn program(path: &Path, text: &str) {
     executable::write(path, text.as_bytes()).unwrap();
 }
 
-/// Output and status of the script.
+/// Output and exit status of the script.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,

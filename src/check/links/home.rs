@@ -16,7 +16,7 @@ use crate::env::{Environment, HOME};
 
 /// Variable that moves the models out of the home directory.
 const MODELS: &str = "OLLAMA_MODELS";
-/// Name in messages for the key with which Ollama signs requests to a registry.
+/// Name in messages of the key with which Ollama signs requests to a registry.
 const KEY: &str = "Ollama's key";
 
 /// Returns a finding for a part of its home directory that Ollama's user can neither read nor create.

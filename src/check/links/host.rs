@@ -32,7 +32,7 @@ const LEAST: u64 = LITTLE / 4;
 const LLAMA_FIT_TARGET_MIB: u64 = 1024;
 /// Memory that Ollama before 0.30 leaves free when it chooses the layers itself (`MinimumMemory`), in MiB.
 const MINIMUM_MIB: u64 = 457;
-/// Default context length that Ollama derives from total device memory, in bytes.
+/// Total device memory in bytes from which Ollama uses a default context length, which is the second value.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
 /// Examines the link: each device, and then all devices together.

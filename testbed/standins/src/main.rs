@@ -51,7 +51,7 @@ enum Play {
     },
     /// Execute a program under a filter that refuses certain system calls, or ends the process at them.
     Sandbox {
-        /// Refuse memfd_create.
+        /// Refuse the system call memfd_create.
         #[arg(long)]
         memfd: bool,
         /// Refuse to map exactly this number of bytes for execution.

@@ -25,7 +25,7 @@ pub enum ProgramState {
     Waiting,
     /// Attaches, and allocates 64 MiB once a line arrives on stdin.
     Hungry,
-    /// Holds all of the device's memory.
+    /// Holds all of the device's memory until it is killed.
     Full,
     /// Runs a kernel with an infinite loop.
     Launching,

@@ -1,4 +1,4 @@
-//! Barriers of a block: which threads have arrived, and the reduction of their predicates.
+//! Barriers of a block: the threads that have arrived, and the reduction of their predicates.
 
 use vgpu_ptx::ir::Reduce;
 

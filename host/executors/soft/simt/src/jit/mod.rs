@@ -42,7 +42,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::machine::{Features, Initial, Inst, Native, Slot, Tables};
 
-/// Largest number of instructions of a program. Longer programs are interpreted.
+/// Maximum number of instructions of a program. Longer programs are interpreted.
 const MOST_STEPS: usize = 32_768;
 
 /// Translates a program. `blocks` and `prologue` are the instructions at which superblocks must start.

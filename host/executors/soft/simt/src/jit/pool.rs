@@ -1,4 +1,4 @@
-//! The constants of the code, which are placed after it.
+//! Pool of the constants that the code uses, which are placed after the code.
 
 use std::collections::HashMap;
 

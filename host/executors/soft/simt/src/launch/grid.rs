@@ -36,8 +36,8 @@ const POLL_BLOCKS: u64 = 64;
 /// Expected time in nanoseconds of the blocks that a thread claims at once.
 const CLAIM_NANOS: u64 = 100_000;
 
-/// A thread claims at most this fraction of the remaining blocks at once, so that all threads end at about
-/// the same time.
+/// Divisor that limits a claim: a thread claims at most this fraction of the remaining blocks at once, so
+/// that all threads end at about the same time.
 const CLAIM_FRACTION: u64 = 16;
 
 /// A grid that is being executed, shared by all threads that run its blocks.

@@ -19,7 +19,7 @@ use super::reconvergence;
 use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
 
-/// Largest frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
+/// Maximum size of a frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
 
 /// Maximum number of instructions between two polls of the control, along every straight path through the
@@ -55,17 +55,16 @@ pub(crate) struct Builder<'a> {
     /// Instructions that run once for each warp of a launch.
     prologue: Vec<Inst>,
     /// Start of the current straight line, as an index into `insts`. It is negative if the longest path to
-    /// here began earlier. The field below belongs to whichever of `insts` and `prologue` is not being
-    /// lowered.
+    /// this point began earlier. The next field is that of the list that is not being lowered, `insts` or
+    /// `prologue`.
     pub(super) line_start: isize,
     prologue_line_start: isize,
-    /// For each block of the kernel: the number of instructions since the last poll, on the longest forward
-    /// path to it.
+    /// Number of instructions since the last poll, on the longest forward path to each block of the kernel.
     pub(super) reach: Vec<usize>,
-    /// Shared registers that lanes must agree on at instructions where they wait for others.
+    /// Shared registers on which lanes must agree at instructions where they wait for others.
     pub(super) reconvergence: ReconvergenceRecorder,
-    /// Points of the block's PTX instructions at which lanes may wait, in reverse order. The field below has
-    /// the point of the one that is being lowered, with its first instruction.
+    /// Points of the block's PTX instructions at which lanes may wait, in reverse order. The next field has
+    /// the point of the instruction that is being lowered, with its first lowered instruction.
     agreements: Vec<(u32, Point)>,
     agreement: Option<(usize, Point)>,
     pub(super) tables: Tables,
@@ -78,12 +77,12 @@ pub(crate) struct Builder<'a> {
     pub(super) block_numbers: Vec<u32>,
     /// Number of edges that lead to each block of the kernel.
     pub(super) entries: Vec<u32>,
-    /// Jump instructions that are still to be linked.
+    /// Indices of the jump instructions whose targets are not filled in yet.
     pub(super) jumps: Vec<usize>,
     pub(super) allocation: RegisterAllocation,
     /// Whether each register never holds a subnormal number.
     pub(super) normal: Vec<bool>,
-    /// Slots of constants by value. The map below is the reverse.
+    /// Slots of constants, by value. The next map is the reverse.
     pub(super) scalars: HashMap<u64, Slot>,
     pub(super) constants: HashMap<Slot, u64>,
     /// Vectors in which every lane holds the same constant, by the constant and whether lanes have 64 bits.
@@ -97,7 +96,7 @@ pub(crate) struct Builder<'a> {
     line: u32,
 }
 
-/// Checks that all registers and blocks that a kernel names exist, which the analyses rely on.
+/// Checks that all registers and blocks to which a kernel refers exist. The analyses rely on this.
 fn check_ranges(kernel: &Kernel) -> Lowered {
     let count = kernel.registers.len() as u32;
     let mut beyond = None;
@@ -175,7 +174,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// Starts a PTX instruction at a line of the text.
+    /// Starts a PTX instruction at a line of the text, and frees the temporaries of the previous one.
     pub(super) fn begin(&mut self, line: u32) {
         self.line = line;
         self.temporary_scalars.used = 0;
@@ -208,7 +207,7 @@ impl<'a> Builder<'a> {
         self.allocation.invariants.once.get(instruction as usize).copied().unwrap_or(false)
     }
 
-    /// Starts a block: finds the PTX instructions at which lanes may wait.
+    /// Starts a block by finding the PTX instructions at which lanes may wait.
     pub(super) fn begin_agreements(&mut self, block: usize) {
         let RegisterAllocation { analysis, places, .. } = &self.allocation;
         self.agreements =
@@ -225,7 +224,7 @@ impl<'a> Builder<'a> {
         self.agreement = here.map(|(_, point)| (self.insts.len(), point));
     }
 
-    /// Takes the point of the barrier that is being lowered.
+    /// Takes the reconvergence point of the barrier that is being lowered.
     pub(super) fn take_agreement(&mut self) -> Lowered<Point> {
         self.agreement
             .take()

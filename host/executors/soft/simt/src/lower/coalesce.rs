@@ -9,7 +9,7 @@ use crate::ops::memory::{LoadPair, LoadTwo};
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// A load of a word, or of two halves that make one.
+/// A load of a word, or of two halves that form a word.
 struct WordLoad<'a> {
     mem: &'a Mem,
     dst: Reg,
@@ -55,8 +55,8 @@ impl Builder<'_> {
         Ok(true)
     }
 
-    /// Returns the first of two such loads and the register of their word, or `None` if the PTX instructions
-    /// have another form.
+    /// Returns the first load of such a pair of halves and the register of their word, or `None` if the PTX
+    /// instructions have another form.
     fn half_pair<'a>(&self, low: &'a Op, high: &Op, pack: &Op) -> Lowered<Option<(&'a Mem, Reg)>> {
         let (Op::Ld { mem: first, dst: low }, Op::Ld { mem: second, dst: high }, Op::Pack { dst, src, .. }) =
             (low, high, pack)

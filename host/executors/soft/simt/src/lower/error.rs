@@ -1,4 +1,4 @@
-//! Errors of lowering, before the line of the text is added to them.
+//! Errors of lowering. The line of the text is added to them later.
 
 use vgpu_ptx::Spent;
 

@@ -12,9 +12,9 @@ use crate::ops::bits::Fields;
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// Largest number of PTX instructions in a chain.
+/// Maximum number of PTX instructions in a chain.
 const MOST_INSTRUCTIONS: usize = 32;
-/// Largest number of bit fields in a word.
+/// Maximum number of bit fields in a word.
 const MOST_FIELDS: usize = 8;
 
 /// A bit field taken from a register: the register is shifted to the left, or to the right if `shift` is

@@ -9,10 +9,10 @@
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Class, Kernel, Op, Operand, Reg, Special};
 
-/// Largest number of result vectors. They occupy part of the cache as long as blocks run.
+/// Maximum number of result vectors. They occupy part of the cache as long as blocks run.
 const MOST_VECTORS: usize = 32;
 
-/// The launch invariants of a kernel, and their registers.
+/// Launch invariants of a kernel, and their registers.
 #[derive(Default)]
 pub(super) struct Invariants {
     /// Whether each instruction is a launch invariant.

@@ -13,7 +13,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::places::class_bytes;
 
-/// The address of an access: a base, and an offset in bytes.
+/// Address of a memory access, as a base and an offset in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct AccessAddress {
     pub(super) base: ValueLoc,

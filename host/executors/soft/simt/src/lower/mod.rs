@@ -43,9 +43,9 @@ use builder::Builder;
 use error::{BuildError, Lowered};
 pub(crate) use globals::Globals;
 
-/// Effort of translating one instruction to machine code.
+/// Effort of translating one instruction to machine code, in the unit of the effort's limit.
 const TRANSLATION_COST: u64 = 32;
-/// Effort of lowering one PTX instruction, with the attempts to fuse it.
+/// Effort of lowering one PTX instruction, including the attempts to fuse it.
 const INSTRUCTION_COST: u64 = 32;
 
 /// Lowers a kernel twice: for blocks in which the lanes of a warp share `%tid.y` and `%tid.z`, and for any

@@ -23,14 +23,14 @@ pub(crate) struct Inst {
     pub(crate) opcode: TypeId,
     /// Slot of the destination.
     pub(crate) d: Slot,
-    /// Slots of the sources.
+    /// Slot of the first source; the next fields are those of the others.
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
     /// A constant that each opcode defines, such as an offset in bytes or a pair of instruction indices.
     pub(crate) imm: u64,
-    /// Two more constants that each opcode defines, such as block numbers or indices of records in the
-    /// tables.
+    /// Constant that each opcode defines, such as a block number or the index of a record in the tables. The
+    /// next field is another one.
     pub(crate) x: u32,
     pub(crate) y: u32,
     /// Line in the module's text.

@@ -50,7 +50,8 @@ pub(crate) struct Context {
     /// Barrier instruction at which warps have arrived in this sweep, or [`NO_BARRIER`].
     arrival: u32,
     fuel: i64,
-    /// Masks of the pending lanes by block, and the bit set of the blocks at which lanes are pending.
+    /// Masks of the pending lanes by block; the next field is the bit set of the blocks at which lanes are
+    /// pending.
     pending: *mut u32,
     occupied: *mut u64,
     /// Warp that the scheduler runs. Null while a single warp runs without the scheduler.
@@ -63,7 +64,7 @@ pub(crate) struct Context {
     words: u64,
     /// First instruction of each block.
     blocks: *const u32,
-    /// First and past-the-end address of the warps that the scheduler runs.
+    /// Address of the first warp that the scheduler runs; the next field is the address after the last one.
     splits: *mut WarpSplit,
     splits_end: *mut WarpSplit,
     frame: *mut u8,
@@ -75,7 +76,8 @@ pub(crate) struct Context {
     local: *mut u32,
     /// Address-range cache of the warp, one of `range_caches`.
     range_cache: *mut RangeCache,
-    /// Byte offsets at which the vectors of the active lanes begin and end. Both are multiples of 32.
+    /// Byte offset at which the vectors of the active lanes start; the next field is that of their end. Both
+    /// are multiples of 32.
     first: u64,
     end: u64,
     /// All ones in the active lanes, and 0 in the others.

@@ -143,8 +143,8 @@ struct Matrices {
 }
 
 impl Matrices {
-    /// Draws small whole numbers, whose sums are exact. With `at`, only that element of A is nonzero, and all
-    /// elements of B differ.
+    /// Draws small whole numbers, whose sums are exact. With `at`, only that element of A is nonzero, and the
+    /// numbers in B identify its elements.
     fn new(product: MmaProduct, at: Option<usize>, random: &mut Random) -> Self {
         let mut fill = |rows: usize, columns: usize, value: &mut dyn FnMut(usize, &mut Random) -> i64| {
             let row = |row: usize, random: &mut Random, value: &mut dyn FnMut(usize, &mut Random) -> i64| {

@@ -18,7 +18,7 @@ use crate::ops::float::{
 const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
-/// Comparison predicates of the floating-point instructions.
+/// Comparison predicate "less" of the floating-point instructions; the next constants are other predicates.
 const LESS: u32 = 1;
 const UNORDERED: u32 = 3;
 
