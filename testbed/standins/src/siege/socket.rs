@@ -31,7 +31,7 @@ const SILENT: i32 = -2;
 /// Class of a hostile client, named after its attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SocketClass {
-    /// Allocates memory for the maximum number of owners, disconnects, and starts again.
+    /// Creates resources for the maximum number of owners, disconnects, and starts again.
     Owners,
     /// Opens as many connections as possible, and sends nothing.
     Idle,
