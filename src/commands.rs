@@ -38,7 +38,7 @@ fn begin() -> ExitCode {
 
 /// Prints clap's message: a usage error, the help, or the version.
 fn refuse(usage: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    // Its output may be closed: the exit code is enough.
+    // Standard output may be closed. The exit code is then enough.
     let _ = usage.print();
     if usage.kind() == ErrorKind::DisplayVersion && usage.to_string().contains(version::LONG) {
         let _ = io::stdout().write_all(version::device().as_bytes());
@@ -55,7 +55,7 @@ fn execute(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => {
-            // A panic has said where; that check itself failed is an exit code of its own.
+            // A panic has already printed its location. A failure of check itself has its own exit code.
             let checked = panic::catch_unwind(|| check::check(&cli.options, &options));
             return checked.unwrap_or(ExitCode::from(Verdict::Incomplete as u8));
         }

@@ -53,7 +53,7 @@ pub fn open_file() {
         Err(error) => {
             let hint = vgpu_paths::hint(&error).map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
             let path = Path::new(&file).display();
-            // What cannot be printed must not keep the program from starting.
+            // An error of printing must not keep the program from starting.
             let _ = writeln!(
                 io::stderr(),
                 "vgpu-run: warning: the log goes to stderr: failed to open {path}: {error}{hint}"

@@ -57,7 +57,7 @@ pub async fn excuse(context: &mut CheckContext, findings: &mut [Finding]) {
             any = true;
         }
     }
-    // A second server was tried all the same, and had no room: the one that runs speaks for it.
+    // The check started a second server, which had no room. The running server is the evidence instead.
     let truth = findings.iter_mut().find(|finding| finding.link == LinkId::Truth);
     if let Some(truth) = truth.filter(|truth| any && truth.status == Status::Fail) {
         let found = format!("the running Ollama (process {}) works: {}", running.pid, loaded(&running));

@@ -152,7 +152,7 @@ impl CheckContext {
     pub fn dress(&mut self, user: &User) {
         user.dress(&mut self.environment);
         let given = self.found_subject.as_ref().is_some_and(|subject| subject.given_to.is_some());
-        // What the unit sets counts for more, unless the launcher became the user after that.
+        // The unit's variables take precedence, unless the launcher became the user afterwards.
         for (name, value) in self.unit.iter().filter(|_| !given).flat_map(Unit::environment) {
             self.environment.set(&name, value);
         }

@@ -21,7 +21,7 @@ pub async fn signalled() -> u8 {
 
 /// Prints `text` to standard output and returns success.
 pub fn printed(text: &str) -> ExitCode {
-    // Where it goes is closed: nobody wants to know any more.
+    // Standard output may be closed. The exit code is then enough.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }

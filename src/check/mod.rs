@@ -46,7 +46,7 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
         return printed(pages::page(link));
     }
     if let (Some(finding), Some(_)) = (limits::too_low(), &options.service) {
-        // They are not the unit's.
+        // The limits are those of this process rather than of the unit.
         return stuck(&format!("{}: check itself has no room", finding.found));
     }
     supervise::supervise_walk(launch, options)

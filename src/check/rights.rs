@@ -48,7 +48,7 @@ pub fn own_rights(path: &Path) -> Rights {
     let read = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
         Ok(metadata) if metadata.is_file() => vgpu_paths::open_regular(path).map(drop),
-        // Opening anything else may hold whoever does.
+        // Opening a file of another type may block.
         Ok(_) => faccessat(AT_FDCWD, path, AccessFlags::R_OK, AtFlags::AT_EACCESS).map_err(io::Error::from),
         Err(error) => Err(error),
     };

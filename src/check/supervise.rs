@@ -46,7 +46,7 @@ pub fn supervise_walk(launch: &Options, options: &CheckOptions) -> ExitCode {
     match start(options) {
         Ok(walk) => walk.wait(launch, options, deadline),
         Err(error) => {
-            // There may be no room for another process. What can be examined without still is.
+            // There may be no room for another process. This process then examines what it can.
             tracing::warn!(%error, "check goes on in one process");
             walker::here(launch, options)
         }
@@ -107,7 +107,8 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     let mut command = Command::new(child::OURSELVES);
     command.arg0("vgpu-run").args(["__worker", "walk"]).args(style_words(Style::of_stdout(options.color)));
     command.arg("--").args(words);
-    // Nothing of this process's: whoever reads its output would wait for one that the kernel holds.
+    // No descriptors are shared with this process: a process that the kernel blocks would keep them open for
+    // readers.
     command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(end);
     // Whatever loses its parent there becomes this process's child, and is found when it has to end.
     set_child_subreaper(true)?;

@@ -70,7 +70,7 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
     let steps: Vec<&LinkStep> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
     let mut findings: Vec<Finding> = limits::too_low().into_iter().collect();
     if !findings.is_empty() {
-        // What would look further runs into that limit, too.
+        // Further links would exceed the same limit.
         let others = steps.iter().map(|step| step.link).filter(|link| *link != LinkId::Kernel);
         findings.extend(others.map(|link| Finding::skip(link, "not reached (no room)")));
         return findings;

@@ -44,7 +44,7 @@ pub struct PrintedReport {
 impl PrintedReport {
     /// Prints both texts and returns the exit code.
     pub fn print(&self) -> ExitCode {
-        // Where they go may be closed: nobody wants to know any more.
+        // Standard output and standard error may be closed. The exit code is then enough.
         let _ = io::stdout().lock().write_all(self.out.as_bytes());
         let _ = io::stderr().write_all(self.err.as_bytes());
         ExitCode::from(self.code)

@@ -159,7 +159,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<QuestionEvent>) ->
     agrees(name(), &probe)?;
     ready(name(), &probe)?;
     if survey::version(function) == 1 {
-        // Its host has answered a call when it was opened.
+        // The host has already answered a call when the device was opened.
         return Ok(());
     }
     if let Ok(progress) = Progress::open(&device) {

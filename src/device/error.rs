@@ -181,7 +181,7 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
         OpenError::NoHost { reason: GoneReason::Owners, .. } => cause::host::OWNERS_TAKEN,
         OpenError::NoHost { .. } => cause::host::EXECUTOR_NOT_READY,
         OpenError::Version1 { .. } => cause::device::VERSION_1,
-        // The window's file has less than the registers say: they are fine.
+        // The window's file is smaller than the registers announce, which are correct.
         OpenError::ShortWindow { .. } => cause::window::WINDOW_UNMAPPABLE,
         OpenError::NoFacts { .. } => cause::host::BAD_FACTS,
         OpenError::Strange { .. } => cause::device::NOT_A_STUB,

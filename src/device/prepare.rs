@@ -53,7 +53,7 @@ fn enable(dir: &Path) -> Result<(), DeviceError> {
         Ok(text) if text.trim() == "0" => {
             std::fs::write(&path, "1\n").map_err(|error| DeviceError::Enable(path, error))
         }
-        // On, or not known here: opening the function tells.
+        // Decoding is on, or its state is unknown; opening the function will show it.
         _ => Ok(()),
     }
 }

@@ -72,7 +72,7 @@ pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
     if missing(0) {
         return Err(DeviceError::Bars { name: name(), what: "BAR0 (registers)" });
     }
-    // A device of version 1 has its window elsewhere; that it is one, its registers tell.
+    // A version 1 device has its window elsewhere. The size of its registers identifies it.
     if version(function) == 2 && missing(2) {
         return Err(DeviceError::Bars { name: name(), what: "BAR2 (the shared window)" });
     }

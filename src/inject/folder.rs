@@ -88,7 +88,8 @@ impl PrivateFolder {
             return Err(Unfit::Shared);
         }
         sweep(place);
-        // The name is new and the folder ours alone, or the call fails: mkdir follows no link.
+        // The name is new and the directory belongs to this process alone, or the call fails, because mkdir
+        // follows no link.
         let template = place.join(format!("{PREFIX}{}{RANDOM}", owner.label()));
         let path = mkdtemp(&template).map_err(io::Error::from)?;
         let folder = Self { path, kept: false };
@@ -113,7 +114,7 @@ impl PrivateFolder {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o400).open(&path)?;
             file.write_all(object.bytes)?;
             if index == 0 {
-                // They are all alike: one speaks for all.
+                // All files are on the same file system, so one test is enough.
                 mappable(File::open(&path)?).map_err(|_| Unfit::NotMappable)?;
             }
         }
@@ -134,7 +135,7 @@ impl PrivateFolder {
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
         if !self.kept {
-            // What stays is removed by the next start.
+            // The next start removes what remains.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -78,7 +78,7 @@ fn the_next_start_removes_what_belongs_to_the_gone_and_nothing_else() {
     let mut dead = create(scratch.path(), gone()).unwrap();
     dead.persist();
     let alive = create(scratch.path(), this).unwrap();
-    // Others' things, one of them a link with a name like ours.
+    // Files of others, one of which is a link with a name like a private directory's.
     fs::create_dir(scratch.join("vgpu-run.not-a-label")).unwrap();
     let other = scratch.join("other");
     fs::create_dir(&other).unwrap();
@@ -109,7 +109,7 @@ fn places_that_others_can_change_are_refused() {
     assert!(matches!(create(&scratch.join("missing"), this), Err(Unfit::System(_))));
     fs::write(scratch.join("file"), "").unwrap();
     assert!(matches!(create(&scratch.join("file"), this), Err(Unfit::Shared)));
-    // Who can replace a directory on the way replaces all that is below.
+    // Whoever can replace a parent directory can replace everything below it.
     fs::create_dir(scratch.join("own")).unwrap();
     set(0o777);
     assert!(matches!(create(&scratch.join("own"), this), Err(Unfit::Shared)));

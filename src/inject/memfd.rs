@@ -101,7 +101,7 @@ pub fn all(objects: &[&'static EmbeddedObject], pid: u32) -> Result<Vec<Sealed>,
     for file in sealed_files(objects) {
         let file = file?;
         if sealed.is_empty() {
-            // They are all alike: one speaks for all.
+            // All memory files are alike, so one test is enough.
             mappable(&file).map_err(MemfdError::Map)?;
         }
         // F_DUPFD makes a descriptor that exec keeps; the first one, which it does not keep, is closed here.
@@ -131,8 +131,8 @@ fn sealed_files(objects: &[&'static EmbeddedObject]) -> Vec<Result<File, MemfdEr
         }
         written
     };
-    // One processor is the device's, which is asked meanwhile. The standard library's count of processors
-    // would read the limits of all control groups, too.
+    // One processor is left to the test of the device, which runs at the same time. The standard library's
+    // count of processors would also read the limits of all control groups.
     let processors = sched_getaffinity(None).map_or(1, |processors| processors.count() as usize);
     let writers = processors.saturating_sub(1).clamp(1, WRITERS);
     let mut written = thread::scope(|scope| {

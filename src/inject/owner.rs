@@ -57,7 +57,7 @@ impl Owner {
         }
         match Stat::read(&self.pid.to_string()) {
             Ok(stat) => stat.started != self.started,
-            // ESRCH: it ended while being looked at. Anything else does not say that it is gone.
+            // ESRCH means that the process ended during the read. Other errors do not show that it has ended.
             Err(error) => {
                 error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
             }

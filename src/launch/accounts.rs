@@ -107,7 +107,7 @@ fn getent(database: &str, key: &str) -> Option<String> {
 fn account(line: &str) -> Option<Account> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, uid, gid, _, home, shell] = fields[..] else { return None };
-    // Lines that begin with + or - include other sources, and name nobody.
+    // Lines that begin with + or - include other sources and describe no account.
     if name.is_empty() || name.starts_with(['+', '-', '#']) {
         return None;
     }

@@ -94,7 +94,8 @@ impl Ready {
             None => None,
         };
         memfd::make_room();
-        // The host answers while the libraries are put in place. Its answer decides first.
+        // The host answers while the libraries are delivered. Its answer takes precedence over an error of
+        // the delivery.
         let questions = Questions::ask(&functions?);
         let ready = Self::place(options, program, subject.as_ref(), environment, owner);
         questions.answer(environment.get(CUDA_VISIBLE_DEVICES).is_some())?;

@@ -40,7 +40,7 @@ pub fn recognise(program: &Program) -> Option<Ollama> {
         return None;
     }
     let file = program.file()?;
-    // What Ollama sees of itself, and looks for its libraries by.
+    // Path of the program as Ollama sees it, from which it derives its library directory.
     let executable = std::fs::canonicalize(&program.binary).ok()?;
     let working = std::env::current_dir().unwrap_or_default();
     let libraries = layout::library_folder(&executable, &working);

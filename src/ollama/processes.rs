@@ -89,7 +89,7 @@ fn descendants(all: &[RunningProcess], pid: u32) -> Vec<RunningProcess> {
     let mut found: Vec<RunningProcess> = Vec::new();
     let mut parents = vec![pid];
     while let Some(parent) = parents.pop() {
-        // Ids are read one after another, and may make a circle where one was used anew meanwhile.
+        // Ids are read one after another, so they may form a cycle if one was reused in the meantime.
         let children = all.iter().filter(|process| process.parent == parent && process.pid != pid);
         for child in children {
             if !found.contains(child) {
@@ -131,7 +131,7 @@ pub fn process(proc: &Path, pid: u32) -> Option<RunningProcess> {
     };
     // Of `Uid:`, the first is the real one, the second the effective one.
     let (parent, user) = (number("PPid:", 0)?, number("Uid:", 1)?);
-    // Most processes are none of ours: only those that could be are looked into.
+    // Most processes are unrelated to Ollama, so only likely ones are examined.
     let ours = words[0].contains("ollama") || words[0].contains("llama-server");
     let environment = std::fs::read(folder.join("environ")).ok().filter(|_| ours).map(|bytes| {
         let pair = |entry: &[u8]| {

@@ -44,7 +44,7 @@ pub fn listeners(proc: &Path, process: &str) -> io::Result<Vec<Listener>> {
 pub fn sockets(proc: &Path, pid: u32) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(proc.join(pid.to_string()).join("fd"))? {
-        // A descriptor may be closed meanwhile.
+        // A descriptor may be closed in the meantime.
         let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
         let inode = target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']'));
         found.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));

@@ -173,7 +173,7 @@ impl Segments {
             segment.p_type == PT_LOAD
                 && header.e_phoff.checked_sub(segment.p_offset).is_some_and(|at| at < segment.p_filesz)
         };
-        // Unmapped headers are of no use to whoever knows only where they are mapped.
+        // Program headers that are not mapped cannot be found from their address in memory.
         let load = segments.iter().find(within).ok_or(ElfError::Damaged("program headers"))?;
         let table = load.p_vaddr.wrapping_add(header.e_phoff - load.p_offset);
         Ok(Self { segments, table })

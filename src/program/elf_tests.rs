@@ -121,7 +121,7 @@ fn what_is_no_elf_says_so() {
 fn a_32_bit_file_is_told_apart() {
     let mut bytes = head();
     bytes[4] = 1; // EI_CLASS: 32
-    // Its headers make no sense now; what counts is that it is not taken for 64 bits.
+    // The headers are invalid now, but the file must not count as a 64-bit one.
     assert!(!Elf::read(&bytes.as_slice()).is_ok_and(|elf| elf.wide));
 }
 
@@ -139,7 +139,7 @@ proptest! {
     fn damaged_headers_never_panic(changes in prop::collection::vec((0_usize..0x400, any::<u8>()), 1..40)) {
         let mut bytes = head();
         for (at, value) in changes {
-            // The magic number stays, else every case is the same.
+            // The magic number stays unchanged, because otherwise all cases would be the same.
             bytes[4 + at] = value;
         }
         let _ = Elf::read(&bytes.as_slice());

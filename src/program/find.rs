@@ -39,7 +39,7 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
     }
     let mut denied = None;
     for candidate in candidates(name, path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
-        // Its folder may be on a file system that does not answer.
+        // The candidate's directory may be on a file system that does not answer.
         let _waits = waits::on(candidate.display().to_string());
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),

@@ -69,7 +69,7 @@ fn a_library_that_brings_the_runtime_is_seen_however_deep() {
     build(&scratch, "libshallow.so.1", EMPTY_SOURCE, &["libdeep.so.1"]);
     let program = build(&scratch, "program", &main_of(""), &["libshallow.so.1"]);
     assert_eq!(found(&program).askers, [Asker::Runtime(deep.clone())]);
-    // What vgpu-run replaces is not what the program gets.
+    // The program does not get the libraries that vgpu-run replaces.
     build(&scratch, "libcublas.so.12", RUNTIME_SOURCE, &[]);
     let replaced = build(&scratch, "replaced", &main_of(""), &["libcublas.so.12"]);
     assert_eq!(found(&replaced), TableAskers::default());

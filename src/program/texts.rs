@@ -14,7 +14,8 @@ pub fn search<const N: usize>(
     ranges: &[FileRange],
     texts: [&[u8]; N],
 ) -> Result<[bool; N], ElfError> {
-    // So much of a chunk the next one repeats, so that no text is cut: the longest text, less one byte.
+    // Number of bytes of a chunk that the next one repeats, so that no text is cut: the longest text, less
+    // one byte.
     let overlap = texts.iter().map(|text| text.len() as u64).max().unwrap_or(1).saturating_sub(1);
     let finders = texts.map(Finder::new);
     let mut found = [false; N];

@@ -103,7 +103,7 @@ pub fn texts(report: &CheckReport, context: &mut CheckContext, redaction: &Redac
 /// Writes the bundle to `path`.
 pub fn write(path: &Path, texts: &Texts) -> Result<(), BundleError> {
     let error = |source| BundleError { path: path.to_owned(), source };
-    // What is in it is for whoever asked for it.
+    // Only the user who requested the bundle may read it.
     let file = vgpu_paths::overwrite(path).map_err(error)?;
     let single = path.extension().is_some_and(|extension| extension == "json");
     if single { write_json(file, texts) } else { write_archive(file, texts) }.map_err(error)

@@ -44,7 +44,8 @@ impl CheckReport {
     /// Creates the report of a walk with `context`.
     pub fn new(context: &CheckContext, findings: Vec<Finding>) -> Self {
         let only = context.options.only.clone();
-        // What was not asked for was looked at because others need it: it matters if it does not hold.
+        // Links that were not requested are examined because others need them. They are shown only if they do
+        // not hold.
         let shown = |finding: &Finding| only.is_empty() || only.contains(&finding.link) || !finding.holds();
         Self {
             findings: findings.into_iter().filter(shown).collect(),

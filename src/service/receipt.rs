@@ -77,7 +77,7 @@ impl Receipt {
             return Err(ServiceError::File { path: root.path(PATH), source });
         }
         for folder in self.folders.iter().rev() {
-            // One that somebody else uses by now stays.
+            // A directory that others use by now is kept.
             let _ = root.remove_folder(folder);
         }
         Ok(())

@@ -18,7 +18,7 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
     let before = Receipt::load(&root)?;
     let unit = unit_name(&options.service.unit)?;
     let known = before.units.contains_key(&unit);
-    // What is left without a unit was for the device alone.
+    // What remains without a unit belongs to the device alone.
     if before.is_empty() || !(known || before.units.is_empty()) {
         print(&format!("{unit} is not set up: nothing to take away.\n"));
         return Ok(());

@@ -76,7 +76,7 @@ fn device(before: &Reading, now: &Reading) -> DeviceFigures {
     let passed = now.at.saturating_duration_since(before.at);
     let processes: Vec<ProcessFigures> =
         now.sessions.iter().map(|session| process(before, session, passed)).collect();
-    // Without sessions there is nothing that a host could tell of.
+    // Without sessions the host has no figures to report.
     let shares =
         processes.iter().map(|process| process.gpu_seconds.map(|_| process.utilization.unwrap_or(0.0)));
     DeviceFigures {

@@ -53,7 +53,7 @@ pub fn status(options: &StatusOptions) -> Result<(), Failure> {
         };
         let mut out = io::stdout().lock();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            // Where it goes is closed: nobody wants to know any more.
+            // Standard output is closed. The exit code is then enough.
             return Ok(());
         }
         let Some(interval) = options.watch else { return Ok(()) };

@@ -75,7 +75,7 @@ impl Opened {
             Session {
                 channel: session.channel,
                 process,
-                // What a process said of itself is of its own namespace, which may not be this one.
+                // A process reports its id in its own namespace, which may differ from this one.
                 command: holder.and_then(|holder| command(Path::new("/proc"), holder.process)),
                 memory: session.told.map(|told| told.memory),
                 busy: session.told.map(|told| told.busy),

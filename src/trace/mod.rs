@@ -95,13 +95,13 @@ pub fn prepare(
     match written {
         Ok(()) => {
             environment.set(LD_DEBUG, "libs,files");
-            // The loader follows links there, so it is told only of a directory in which nobody else can put
-            // any.
+            // The loader follows links in the directory, so it gets only a directory in which nobody else can
+            // create links.
             environment.set(LD_DEBUG_OUTPUT, folder.join(LOADER));
         }
         Err(error) => {
             environment.remove(VGPU_TRACE);
-            // What cannot be printed must not keep the program from starting.
+            // An error of printing must not keep the program from starting.
             let _ = writeln!(
                 io::stderr(),
                 "vgpu-run: warning: there is no trace: failed to write into {}: {error}",
@@ -234,7 +234,7 @@ fn run_program(options: &Options, folder: &Path, command: &[OsString]) -> Result
     });
     let status = child.wait();
     handle.close();
-    // It ends with the handle, and has nothing to say.
+    // The thread ends with the handle, and has no result.
     let _ = forwarder.join();
     status.map_err(TraceError::Start)
 }

@@ -109,7 +109,7 @@ fn describe(page: &mut String, process: &TracedProcess) -> fmt::Result {
     functions.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
     let several = |name: &str| functions.iter().filter(|((other, _), _)| *other == name).count() > 1;
     for ((name, library), (count, time)) in functions.iter().take(TOP) {
-        // Both majors have it.
+        // The libraries of both CUDA major versions export the function.
         let soname = library.filter(|_| several(name)).and_then(status::soname);
         let of = soname.map_or_else(String::new, |soname| format!(" of {soname}"));
         writeln!(page, "    {count:>8} {:>11}  {name}{of}", duration(*time))?;
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_call_that_the_host_refused_is_shown_with_its_words() {
         let mut records = vec![name(1, 0, "cuLaunchKernel"), call(1, 10, 90, 218)];
-        // That of another call, that of another thread, and its own.
+        // Refusals of another call, of another thread, and of the call itself.
         records.extend(refusal(218, 5, &["earlier"]));
         let mut other = refusal(218, 50, &["another thread's"]);
         for record in &mut other {

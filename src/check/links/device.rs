@@ -47,7 +47,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             ),
         );
     }
-    // Who may choose among devices needs one that works.
+    // If the user may choose among devices, one that works is enough.
     let chosen = context.environment.get(CUDA_VISIBLE_DEVICES).is_some();
     let mut refused: Option<Finding> = None;
     let mut found = Vec::new();
@@ -172,7 +172,7 @@ fn judge(opened: &OpenedFunction) -> Finding {
     if let Some(finding) = failed(opened, LINK) {
         return finding;
     }
-    // A failure of an earlier link, though that one held: said here, as what it is.
+    // A failed step of an earlier link is reported here with its own cause, although that link held.
     if let Some(failure) = opened.steps.broken(|link| link < LINK) {
         return Finding { fix: failure.fix, ..Finding::unknown(LINK, failure.found) };
     }
@@ -199,7 +199,7 @@ fn judge(opened: &OpenedFunction) -> Finding {
         if failed(opened, LinkId::Window).is_some() {
             return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
         }
-        // Nor could a device of version 1 be opened that has nothing behind it: its registers say so.
+        // A version 1 device without a host cannot be opened either, as its registers show.
         if failed(opened, LinkId::Host).is_some() {
             return Finding::pass(LINK, format!("the registers of {name} answer"));
         }

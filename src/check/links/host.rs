@@ -75,7 +75,7 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
     const MIB: u64 = 1 << 20;
     let environment = context.environment.clone();
     let number = |name: &str| environment.get(name)?.to_str()?.trim().parse::<u64>().ok();
-    // llama.cpp chooses the layers, unless it is told not to.
+    // llama.cpp chooses the layers, unless it is configured not to.
     let fits = environment.get("LLAMA_ARG_FIT").is_none_or(|value| value != "off" && value != "0");
     match context.target().ollama.as_ref().map(|ollama| ollama.era) {
         Some(Era::C) if fits => {

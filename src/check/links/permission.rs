@@ -61,7 +61,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     for ((function, path), answer) in files.iter().zip(answers) {
         let Some(errno) = answer else { continue };
         let source = io::Error::from_raw_os_error(errno);
-        // What is missing, or refuses to be connected to, is a later link's.
+        // Missing files and refused connections are reported by later links.
         if device::error::file_cause(lockdown, path, &source, false).link() != LINK {
             continue;
         }
@@ -73,7 +73,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         };
         let error = device::judge::refused(function, &context.root, refused);
         let finding = broken(LINK, error);
-        // The sentence is the launcher's own; whose user it is about only check can say.
+        // The sentence is the launcher's own. Only check can name the user that it concerns.
         let found = match &subject.become_by {
             Some(_) => format!("as the user {}: {}", subject.name, finding.found),
             None => finding.found.clone(),

@@ -64,7 +64,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let mut command = context.program(&loader);
     command.arg("--list").arg(&program);
     let mut listed = context.environment.clone();
-    // As `ldd -r`: every symbol is bound, and what is missing is said.
+    // As with `ldd -r`, every symbol is bound and missing ones are printed.
     listed.set("LD_WARN", "yes");
     listed.set("LD_BIND_NOW", "yes");
     let outcome = match child::run_limited(command, &listed, context.time(LIMIT)).await {
@@ -251,7 +251,7 @@ mod tests {
             (fine, &unresolved("/proc/7/fd/900"), "", Some("shims/shim-unresolved")),
             (ChildEnd::Signal(11), "", "", Some("shims/unknown")),
             (fine, "", "", Some("shims/unknown")),
-            // What it says of other libraries does not count.
+            // Messages about other libraries do not count.
             (
                 fine,
                 &unresolved("/usr/lib/libother.so"),

@@ -43,7 +43,7 @@ const READ_FIRST: usize = 64 << 10;
 pub fn examine(address: &str) {
     watch();
     match function(address) {
-        // A step that fails has said so, and the next ones need it.
+        // A failed step has already been reported, and the next steps depend on it.
         Ok(function) => _ = steps(&function),
         Err(error) => failed::<Open>(&refusal(error)),
     }
@@ -247,7 +247,7 @@ fn window(session: &Session) -> Option<()> {
     let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + (at >> 8)) as u8).collect();
     // Not zeros: its pages are there before they are written to.
     let mut own = vec![1; bytes];
-    // The first time pays for pages of the window that nobody has touched yet.
+    // The first write is slower, because it touches the window's pages for the first time.
     let write = (0..2).map(|_| write(&memory, &expected)).min().unwrap_or_default();
     let (mut read, mut spent) = (0, Duration::ZERO);
     while read < bytes && spent < Duration::from_millis(20) {

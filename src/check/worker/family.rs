@@ -22,10 +22,10 @@ pub fn end(patience: Duration) -> Vec<u32> {
     loop {
         let left = descendants();
         for pid in &left {
-            // It may have ended meanwhile.
+            // The process may have ended in the meantime.
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
-        // Without /proc nobody is found: then those are waited for that are children already.
+        // Without /proc no descendant is found. The existing children are then waited for.
         if reap() && left.is_empty() || Instant::now() > deadline {
             return left;
         }

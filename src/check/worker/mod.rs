@@ -72,7 +72,7 @@ fn walk(words: &[OsString], style: Style) -> ExitCode {
 fn become_program(words: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
     let error = process::Command::new(program).args(arguments).exec();
-    // Its stderr is what the program's would have been.
+    // Standard error is the one that the program would have used.
     let _ = writeln!(std::io::stderr(), "vgpu-run: failed to start {}: {error}", program.display());
     Exit::NotExecutable.into()
 }

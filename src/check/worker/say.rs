@@ -75,6 +75,6 @@ fn end(step: &str, ok: bool, body: &impl Serialize) {
 fn say(line: &impl Serialize) {
     let text = serde_json::to_string(line).unwrap_or_default();
     let mut out = std::io::stdout().lock();
-    // The reader may be gone, and then nobody wants to know.
+    // The reader may have ended, and errors are then of no interest.
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }

@@ -112,7 +112,7 @@ pub fn measure(launches: usize, rounds: usize, calls: usize) -> Result<ExitCode>
     let container = container();
     let wrapper =
         Wrapper { magic: 0x4662_43b1, version: 1, data: container.as_ptr(), rest: std::ptr::null() };
-    // Its address is the kernel's name in this process.
+    // The record's address serves as the kernel's name in this process.
     let host = from_ref(&wrapper).cast::<c_void>();
     // SAFETY: wrapper and container live to the end of the measurement, which is the last that launches.
     let handle = unsafe { register(&raw const wrapper) };

@@ -39,7 +39,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let mut first: Option<Finding> = None;
     for (variant, major) in usable(context) {
         let mut environment = variant.environment(&ollama, &context.environment);
-        // What the libraries know of a device that cannot be used.
+        // Makes the libraries log why a device cannot be used.
         environment.set(VGPU_LOG, "error");
         if environment.get(HOME).is_none() {
             environment.set(HOME, "/");

@@ -69,7 +69,7 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     let mut paths: Vec<PathBuf> = needed.filter(|path| path.is_file()).collect();
     paths.sort();
     paths.iter().find_map(|path| {
-        // What may not be read is the user's own question, asked before; a script is no ELF file.
+        // Missing permission is reported by an earlier check, and a script is not an ELF file.
         let error = elf::whole(&vgpu_paths::open_regular(path).ok()?).err()?;
         (!matches!(error, ElfError::NotElf)).then(|| broken(path, &error))
     })

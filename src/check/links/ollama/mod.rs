@@ -195,7 +195,7 @@ pub fn confined(program: &Program) -> Option<Finding> {
 
 fn script(path: &Path) -> String {
     let mut text = Vec::new();
-    // What cannot be read names no confiner.
+    // A script that cannot be read counts as one without a confiner.
     let _ = vgpu_paths::open_regular(path).and_then(|file| file.take(SCRIPT).read_to_end(&mut text));
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -42,7 +42,7 @@ pub async fn wait<T: Send + 'static>(
         match heard.try_recv() {
             Ok(answer) if start.elapsed() < limit => return Ok(answer),
             Err(TryRecvError::Empty) if start.elapsed() < limit => {}
-            // What comes at the end is the time limit's error.
+            // An error that arrives at the end is only that of the time limit.
             _ => return Err(if idle(server, since) { Silence::Idle } else { Silence::Working }),
         }
         if since.0.elapsed() >= quiet {

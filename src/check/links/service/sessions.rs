@@ -83,7 +83,7 @@ fn judge(seen: &Sessions, server: &OllamaServer, function: PciAddress) -> Vec<He
 fn removed_windows(proc: &Path, pid: u32) -> io::Result<Vec<PciAddress>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(proc.join(pid.to_string()).join("fd"))? {
-        // A descriptor may be closed meanwhile.
+        // A descriptor may be closed in the meantime.
         let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
         found.extend(target.to_str().and_then(removed).filter(|function| !found.contains(function)));
     }

@@ -27,7 +27,7 @@ pub fn command(context: &mut CheckContext) -> Result<(Command, Environment), Str
     if !Uid::effective().is_root() {
         return Err(format!("only root can start what {} would start", unit.name));
     }
-    // Another process starts it, to which /proc/self is something else.
+    // Another process starts it, in which /proc/self is a different file.
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let words = unit.command();
     let (launcher, via) = launcher(&words).unwrap_or_else(|| (own.clone().into(), None));

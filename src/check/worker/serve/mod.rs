@@ -89,7 +89,7 @@ fn attempt(
         if wait(open.then_some(&child.log), stop)? {
             open = child.relay(watch)?;
         } else if let Some(status) = child.process.try_wait()? {
-            // What it said last may still be in the pipe.
+            // The server's last output may still be in the pipe.
             while open && wait(Some(&child.log), stop)? {
                 open = child.relay(watch)?;
             }

@@ -45,7 +45,7 @@ pub fn listen(host: &str) -> Result<Server> {
 pub fn answer(server: &Server, handler: &dyn Fn(&str, &str) -> Result<String>) {
     for mut request in server.incoming_requests() {
         let mut body = String::new();
-        // A body that is no text is no request of ours.
+        // Requests with a body that is not text are ignored.
         if request.method() == &Method::Post && request.as_reader().read_to_string(&mut body).is_err() {
             continue;
         }
@@ -55,7 +55,7 @@ pub fn answer(server: &Server, handler: &dyn Fn(&str, &str) -> Result<String>) {
             Err(error) => Response::from_string(json!({ "error": format!("{error:#}") }).to_string())
                 .with_status_code(if format!("{error}").ends_with("not found") { 404 } else { 500 }),
         };
-        // Who asked may be gone.
+        // The client may have closed the connection.
         let _ = request.respond(response);
     }
 }

@@ -108,7 +108,8 @@ fn ask(lines: &Lines, libraries: &Path, variant: &Path, extra: &[(&str, &str)]) 
         listing.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("start llama-server")?;
     let (out, err) =
         (listing.stdout.take().context("no stdout")?, listing.stderr.take().context("no stderr")?);
-    // Side by side, as Ollama reads them: whoever writes much to one of them is not held up by the other.
+    // Both streams are read at the same time, as in Ollama, so that a child that writes much to one of them
+    // is not blocked by the other.
     let errors = thread::spawn(move || collect(err, |_| false, LIMIT));
     let listed = collect(out, |_| false, LIMIT);
     let errors = errors.join().map_err(|_| anyhow!("a thread that reads a log panicked"))?;
@@ -160,7 +161,7 @@ fn devices(said: &Said, variant: &Path) -> Vec<Device> {
     for (index, (name, description, total, free)) in said.listed.lines().filter_map(device_line).enumerate() {
         let native = said.native.get(index).cloned().unwrap_or(Value::Null);
         let number = |key: &str| native[key].as_u64().unwrap_or(0);
-        // What is no CUDA device is another backend's.
+        // A device whose name and description lack "CUDA" belongs to another backend.
         if !format!("{name}{description}").to_lowercase().contains("cuda") {
             continue;
         }

@@ -55,7 +55,7 @@ fn run_command(era: &Era, arguments: &[OsString]) -> Result<()> {
                     std::thread::park();
                 },
                 Ok("abort") => std::process::abort(),
-                // What a backend does that has no code for the device, when it is to initialise it.
+                // Simulates a backend that has no code for the device and is asked to initialise it.
                 Ok("no-architecture") if std::env::var_os("GGML_CUDA_INIT").is_some() => {
                     eprintln!("ggml-cuda.cu:216: ggml was not compiled with support for this arch");
                     std::process::abort()

@@ -52,7 +52,7 @@ pub fn serve_runner(arguments: &[&str]) -> Result<()> {
     let mut loaded = Vec::new();
     for folder in folders.iter().filter(|folder| folder.to_string_lossy().contains("lib/ollama")) {
         let Some(path) = paths::backend(folder) else { continue };
-        // As the real one, which is built so that nothing is said of a backend that fails to load.
+        // Like the real runner, prints nothing about a backend that fails to load.
         if let Ok(backend) = Backend::load(folders.first().map_or(Path::new("."), PathBuf::as_path), &path) {
             eprintln!("load_backend: loaded CUDA backend from {}", path.display());
             loaded.push(backend);

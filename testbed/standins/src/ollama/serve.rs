@@ -91,7 +91,7 @@ fn find_devices(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
 pub fn serve(era: &Era) -> Result<()> {
     let host = host();
     prepare()?;
-    // A test of what else may answer at the address has this server listen elsewhere.
+    // Tests of another program at the server's address make this server listen elsewhere.
     let listener = listen(&std::env::var("STANDIN_LISTEN").unwrap_or_else(|_| host.clone()))?;
     let libraries = paths::libraries()?;
     log::info("routes.go:1481", "server config", &[("env", &format!("map[OLLAMA_HOST:http://{host}]"))]);

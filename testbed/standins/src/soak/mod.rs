@@ -214,7 +214,7 @@ impl Soak {
         if stream.is_none() {
             self.wait()?;
         }
-        // What was there before is told from what comes.
+        // The buffer is filled with inverted bytes, so that stale content is detected.
         let mut there: Vec<u8> = buffer.bytes[at..at + bytes].iter().map(|byte| !byte).collect();
         self.cuda.to_host(&mut there, buffer.address + at as u64, stream)?;
         self.counts.bytes_out += bytes as u64;

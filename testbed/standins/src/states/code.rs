@@ -113,7 +113,7 @@ pub fn compile() -> Result<()> {
     let (cuda, stream, _) = Cuda::start()?;
     writeln!(std::io::stdout(), "ready {BYTES}")?;
     std::io::stdin().lock().read_line(&mut String::new())?;
-    // Code is loaded with the first launch of a kernel of it.
+    // The host loads code with the first launch of one of its kernels.
     cuda.put(cuda.endless()?, stream)?;
     bail!("code was loaded though nothing released the device")
 }
