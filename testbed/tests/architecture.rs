@@ -1,5 +1,5 @@
-//! The names in docs/architecture.md are those of the code, exports are found by their names, and host processes
-//! start threads in one place.
+//! The names in docs/architecture.md are those of the code, exports are found by their names, and host
+//! processes start threads in one place.
 
 use std::collections::BTreeSet;
 use std::fs;

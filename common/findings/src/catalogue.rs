@@ -115,9 +115,9 @@ impl<L: Copy> Cause<L> {
 /// Defines a chain: the enumeration `LinkId`, the causes in a module `cause` with a module for each link, and
 /// `LINKS`. The calling crate has serde, which writes links by their names.
 ///
-/// A cause is `NAME "id" "reason"`, then `=>` and its [`Remedy`], which each finding with this cause gets. Where
-/// circumstances call for another remedy, `NAME => REMEDY` lists it, for the module `fix`. A semicolon ends the
-/// cause.
+/// A cause is `NAME "id" "reason"`, then `=>` and its [`Remedy`], which each finding with this cause gets.
+/// Where circumstances call for another remedy, `NAME => REMEDY` lists it, for the module `fix`. A semicolon
+/// ends the cause.
 #[macro_export]
 macro_rules! chain {
     ($($name:ident $module:ident $id:literal $title:literal needs [$($need:ident)*] {

@@ -184,8 +184,8 @@ register_enum! {
         Digest = 2,
         /// The host has no room for another session. It may have once another session has ended.
         NoRoom = 3,
-        /// The host cannot use the guest-physical address of the return area: it is not the guest's memory, it
-        /// belongs to another session, or the guest did not give the key.
+        /// The host cannot use the guest-physical address of the return area: it is not the guest's memory,
+        /// it belongs to another session, or the guest did not give the key.
         ReturnArea = 4,
         /// The guest broke this contract, and the host ended its session.
         Violation = 5,

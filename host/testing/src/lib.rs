@@ -1,8 +1,8 @@
 //! Support for tests and examples of the host's crates.
 //!
-//! [`guest::Guest`] is a guest process without shims, whose messages a test writes by hand. [`bench::Bench`] is a
-//! bus with one device in a temporary directory. [`commands`] sends the messages that most tests need, and [`parking::Parking`] has work stand still.
-//! All of them panic where a test has to fail.
+//! [`guest::Guest`] is a guest process without shims, whose messages a test writes by hand. [`bench::Bench`]
+//! is a bus with one device in a temporary directory. [`commands`] sends the messages that most tests need,
+//! and [`parking::Parking`] has work stand still. All of them panic where a test has to fail.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Runs each session of an executor in a worker process of its own. CUDA calls a process lost after an illegal
-//! access, and a context is no wall. So each session's calls run in a confined process, whose death ends only
-//! that session.
+//! Runs each session of an executor in a worker process of its own. CUDA calls a process lost after an
+//! illegal access, and a context is no wall. So each session's calls run in a confined process, whose death
+//! ends only that session.
 //!
 //! ```text
 //!  device's process                                   worker process, one a session
@@ -13,15 +13,15 @@
 //!                    └──────────────── socket ─────────► control: files, releases, stop
 //! ```
 //!
-//! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it, and
-//! forwards it unchanged, through a ring in a sealed memory file that the guest never sees. It answers messages
-//! that concern only the session itself: greetings, echoes, window memory, guest pages, and the amount of free
-//! memory. The first message that needs an executor starts the worker, so that a process that attaches to look
-//! starts none.
+//! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it,
+//! and forwards it unchanged, through a ring in a sealed memory file that the guest never sees. It answers
+//! messages that concern only the session itself: greetings, echoes, window memory, guest pages, and the
+//! amount of free memory. The first message that needs an executor starts the worker, so that a process that
+//! attaches to look starts none.
 //!
-//! **The worker is not trusted either.** It shows its progress on the status page, whose words are read one at
-//! a time and checked. Everything else arrives in packets of a socket. The kernel copies those, so that they
-//! cannot change while they are read. A bad packet ends the session.
+//! **The worker is not trusted either.** It shows its progress on the status page, whose words are read one
+//! at a time and checked. Everything else arrives in packets of a socket. The kernel copies those, so that
+//! they cannot change while they are read. A bad packet ends the session.
 //!
 //! **A worker can access what its session owns**: the channel's area, and the ranges of the window and the
 //! guest pages that the session was granted, each for as long as it is granted. A GPU's kernel may access
@@ -30,7 +30,8 @@
 //!
 //! Device memory is reserved from the device's pool before an allocation is forwarded ([`WorkerExecutor`]).
 //!
-//! The modules `device` and `worker` are the halves of the two processes; `shared` is their protocol. The only
+//! The modules `device` and `worker` are the halves of the two processes; `shared` is their protocol. The
+//! only
 //! `unsafe` code is in `worker::window_mapping`.
 
 #![deny(unsafe_code)]

@@ -42,7 +42,11 @@ fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
 
     // A thread whose first call is a launch gets a context on the way.
     let wrapper = Wrapper::new();
-    function(fatbin(&wrapper), stand_in(1), c"kernel");
+    let handle = fatbin(&wrapper);
+    function(handle, stand_in(1), c"kernel");
+    // SAFETY: the handle is that of the registered fatbin. Compiled programs make this call, too, and other
+    // threads find the kernel only after it.
+    unsafe { calls::__cudaRegisterFatBinaryEnd(handle) };
     thread::spawn(|| {
         assert_eq!(launch(stand_in(1)), 0);
         assert_eq!((current(), last_launch().context), (primary(0), primary(0)));

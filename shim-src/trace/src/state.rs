@@ -33,8 +33,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Returns the file, made at the first call; none if nobody asked for one or none can be made.
 #[inline]
 pub fn file() -> Option<&'static File> {
-    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a TraceState, for which zero is
-    // a value.
+    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a TraceState, for which
+    // zero is a value.
     let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
     match state {
         Some(state) if state.stage.load(Ordering::Acquire) == OPEN => Some(&state.file),

@@ -1,7 +1,8 @@
-//! Runs the suite against a libcuda: `vgpu-conformance /usr/lib/x86_64-linux-gnu/libcuda.so.1 [FILTER] [OPTION]...`.
+//! Runs the suite against a libcuda: `vgpu-conformance /usr/lib/x86_64-linux-gnu/libcuda.so.1 [FILTER]
+//! [OPTION]...`.
 //!
-//! Filter and options are those of Rust's test harness. Cases that do not apply to the driver or its devices are
-//! shown as ignored, with the reason.
+//! Filter and options are those of Rust's test harness. Cases that do not apply to the driver or its devices
+//! are shown as ignored, with the reason.
 
 use std::process::{Command, ExitCode};
 

@@ -120,10 +120,11 @@ register_enum! {
         UnsupportedOp = 8,
         /// The window is shorter than [`super::WINDOW_MIN_BYTES`], or a legacy request is empty.
         InvalidLength = 9,
-        /// The mediator rejected the call because the virtual machine's rate is limited (Q23). It may be tried
-        /// again.
+        /// The mediator rejected the call because the virtual machine's rate is limited (Q23). It may be
+        /// tried again.
         RateLimited = 0x0a,
-        /// The mediator rejects all calls of the virtual machine until an administrator of the host changes that.
+        /// The mediator rejects all calls of the virtual machine until an administrator of the host changes
+        /// that.
         Quarantined = 0x0b,
     }
 }

@@ -116,8 +116,8 @@ impl AddressSpace {
         }
     }
 
-    /// Removes the last `bytes`, a multiple of [`Granularity::least`], from the space. Returns false and changes
-    /// nothing if something there is allocated.
+    /// Removes the last `bytes`, a multiple of [`Granularity::least`], from the space. Returns false and
+    /// changes nothing if something there is allocated.
     pub fn give_up_end(&mut self, bytes: u64) -> bool {
         let Some(end) = self.end.checked_sub(bytes).filter(|&end| end >= self.base) else { return false };
         if end < self.fresh {
@@ -137,7 +137,8 @@ impl AddressSpace {
         true
     }
 
-    /// Adds `bytes` before the first address, a multiple of [`Granularity::least`]. They count as used before.
+    /// Adds `bytes` before the first address, a multiple of [`Granularity::least`]. They count as used
+    /// before.
     pub fn extend_front(&mut self, bytes: u64) {
         self.base -= bytes;
         self.put(self.base, bytes);

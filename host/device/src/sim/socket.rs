@@ -55,8 +55,8 @@ pub trait Bar: std::fmt::Debug + Send + Sync {
     fn write(&self, offset: u32, value: u32);
 
     /// Returns the lock that keeps packets of several accesses apart, so that no access of another process
-    /// comes between those of one. Without a lock they mix. A packet may be carried out long after its process
-    /// has died, when the next one is busy with the same registers.
+    /// comes between those of one. Without a lock they mix. A packet may be carried out long after its
+    /// process has died, when the next one is busy with the same registers.
     fn packets(&self) -> Option<&Mutex<()>> {
         None
     }

@@ -5,42 +5,42 @@
 //!                                 │
 //!                                 └► completions, in a thread of their own
 //! ```
-//! A `session` knows the guest's handles and turns messages into calls. Its state on the `gpu` is created when
-//! it is first needed, so that guests that only look cost no context. The `driver` is the only unsafe module.
-//! Each layer knows only those below it.
+//! A `session` knows the guest's handles and turns messages into calls. Its state on the `gpu` is created
+//! when it is first needed, so that guests that only look cost no context. The `driver` is the only unsafe
+//! module. Each layer knows only those below it.
 //!
 //! **Asynchrony is CUDA's.** A stream of the guest is a stream of the driver, and stream 0 is the legacy
 //! default stream. One thread loads modules and completes links, and another polls completions, so that the
-//! ring is read and marks are stored while code is compiled. The thread that reads a session's ring waits only
-//! where CUDA's own calls do, or where order requires it: for a full queue of the driver, while a graph is
-//! instantiated, for a staging buffer when all are in use, to map addresses whose former mapping earlier work
-//! still uses, and for a module or link that a message names while it is being made. Nobody else waits with
-//! it: marks of earlier work are stored, and other sessions have other threads and, with workers, other
-//! processes. Registers, attaches and the end of a device wait for no session's thread, and a worker that does
-//! not stop is killed. Waits in this process check whether their session ends, except for calls of the driver,
-//! which cannot be interrupted.
+//! ring is read and marks are stored while code is compiled. The thread that reads a session's ring waits
+//! only where CUDA's own calls do, or where order requires it: for a full queue of the driver, while a graph
+//! is instantiated, for a staging buffer when all are in use, to map addresses whose former mapping earlier
+//! work still uses, and for a module or link that a message names while it is being made. Nobody else waits
+//! with it: marks of earlier work are stored, and other sessions have other threads and, with workers, other
+//! processes. Registers, attaches and the end of a device wait for no session's thread, and a worker that
+//! does not stop is killed. Waits in this process check whether their session ends, except for calls of the
+//! driver, which cannot be interrupted.
 //!
-//! **While the guest holds a stream**, some calls of the driver wait for the release: those that load or unload
-//! a module, end a registration or free pinned memory. Beside one of these, a launch, a copy or an event waits,
-//! too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same ring. So in a
-//! worker process the thread that talks to the device's process releases the stream, which needs no call of the
-//! driver. Without workers such a session may hang.
+//! **While the guest holds a stream**, some calls of the driver wait for the release: those that load or
+//! unload a module, end a registration or free pinned memory. Beside one of these, a launch, a copy or an
+//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same
+//! ring. So in a worker process the thread that talks to the device's process releases the stream, which
+//! needs no call of the driver. Without workers such a session may hang.
 //!
 //! **One session of a process has memory.** All sessions of a device have the same addresses, and the driver
 //! gives a process a range once. Without worker processes, a second session that needs a context is refused
 //! with `CUDA_ERROR_DEVICE_UNAVAILABLE` (46) and the reason.
 //!
-//! **A context is no wall.** Kernels can access everything that their context's process has on the GPU, and on
-//! some systems all memory of the process. Sessions of guests that must not trust each other belong in
+//! **A context is no wall.** Kernels can access everything that their context's process has on the GPU, and
+//! on some systems all memory of the process. Sessions of guests that must not trust each other belong in
 //! processes of their own, which is not the task of this crate. This crate ensures that copies and fills stay
 //! within what their session has allocated.
 //!
-//! **Faults** belong to one session: its context is lost, nothing more of it is carried out, and its marks are
-//! stored so that nobody waits forever.
+//! **Faults** belong to one session: its context is lost, nothing more of it is carried out, and its marks
+//! are stored so that nobody waits forever.
 //!
-//! Unsupported requests are answered with `CUDA_ERROR_NOT_SUPPORTED` and logged once: managed memory, products
-//! and graphs of them where the host has no cuBLAS, and streams that wait for the guest where the GPU's streams
-//! cannot wait for words.
+//! Unsupported requests are answered with `CUDA_ERROR_NOT_SUPPORTED` and logged once: managed memory,
+//! products and graphs of them where the host has no cuBLAS, and streams that wait for the guest where the
+//! GPU's streams cannot wait for words.
 
 #![deny(unsafe_code)]
 

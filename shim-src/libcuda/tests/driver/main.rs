@@ -1,5 +1,6 @@
 //! The shim for the driver API against a device: each test runs in a guest process of its own (see `host`),
-//! linked with the shim as a library. What every libcuda has to do is stated by `vgpu-conformance` and runs in
+//! linked with the shim as a library. What every libcuda has to do is stated by `vgpu-conformance` and runs
+//! in
 //! `conformance`; the other modules test what only this shim does: messages, limits, logs and hosts that lack
 //! something.
 

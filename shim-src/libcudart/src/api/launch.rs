@@ -269,8 +269,8 @@ fn launch_with(
         attribute_count: config.numAttrs,
     };
     attempt(grid, block, || {
-        // SAFETY: as in `launch_kernel`; the configuration is a local, its attributes are the program's, of whose
-        // number the caller of the export promised that they are there.
+        // SAFETY: as in `launch_kernel`; the configuration is a local, its attributes are the program's, of
+        // whose number the caller of the export promised that they are there.
         unsafe { cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
     })
 }

@@ -1,5 +1,5 @@
-//! Code that is refused: the compiler's logs say why, and bytes that are not code at all are refused by the call
-//! that receives them.
+//! Code that is refused: the compiler's logs say why, and bytes that are not code at all are refused by the
+//! call that receives them.
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr;

@@ -1,7 +1,7 @@
 //! Stream capture: which streams capture into which graph, and what captures forbid.
 //!
-//! A capture is relaxed and has one stream: the executor's captures are. Others are refused, and so are events
-//! in a capturing stream, by which a second stream would join.
+//! A capture is relaxed and has one stream: the executor's captures are. Others are refused, and so are
+//! events in a capturing stream, by which a second stream would join.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Graphs of messages, captured into graphs of the driver: marks, window memory, updates in place and refusals.
+//! Graphs of messages, captured into graphs of the driver: marks, window memory, updates in place and
+//! refusals.
 
 use std::collections::BTreeSet;
 

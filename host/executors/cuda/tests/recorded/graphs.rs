@@ -95,9 +95,14 @@ fn memory_that_is_not_registered_is_relayed() {
     let gpu = RecordedGpu::new(&json!({ "host_register": false }));
     let (mut guest, memory, place) = prepared(&gpu);
     define(&mut guest, memory, place);
+    guest.echo();
+    // The GPU is held, so that the first launch is in progress when the second one arrives.
+    gpu.hold();
     guest.send(&GO, &[]);
     stream(&mut guest, 2, 1);
     guest.send(&GraphLaunch { stream: 2, ..GO }, &[]);
+    until("the ring is read", || guest.done() == guest.number);
+    gpu.release();
     synchronize(&mut guest);
     guest.wait_word(WORD, 1);
     assert_eq!((gpu.count("cuLaunchHostFunc"), gpu.count("cuGraphLaunch")), (4, 2));

@@ -139,8 +139,8 @@ impl<R: Arithmetic> Matmul<'_, R> {
         }
     }
 
-    /// Computes one tile of the D of product `index`. Adds its columns to the totals if the epilogue sums rows.
-    /// Finds the matrices again, because the program may have changed arrays of addresses.
+    /// Computes one tile of the D of product `index`. Adds its columns to the totals if the epilogue sums
+    /// rows. Finds the matrices again, because the program may have changed arrays of addresses.
     fn tile(
         &self,
         work: &mut MatmulScratch<R::Number>,

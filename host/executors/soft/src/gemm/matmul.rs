@@ -49,7 +49,8 @@ pub fn multiply(memory: &View, body: &Gemm, workers: &Workers<'_>) -> Result<(),
     Request { body: &matmul, result: "C", pointers: body.flags & GEMM_POINTERS != 0 }.compute(memory, workers)
 }
 
-/// Computes the products of a cuBLASLt message. It reads C, A and B under the same conditions as [`multiply`].
+/// Computes the products of a cuBLASLt message. It reads C, A and B under the same conditions as
+/// [`multiply`].
 ///
 /// # Errors
 /// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`].

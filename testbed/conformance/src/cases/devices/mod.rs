@@ -1,7 +1,7 @@
-//! Memory of every device in one process. Under unified addressing every copy ([`copies`]) and fill ([`fills`])
-//! reaches the memory of every device, whichever device is current and whichever the stream belongs to, in the
-//! order that CUDA promises ([`order`]). A soft device may execute unordered work in a random order, so that
-//! missing order shows in the bytes.
+//! Memory of every device in one process. Under unified addressing every copy ([`copies`]) and fill
+//! ([`fills`]) reaches the memory of every device, whichever device is current and whichever the stream
+//! belongs to, in the order that CUDA promises ([`order`]). A soft device may execute unordered work in a
+//! random order, so that missing order shows in the bytes.
 
 mod buffers;
 pub mod copies;
@@ -20,8 +20,8 @@ pub const CASES: &[Case] = cases![
     memory_of_no_device_is_refused,
 ];
 
-/// A graph belongs to one device. A capture that meets another device's memory ends with the code for work that
-/// cannot be captured.
+/// A graph belongs to one device. A capture that meets another device's memory ends with the code for work
+/// that cannot be captured.
 fn captures_refuse_other_devices_by_their_code() {
     let contexts = &contexts(2);
     let buffers = allocate_buffers(contexts, BYTES);

@@ -43,8 +43,8 @@ fn exchange(value: u32) -> u32 {
     let mut old = 0u32;
     // SAFETY: the register is stored to a variable of its size.
     unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut old, options(nostack, preserves_flags)) };
-    // SAFETY: the value is one that the register had, or `FLUSHES`: no reserved bit is set, and all exceptions
-    // are masked.
+    // SAFETY: the value is one that the register had, or `FLUSHES`: no reserved bit is set, and all
+    // exceptions are masked.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, preserves_flags, readonly)) };
     old
 }

@@ -162,8 +162,8 @@ pub(super) struct Avx2;
 impl Isa for Avx2 {
     #[inline(always)]
     fn signs(values: &[u32; LANES]) -> u32 {
-        // SAFETY: this type is only a parameter of operations for `Features::Avx2`, which run on CPUs that have
-        // it (module invariant).
+        // SAFETY: this type is only a parameter of operations for `Features::Avx2`, which run on CPUs that
+        // have it (module invariant).
         unsafe { avx2::signs(values) }
     }
 

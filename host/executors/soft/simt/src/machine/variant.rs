@@ -198,7 +198,8 @@ fn value(special: InitialValue, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
         ir::Special::LocalBytes => env.local.first().map_or(0, |local| local.bytes),
         ir::Special::EnvReg(1) => (env.workspace >> 32) as u32,
         ir::Special::EnvReg(2) => env.workspace as u32,
-        // Clocks are read by instructions of their own. There is one multiprocessor, and grids have no numbers.
+        // Clocks are read by instructions of their own. There is one multiprocessor, and grids have no
+        // numbers.
         ir::Special::SmId
         | ir::Special::GridId
         | ir::Special::EnvReg(_)
