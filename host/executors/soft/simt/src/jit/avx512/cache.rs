@@ -36,8 +36,7 @@ pub(super) struct Cache<'a> {
     values: [Option<RegisterValue>; REGISTERS],
     /// Bit mask of the registers that the current instruction uses.
     pub(super) pinned: u32,
-    /// Bit mask of the registers with results of the current instruction, which must not be evicted until it
-    /// ends.
+    /// Bit mask of the registers with results of the current instruction, which stay until it ends.
     written: u32,
     /// Index of the instruction that is being assembled, or of the next one between instructions.
     pub(super) now: usize,
@@ -105,8 +104,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Allocates a register to the current instruction. If none is free, evicts the value that is read
-    /// furthest in the future.
+    /// Allocates a register to the current instruction. If none is free, evicts the value that is read last.
     fn allocate(&mut self) -> Emit<usize> {
         let unpinned = |at: &usize| self.pinned >> at & 1 == 0;
         let free = (0..REGISTERS).find(|at| self.values[*at].is_none() && unpinned(at));
@@ -273,8 +271,7 @@ impl<'a> Cache<'a> {
         self.read_key(ValueKey::Wide(slot.offset() as u32, quarter), false)
     }
 
-    /// Returns whether an instruction may overwrite the register of its third operand, because nothing reads
-    /// that operand later.
+    /// Returns whether nothing reads an instruction's third operand later, so that it may be overwritten.
     pub(super) fn may_change(&self, step: &Inst, [a, b, c]: [Pair; 3]) -> bool {
         let vector = self.kinds[2] == SlotKind::Vector { wide: false };
         let last = step.d == step.c || self.uses.next_read(step.c.offset() as u32, self.now + 1).is_none();
@@ -466,8 +463,7 @@ impl<'a> Cache<'a> {
         self.pool.lacking = true;
     }
 
-    /// Stores all values that the frame does not have yet, at the end of a superblock. No register may change
-    /// after this.
+    /// Stores all values that the frame lacks, at the end of a superblock. No register may change after this.
     pub(super) fn flush(&mut self) -> Emit {
         (0..REGISTERS).try_for_each(|at| self.store(at))?;
         self.paths.begin(self.asm);
