@@ -61,11 +61,11 @@ pub async fn run_bounded(command: Command, limit: Duration) -> io::Result<ChildO
     run_until(command, limit, &mut |_, _| false).await
 }
 
-/// Like [`run`], but ends the child when `done` returns true for its stderr and process id. A child that is
-/// ended this way counts as successful.
+/// Like [`run_bounded`], but ends the child when `done` returns true for its stderr and process id. A child
+/// that is ended this way counts as successful.
 ///
 /// # Errors
-/// Fails as [`run`] does.
+/// Fails as [`run_bounded`] does.
 pub async fn run_until(
     mut command: Command,
     limit: Duration,
@@ -102,11 +102,11 @@ pub async fn run_until(
 }
 
 /// Runs `command`, which ends and cleans up when its stdin is closed. That happens at `limit`, and the
-/// process then has `grace` to end. Unlike [`run`], it kills nothing before that, not even when the future is
-/// dropped: the child outlives its parent for as long as it needs to clean up.
+/// process then has `grace` to end. Unlike [`run_bounded`], it kills nothing before that, not even when the
+/// future is dropped: the child outlives its parent for as long as it needs to clean up.
 ///
 /// # Errors
-/// Fails as [`run`] does.
+/// Fails as [`run_bounded`] does.
 pub async fn run_until_closed(
     mut command: Command,
     limit: Duration,

@@ -279,10 +279,10 @@ impl Mapping {
 
     /// Copies process memory into the mapping past the caches, for large copies that the other side reads
     /// next: its processor has the old contents in its caches, and fetching each line from there first would
-    /// halve the speed. `offset` is a multiple of [`LINE`].
+    /// halve the speed. `offset` is a multiple of `LINE`.
     ///
     /// # Safety
-    /// As for [`Mapping::copy_in`].
+    /// As for `Mapping::copy_in`.
     pub unsafe fn stream_in(&self, offset: u64, source: *const u8, bytes: usize) {
         let destination = self.at(offset, bytes);
         assert!(destination.addr().is_multiple_of(LINE));

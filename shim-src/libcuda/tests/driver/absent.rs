@@ -54,7 +54,7 @@ fn what_a_host_lacks_is_refused_here() {
                 cu!(cuLinkCreate_v2(0, ptr::null_mut(), ptr::null_mut(), &raw mut state))
             }),
             ("a host function", &mut || cu!(cuLaunchHostFunc(CUstream(0), Some(do_nothing), none))),
-            ("a pool's memory", &mut || fails!(u64, cuMemAllocAsync(4096, CUstream(2)))),
+            ("a pool's memory", &mut || fails!(u64, cuMemAllocAsync(4096, CUstream(0)))),
             ("the default pool", &mut || fails!(CUmemoryPool, cuDeviceGetDefaultMemPool(0))),
             ("a granularity", &mut || fails!(usize, cuMemGetAllocationGranularity(prop, 0))),
             ("a handle", &mut || fails!(u64, cuMemCreate(2 << 20, prop, 0))),

@@ -67,9 +67,9 @@ pub const COMMAND_MOST: usize = 2504;
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Current {
-    /// Record of kind [`Kind::Name`].
+    /// Record of kind [`RecordKind::Name`].
     pub name: Record,
-    /// Record of kind [`Kind::Call`], or [`Kind::Empty`] once the call has returned.
+    /// Record of kind [`RecordKind::Call`], or [`RecordKind::Empty`] once the call has returned.
     pub call: Record,
 }
 
@@ -162,7 +162,7 @@ pub const NOT_FOLLOWED: u16 = 1;
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
-    /// Number of a [`Kind`]. It is written last.
+    /// Number of a [`RecordKind`]. It is written last.
     pub kind: u32,
     /// Index of a function, a library or a message kind.
     pub index: u32,
@@ -201,8 +201,8 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind,
-/// index, start and end time (0: now), result, first argument.
+/// Writes a record of kind [`RecordKind::Message`], [`RecordKind::Wait`], [`RecordKind::Launch`] or
+/// [`RecordKind::Stall`]: kind, index, start and end time (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Maximum length in bytes of a reason that a file holds: the host's text, and the name of what it refused.

@@ -156,8 +156,15 @@ fn what_cannot_be_linked_is_refused_in_words() {
     };
     assert_eq!(refused(PTX, b"hello"), 218);
     assert_eq!(refused(PTX, b""), 1);
-    assert_eq!(refused(0, b"\x7fELF"), 209);
-    assert_eq!(refused(4, b"!<arch>\n"), 209);
+    // A device that takes no compiled code refuses it at once; others read it when they link.
+    for (kind, data) in [(0, &b"\x7fELF"[..]), (4, b"!<arch>\n")] {
+        let state = create();
+        match add(state, kind, data, ptr::null()) {
+            0 => assert!(complete(state).is_err(), "input of kind {kind}"),
+            status => assert_eq!(status, 209, "input of kind {kind}"),
+        }
+        ok!(cuLinkDestroy(state));
+    }
     assert_eq!(refused(5, b"BC"), 801);
     assert_eq!(refused(6, b"BC"), 1);
     // What is wrong within a kernel shows when it is loaded, as with a text that is loaded by itself.
