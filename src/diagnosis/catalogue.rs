@@ -44,7 +44,8 @@ const WITHOUT_LIBRARY: Remedy = Remedy::new("Use a build without this library.")
 vgpu_findings::chain! {
     Kernel kernel "kernel" "Kernel and sandbox" needs [] {
         NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private folder may be mapped for execution."
-            => Remedy::new("Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it.").command("mount -o remount,exec /dev/shm").as_root(),
+            => Remedy::new("Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it.")
+                .command("mount -o remount,exec /dev/shm").as_root(),
             IN_UNIT => Remedy::new("Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=.").command("systemctl edit {unit}").as_root(),
             OTHER_MODE => Remedy::new("Try the other way: --via folder.");
         RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further.";
@@ -57,19 +58,23 @@ vgpu_findings::chain! {
             OTHER_FOLDER => Remedy::new("VGPU_SYSFS names the folder to look in; start the device there, or unset it."),
             UNREADABLE => Remedy::new("Is sysfs mounted, and may you read it?");
         DEVICE_ABSENT "device-absent" "Without the VGPU-STUB function the guest has no way to the host's GPU."
-            => Remedy::new("Have the host add the device to this VM. This lists it once it is there.").command("lspci -d 10de:2331");
+            => Remedy::new("Have the host add the device to this VM. This lists it once it is there.")
+                .command("lspci -d 10de:2331");
         REAL_GPU "real-gpu" "A real GPU has the same PCI id as VGPU-STUB; vgpu-run leaves it alone."
             => Remedy::new("A real GPU needs NVIDIA's driver and no vgpu-run: start the program without it.");
         BARS_MISSING "bars-missing" "The registers or the shared window have no address, so nothing can be said to the host."
             => Remedy::new("Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: OVMF, q35), or have the host give it a smaller window.");
         MEMORY_DECODING_OFF "memory-decoding-off" "The function does not answer to its addresses until memory decoding is on."
-            => Remedy::new("Have vgpu-run set the device up, which turns it on at each start of this system (--device-only: without a service); or turn it on now, by 1 in {folder}/enable.").command("vgpu-run service install").as_root();
+            => Remedy::new("Have vgpu-run set the device up, which turns it on at each start of this system (--device-only: without a service); or turn it on now, by 1 in {folder}/enable.")
+                .command("vgpu-run service install").as_root();
         DRIVER_BOUND "driver-bound" "A kernel driver owns the function and may write to its registers."
-            => Remedy::new("Unbind the driver from the device.").command("echo {device} > {folder}/driver/unbind").as_root();
+            => Remedy::new("Unbind the driver from the device.")
+                .command("echo {device} > {folder}/driver/unbind").as_root();
     }
     Permission permission "permission" "Permission" needs [Pci] {
         DEVICE_PERMISSION "device-permission" "The user that Ollama runs as must be able to open the device's files."
-            => Remedy::new("Have a udev rule give {folder}/resource* to a group of yours, or start vgpu-run as root with --user NAME, which gives that user the device.").command("sudo vgpu-run --user \"$USER\" ollama serve").as_root(),
+            => Remedy::new("Have a udev rule give {folder}/resource* to a group of yours, or start vgpu-run as root with --user NAME, which gives that user the device.")
+                .command("sudo vgpu-run --user \"$USER\" ollama serve").as_root(),
             WRITABLE => Remedy::new("A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=."),
             FOREIGN_FOLDER => Remedy::new("VGPU_SYSFS must name a folder to which nobody else may write, because root gives the files in it to the user."),
             UNKNOWN_USER => Remedy::new("Name a user that exists in User= of the service's unit."),
@@ -80,7 +85,8 @@ vgpu_findings::chain! {
         LOCKDOWN "lockdown" "Kernel lockdown refuses device memory even to root."
             => Remedy::new("Kernel lockdown refuses device memory even to root: turn Secure Boot off in this VM.");
         TURN_FILE "turn-file" "Processes of a machine take turns at a device of version 1, by a file that each of them must be able to open."
-            => Remedy::new("Let every user of the device read and write the file.").command("chmod 666 {path}").as_root();
+            => Remedy::new("Let every user of the device read and write the file.")
+                .command("chmod 666 {path}").as_root();
         SYSFS_READ_ONLY "sysfs-read-only" "The device's files must be opened for writing, and sysfs is read-only here."
             => Remedy::new("In a service, set ProtectKernelTunables=no: it makes sysfs read-only."),
             SANDBOX => Remedy::new("Set {setting} in a drop-in of the unit, reload and restart it.").command("{command}").as_root();
@@ -94,7 +100,8 @@ vgpu_findings::chain! {
             MEDIATOR => Remedy::new("Is the mediator on the device's host stopped or hung? Restart it."),
             TURN => Remedy::new("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.");
         NOT_A_STUB "not-a-stub" "What answers is no VGPU-STUB device."
-            => Remedy::new("Compare what the bus says of the function with what the host says of its device.").command("lspci -vv -d 10de:2331");
+            => Remedy::new("Compare what the bus says of the function with what the host says of its device.")
+                .command("lspci -vv -d 10de:2331");
         VERSION_1 "version-1" "The registers say version 1 of the protocol, the BARs version 2: neither can be trusted."
             => Remedy::new("Update the device's host.");
         DEVICE_SLOW "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
@@ -132,7 +139,8 @@ vgpu_findings::chain! {
         ADDRESSES_SHARED "addresses-shared" "A copy names memory by address alone, so devices that share addresses cannot be used by one process."
             => Remedy::new("Give each device of this VM another --address-range on the host, where its device processes share no directory of locks.");
         ADDRESSES_UNAVAILABLE "addresses-unavailable" "A process reserves the addresses of a device's memory before it uses the device."
-            => Remedy::new("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.").command("ulimit -v"),
+            => Remedy::new("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.")
+                .command("ulimit -v"),
             UNIT_LIMIT => Remedy::new("Lift the limit in a drop-in of the unit, LimitAS=infinity, and restart it.").command("systemctl edit {unit}").as_root(),
             ADDRESS_SPACE => Remedy::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v");
         ECHO_SLOW "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
@@ -177,9 +185,11 @@ vgpu_findings::chain! {
             PRELOADED => Remedy::new("Remove it from LD_PRELOAD.").command("unset LD_PRELOAD"),
             SCRIPT_CHANGES => Remedy::new("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.").command("vgpu-run {program} serve");
         GLOBAL_PRELOAD "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
-            => Remedy::new("Remove from that file what you do not need.").command("editor /etc/ld.so.preload").as_root();
+            => Remedy::new("Remove from that file what you do not need.")
+                .command("editor /etc/ld.so.preload").as_root();
         PRELOAD_STRIPPED "preload-stripped" "What starts the program removes LD_PRELOAD, so the libraries do not get in."
-            => Remedy::new("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.").command("vgpu-run {program} serve");
+            => Remedy::new("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.")
+                .command("vgpu-run {program} serve");
         DESCRIPTORS_CLOSED "descriptors-closed" "A process on the way closes descriptors, so the libraries cannot be reached by name."
             => Remedy::new("Put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
             SCRIPT_CLOSES => Remedy::new("Have the libraries put into a folder, or remove from the script what closes descriptors.").command("vgpu-run --via folder {script} serve");
@@ -200,25 +210,31 @@ vgpu_findings::chain! {
         LIBRARIES_MISSING "libraries-missing" "Ollama keeps its backends in lib/ollama beside it."
             => LIBRARIES_AGAIN;
         NEEDED_MISSING "needed-missing" "A program whose libraries are not all there is not started by the loader."
-            => Remedy::new("Install Ollama again; its archive brings its libraries. One of the system's, install from the distribution.").command("{install}").as_root();
+            => Remedy::new("Install Ollama again; its archive brings its libraries. One of the system's, install from the distribution.")
+                .command("{install}").as_root();
         IMPORT_MISSING "import-missing" "A function that no library has ends llama-server when it is first called: with a model."
-            => Remedy::new("Install Ollama again: its folder has files of two releases, or one of something else.").command("{install}").as_root(),
+            => Remedy::new("Install Ollama again: its folder has files of two releases, or one of something else.")
+                .command("{install}").as_root(),
             OLD_SYSTEM => NEWER_SYSTEM;
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
             => LIBRARIES_AGAIN,
             CLEAN => Remedy::new("Remove the library folder and install Ollama again.").command("{install}").as_root(),
             ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path.");
         OLLAMA_DAMAGED "ollama-damaged" "A program that is not whole does not start."
-            => Remedy::new("Install Ollama again: it was copied or unpacked in part.").command("{install}").as_root();
+            => Remedy::new("Install Ollama again: it was copied or unpacked in part.")
+                .command("{install}").as_root();
         NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."
             => Remedy::new("Let everybody execute it.").command("chmod a+rx {path}").as_root(),
             SEARCHABLE => Remedy::new("Let everybody execute it, and search the folders on the way to it.").command("chmod a+rx {path}").as_root();
         LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
-            => Remedy::new("Let Ollama's user read its libraries, and search the folders on the way to them.").command("chmod -R a+rX {path}").as_root();
+            => Remedy::new("Let Ollama's user read its libraries, and search the folders on the way to them.")
+                .command("chmod -R a+rX {path}").as_root();
         HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may not."
-            => Remedy::new("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.").command("ls -ld {path}");
+            => Remedy::new("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.")
+                .command("ls -ld {path}");
         NOT_OLLAMA "not-ollama" "What is called ollama is something else."
-            => Remedy::new("Name the program itself.").command("vgpu-run check --ollama /usr/local/bin/ollama"),
+            => Remedy::new("Name the program itself.")
+                .command("vgpu-run check --ollama /usr/local/bin/ollama"),
             PROGRAM_ITSELF => Remedy::new("Name the program itself.");
         PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat.",
             LINKED_IN => DYNAMIC_RUNTIME,
@@ -258,10 +274,12 @@ vgpu_findings::chain! {
         CRASHED "crashed" "The backend crashed while it started."
             => REPORT;
         TIMED_OUT "timed-out" "The backend did not start in time; Ollama gives up after 3 to 30 seconds."
-            => Remedy::new("Look at the host of the device: a call that waits for it gets no answer.").command("vgpu-run check --only host"),
+            => Remedy::new("Look at the host of the device: a call that waits for it gets no answer.")
+                .command("vgpu-run check --only host"),
             SLOW => FASTER;
         NO_DEVICE "no-device" "The backend started and found no device."
-            => Remedy::new("Unset CUDA_VISIBLE_DEVICES, and look at the device.").command("vgpu-run check --only host");
+            => Remedy::new("Unset CUDA_VISIBLE_DEVICES, and look at the device.")
+                .command("vgpu-run check --only host");
         CUDA_ERROR "cuda-error" "A CUDA call failed while the backend started."
             => Remedy::new("Look at what the device's host says.").command("vgpu-run check --only host");
     }
@@ -278,9 +296,11 @@ vgpu_findings::chain! {
         DRIVER_FLOOR "driver-floor" "Ollama drops devices whose driver is older than 550, or 570 for compute capability below 7."
             => NEWER_DRIVER;
         ZERO_MEMORY "zero-memory" "Ollama takes a device without memory for none."
-            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.").command("vgpu-run check --only host");
+            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.")
+                .command("vgpu-run check --only host");
         LARGE_CONTEXT "large-context" "Ollama chooses its default context by the device's memory, and a long context takes much of it."
-            => Remedy::new("Set a smaller one if models load slowly or do not fit.").command("export OLLAMA_CONTEXT_LENGTH=4096");
+            => Remedy::new("Set a smaller one if models load slowly or do not fit.")
+                .command("export OLLAMA_CONTEXT_LENGTH=4096");
     }
     DataPath data_path "data-path" "Data path" needs [Init] {
         ALLOCATION "allocation" "The device's memory cannot be had."
@@ -300,7 +320,8 @@ vgpu_findings::chain! {
     }
     Discovery discovery "discovery" "Ollama's discovery" needs [Init] {
         TIMED_OUT "timed-out" "Ollama gives up on a device that is not found in time."
-            => Remedy::new("It is {program} itself that hangs, not the device: is it Ollama's own file? Install Ollama again.").command("{install}").as_root(),
+            => Remedy::new("It is {program} itself that hangs, not the device: is it Ollama's own file? Install Ollama again.")
+                .command("{install}").as_root(),
             SLOW => FASTER;
         CRASHED "crashed" "One of Ollama's discovery processes crashed."
             => REPORT,
@@ -323,7 +344,8 @@ vgpu_findings::chain! {
             BUG => REPORT;
         RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs.";
         KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."
-            => Remedy::new("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.").command("journalctl -k | grep type=1326").as_root();
+            => Remedy::new("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.")
+                .command("journalctl -k | grep type=1326").as_root();
         NO_CPU_BACKEND "no-cpu-backend" "Every model needs GGML's backend of the processor beside the GPU's, and fails to load without."
             => Remedy::new("Install Ollama again; its archive brings them.").command("{install}").as_root();
     }
@@ -359,17 +381,20 @@ vgpu_findings::chain! {
             IDLE => Remedy::new("Read the server's log, and restart it; check says whether the device answers."),
             PREFIX => Remedy::new("Remove {variable} from the server's environment, and restart it.");
         KERNELS_REFUSED "kernels-refused" "A program learns an error's number when the host refuses a kernel, and ends or goes on without the device."
-            => Remedy::new("Update the device's host, or look at what it says; please report it, with what check found.").command("vgpu-run check --service --bundle vgpu-run-check.tar.gz").as_root();
+            => Remedy::new("Update the device's host, or look at what it says; please report it, with what check found.")
+                .command("vgpu-run check --service --bundle vgpu-run-check.tar.gz").as_root();
     }
     Truth truth "truth" "Ollama itself" needs [] {
         FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
-            => Remedy::new("Its log says why, as far as Ollama says it at all; please report it, with what check found.").command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+            => Remedy::new("Its log says why, as far as Ollama says it at all; please report it, with what check found.")
+                .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
             => Remedy::new("Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."),
             SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=)."),
             LIBRARY => Remedy::new("Install what is missing, or Ollama's release for this system.");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
-            => Remedy::new("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.").command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
+            => Remedy::new("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.")
+                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
         LAUNCHER_REFUSED "launcher-refused" "What cannot get the GPU is not started, unless --allow-cpu is given."
             => Remedy::new("Do what the launcher says, which is the evidence.");
     }

@@ -23,25 +23,30 @@ const FIXED_MEMORY: Remedy = Remedy::new(
 vgpu_findings::chain! {
     Driver driver "driver" "NVIDIA driver" needs [] {
         MODULE_MISSING "module-missing" "The libraries reach the GPU through NVIDIA's kernel module."
-            => Remedy::new("Load it; where that fails, build it for the kernel that runs.").command("modprobe nvidia").as_root();
+            => Remedy::new("Load it; where that fails, build it for the kernel that runs.")
+                .command("modprobe nvidia").as_root();
         LIBRARY_MISSING "library-missing" "NVIDIA's driver brings libcuda.so.1, by which vgpu-device reaches the GPU."
             => Remedy::new("Install NVIDIA's driver with its libraries for CUDA and for management.");
         VERSION_MISMATCH "version-mismatch" "Library and kernel module refuse each other unless they are of one version."
             => Remedy::new("Restart the host: the driver was replaced while the module was in use.");
         INIT_FAILED "init-failed" "The driver refuses every program of this host until this is mended."
-            => Remedy::new("Look at the kernel's log for what the GPU does.").command("journalctl -k --grep NVRM").as_root();
+            => Remedy::new("Look at the kernel's log for what the GPU does.")
+                .command("journalctl -k --grep NVRM").as_root();
         TOO_OLD "too-old" "The device's address range needs functions that CUDA 12 has."
             => Remedy::new("Install a newer driver.");
         DOES_NOT_ANSWER "does-not-answer" "Every guest waits for a driver that does not answer."
-            => Remedy::new("Look at the kernel's log for what the GPU does, and restart the host.").command("journalctl -k --grep NVRM").as_root();
+            => Remedy::new("Look at the kernel's log for what the GPU does, and restart the host.")
+                .command("journalctl -k --grep NVRM").as_root();
         CRASHED "crashed" "The worker of every session would crash in the same way."
             => Remedy::new("Install the driver anew.").command("journalctl -k --grep NVRM").as_root();
     }
     Gpu gpu "gpu" "GPU" needs [Driver] {
         NO_GPU "no-gpu" "There is nothing to give to a VM."
-            => Remedy::new("Look whether the kernel has given the GPU to another driver, such as vfio-pci.").command("lspci -nnk -d 10de:");
+            => Remedy::new("Look whether the kernel has given the GPU to another driver, such as vfio-pci.")
+                .command("lspci -nnk -d 10de:");
         GPU_ABSENT "gpu-absent" "The GPU that the configuration names is not in this host."
-            => Remedy::new("Name one of this host's with --gpu, or `gpu` in the configuration file.").command("nvidia-smi -L");
+            => Remedy::new("Name one of this host's with --gpu, or `gpu` in the configuration file.")
+                .command("nvidia-smi -L");
         GPU_AMBIGUOUS "gpu-ambiguous" "With several GPUs the configuration has to say which one the VM gets."
             => Remedy::new("Name one with --gpu, or `gpu` in the configuration file.");
         MEMORY_SHORT "memory-short" "Guests plan by the memory that they are told of, and allocations would fail below it."
@@ -55,17 +60,21 @@ vgpu_findings::chain! {
     }
     Mps mps "mps" "MPS" needs [] {
         RUNNING "running" "Programs under MPS share one fault domain: a kernel that faults in one guest ends the work of all."
-            => Remedy::new("End it. Where programs of the host need it, give VMs a GPU or MIG instance of their own.").command("echo quit | nvidia-cuda-mps-control").as_root();
+            => Remedy::new("End it. Where programs of the host need it, give VMs a GPU or MIG instance of their own.")
+                .command("echo quit | nvidia-cuda-mps-control").as_root();
     }
     Mig mig "mig" "MIG instances" needs [Gpu] {
         WHOLE_GPU "whole-gpu" "While MIG is on, programs get its instances and never the whole GPU."
-            => Remedy::new("Name one of the instances with --gpu, or `gpu` in the configuration file.").command("nvidia-smi -L");
+            => Remedy::new("Name one of the instances with --gpu, or `gpu` in the configuration file.")
+                .command("nvidia-smi -L");
         NO_INSTANCE "no-instance" "While MIG is on, a GPU without instances runs nothing."
-            => Remedy::new("Make one, and name it with --gpu; or turn MIG off.").command("nvidia-smi mig -i {gpu} -cgi 0 -C").as_root();
+            => Remedy::new("Make one, and name it with --gpu; or turn MIG off.")
+                .command("nvidia-smi mig -i {gpu} -cgi 0 -C").as_root();
     }
     Persistence persistence "persistence" "Persistence mode" needs [Gpu] {
         OFF "off" "The driver resets the GPU when its last user ends, and the next guest process waits for seconds."
-            => Remedy::new("Turn it on; nvidia-persistenced keeps it on across restarts.").command("nvidia-smi -i {gpu} -pm 1").as_root();
+            => Remedy::new("Turn it on; nvidia-persistenced keeps it on across restarts.")
+                .command("nvidia-smi -i {gpu} -pm 1").as_root();
     }
     Cublas cublas "cublas" "cuBLAS" needs [] {
         LIBRARY_MISSING "library-missing" "Matrix products of guests are carried out by the host's cuBLAS."
@@ -75,24 +84,30 @@ vgpu_findings::chain! {
     }
     Memlock memlock "memlock" "Locked memory" needs [] {
         LIMITED "limited" "Copies go straight to guest memory only where it can be registered, which locks it."
-            => Remedy::new("Lift the limit; the unit vgpu-device@.service does so by LimitMEMLOCK=infinity.").command("ulimit -l unlimited");
+            => Remedy::new("Lift the limit; the unit vgpu-device@.service does so by LimitMEMLOCK=infinity.")
+                .command("ulimit -l unlimited");
     }
     HugePages huge_pages "huge-pages" "Huge pages" needs [] {
         SMALL_PAGES "small-pages" "With 4 KiB pages the registration of guest memory takes long, and copies are slower."
-            => Remedy::new("Let shared memory have large pages where a program asks for them, as QEMU does.").command("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled").as_root();
+            => Remedy::new("Let shared memory have large pages where a program asks for them, as QEMU does.")
+                .command("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled").as_root();
     }
     Numa numa "numa" "NUMA" needs [Gpu] {
         REMOTE "remote" "Each doorbell and each copy crosses between sockets."
-            => Remedy::new("Run vgpu-device and the VM on the GPU's node: CPUAffinity= and NUMAPolicy= in the unit, or numactl.").command("numactl --cpunodebind={node} --preferred={node} vgpu-device serve");
+            => Remedy::new("Run vgpu-device and the VM on the GPU's node: CPUAffinity= and NUMAPolicy= in the unit, or numactl.")
+                .command("numactl --cpunodebind={node} --preferred={node} vgpu-device serve");
     }
     Socket socket "socket" "Socket's directory" needs [] {
         FOLDER_MISSING "folder-missing" "The socket is created in a directory that has to exist."
-            => Remedy::new("Make the directory; the unit vgpu-device@.service has one made in /run.").command("install -d -m 0750 {folder}"),
+            => Remedy::new("Make the directory; the unit vgpu-device@.service has one made in /run.")
+                .command("install -d -m 0750 {folder}"),
             NO_FOLDER => Remedy::new("Name a socket in a directory: --bus vfio-user:SOCKET.");
         FOLDER_OPEN "folder-open" "Another user can put a socket of theirs in place of this one and gets the VM's memory."
-            => Remedy::new("Use a directory that only root or this user can write to.").command("chmod go-w {folder}");
+            => Remedy::new("Use a directory that only root or this user can write to.")
+                .command("chmod go-w {folder}");
         FOLDER_CLOSED "folder-closed" "QEMU's user cannot reach the socket."
-            => Remedy::new("Let the group enter the directory.").command("chgrp {group} {folder} && chmod g+x {folder}");
+            => Remedy::new("Let the group enter the directory.")
+                .command("chgrp {group} {folder} && chmod g+x {folder}");
     }
     Qemu qemu "qemu" "QEMU" needs [] {
         QEMU_MISSING "qemu-missing" "The VM's QEMU connects to the device."
@@ -104,7 +119,8 @@ vgpu_findings::chain! {
     }
     Vm vm "vm" "Running VM" needs [] {
         RAM_PRIVATE "ram-private" "The device reaches the guest's memory only where QEMU shares it."
-            => Remedy::new("Start the VM with the memory backend that vgpu-device prints.").command("vgpu-device serve --print qemu");
+            => Remedy::new("Start the VM with the memory backend that vgpu-device prints.")
+                .command("vgpu-device serve --print qemu");
         BALLOON "balloon" "Memory that a balloon takes away is memory that the GPU may still write to."
             => FIXED_MEMORY;
         VIRTIO_MEM "virtio-mem" "Memory that virtio-mem takes away is memory that the GPU may still write to."

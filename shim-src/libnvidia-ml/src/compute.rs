@@ -11,7 +11,9 @@ use crate::find::Handle;
 
 export! {
     /// Stores the major and minor number of the compute capability.
-    pub fn nvmlDeviceGetCudaComputeCapability(device: Handle, major: Out<c_int>, minor: Out<c_int>) -> NvmlReturn {
+    pub fn nvmlDeviceGetCudaComputeCapability(
+        device: Handle, major: Out<c_int>, minor: Out<c_int>
+    ) -> NvmlReturn {
         let facts = &device.gpu()?.device.facts;
         let (major, minor) = (major.check()?, minor.check()?);
         major.set(facts.cc_major.cast_signed())?;

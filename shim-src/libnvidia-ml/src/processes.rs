@@ -74,53 +74,71 @@ fn none<T: Copy>(device: Handle, count: Out<c_uint>, infos: Out<T>, info: impl F
 
 export! {
     /// Stores the processes of this guest that have a session on the device.
-    pub fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
+    pub fn nvmlDeviceGetComputeRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) -> NvmlReturn {
         let gpu = device.gpu()?;
         let count = count.check()?;
         answer(&processes(gpu)?, count, infos, first)
     }
 
     /// Stores the processes of this guest that have a session on the device.
-    pub fn nvmlDeviceGetComputeRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetComputeRunningProcesses_v2(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         let gpu = device.gpu()?;
         let count = count.check()?;
         answer(&processes(gpu)?, count, infos, second)
     }
 
     /// Stores the processes of this guest that have a session on the device.
-    pub fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetComputeRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         let gpu = device.gpu()?;
         let count = count.check()?;
         answer(&processes(gpu)?, count, infos, second)
     }
 
     /// Stores an empty list, because there are no graphics processes.
-    pub fn nvmlDeviceGetGraphicsRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
+    pub fn nvmlDeviceGetGraphicsRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) -> NvmlReturn {
         none(device, count, infos, first)
     }
 
     /// Stores an empty list, because there are no graphics processes.
-    pub fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetGraphicsRunningProcesses_v2(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
     /// Stores an empty list, because there are no graphics processes.
-    pub fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
     /// Stores an empty list, because there are no MPS compute processes.
-    pub fn nvmlDeviceGetMPSComputeRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
+    pub fn nvmlDeviceGetMPSComputeRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) -> NvmlReturn {
         none(device, count, infos, first)
     }
 
     /// Stores an empty list, because there are no MPS compute processes.
-    pub fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
     /// Stores an empty list, because there are no MPS compute processes.
-    pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
+    pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>
+    ) -> NvmlReturn {
         none(device, count, infos, second)
     }
 }

@@ -112,7 +112,9 @@ macro_rules! table {
 
         impl $table {
             /// Finds them all in an open library.
-            pub fn from_library(library: $crate::library::Library) -> Result<Self, ::vgpu_probe_steps::Fault> {
+            pub fn from_library(
+                library: $crate::library::Library
+            ) -> Result<Self, ::vgpu_probe_steps::Fault> {
                 Ok(Self { $(
                     $name: {
                         const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -88,7 +88,7 @@ pub enum GoneReason {
     /// The device wrote values that contradict the contract.
     #[error("what it wrote contradicts the contract")]
     Nonsense,
-    /// The device exists, but the mediator behind it does not: the objects of this process are gone with it.
+    /// The device exists, but the mediator behind it has ended, and this process has lost its objects.
     #[error("the mediator on its host is gone")]
     Mediator,
     /// A fault of some process has ended the context that all processes of all machines share on a host of

@@ -16,5 +16,5 @@ mod kernels;
 mod process;
 
 pub use case::Case;
-pub use cases::{all, find};
+pub use cases::{CALLER, all, find};
 pub use process::{Outcome, finish, not_applicable, run};

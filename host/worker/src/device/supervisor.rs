@@ -90,7 +90,7 @@ fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
         Ok(WorkerReport::Worked) => link.show_figures(),
         Ok(WorkerReport::Retired(id)) => {
             if link.release_retired(id).is_none() {
-                link.break_off(format_args!("it lets go of memory number {id}, which it was not told to"));
+                link.break_off(format_args!("it released memory number {id} without an order"));
                 return false;
             }
         }

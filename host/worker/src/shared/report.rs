@@ -44,7 +44,7 @@ pub(crate) enum BadReport {
     #[error("a packet of kind {0}")]
     Kind(u32),
     /// The text is not UTF-8, or belongs to a kind without text.
-    #[error("a packet with a text that is none")]
+    #[error("a packet whose text is not UTF-8 or does not belong to its kind")]
     Text,
 }
 

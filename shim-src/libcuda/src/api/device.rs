@@ -118,7 +118,9 @@ exports! {
     }
 
     /// Stores 0, because no kind of execution affinity is supported.
-    pub fn cuDeviceGetExecAffinitySupport(supported: Out<c_int>, kind: c_uint, ordinal: CUdevice) -> CUresult {
+    pub fn cuDeviceGetExecAffinitySupport(
+        supported: Out<c_int>, kind: c_uint, ordinal: CUdevice
+    ) -> CUresult {
         device(ordinal)?;
         if kind != 0 {
             return Err(CUresult::INVALID_VALUE);

@@ -21,7 +21,9 @@ exports! {
     }
 
     /// Stores the address of a function. An unknown name is an error.
-    pub fn cuGetProcAddress(symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64) -> CUresult {
+    pub fn cuGetProcAddress(
+        symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64
+    ) -> CUresult {
         let out = function.check()?;
         out.set(look_up(symbol, version, flags)?.map_err(|_| CUresult::NOT_FOUND)?)
     }

@@ -17,8 +17,10 @@ use crate::submit::launch::{LaunchShape, Params, read_attributes, submit_launch}
 export_ptsz! {
     /// `cuLaunchKernel`
     pub fn cuLaunchKernel, fn cuLaunchKernel_ptsz(
-        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
-        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void,
+        extra: *mut *mut c_void
     ) |default| {
         let context = current::context()?;
         let grid = [grid_x, grid_y, grid_z];
@@ -32,7 +34,8 @@ export_ptsz! {
 
     /// `cuLaunchCooperativeKernel`
     pub fn cuLaunchCooperativeKernel, fn cuLaunchCooperativeKernel_ptsz(
-        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint,
         block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void
     ) |default| {
         let context = current::context()?;

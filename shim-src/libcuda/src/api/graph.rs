@@ -79,7 +79,8 @@ exports! {
 exports! {
     /// Adds a node that launches a kernel.
     pub fn cuGraphAddKernelNode_v2(
-        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelNodeParams>,
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
+        params: In<KernelNodeParams>,
     ) -> CUresult {
         let context = current::context()?;
         add(node, graph, after, count, kernel(context, &params.get()?)?)
@@ -95,7 +96,8 @@ exports! {
 
     /// Adds a node that fills memory.
     pub fn cuGraphAddMemsetNode(
-        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<MemsetNodeParams>,
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
+        params: In<MemsetNodeParams>,
         context: CUcontext,
     ) -> CUresult {
         let gpu = current::or_given(context)?.gpu();

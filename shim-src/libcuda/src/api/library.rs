@@ -44,7 +44,8 @@ exports! {
 
     /// Loads a library from a file.
     pub fn cuLibraryLoadFromFile(
-        library: Out<CUlibrary>, file: Text, jit_options: In<c_uint>, jit_values: *mut *mut c_void, jit_count: c_uint,
+        library: Out<CUlibrary>, file: Text, jit_options: In<c_uint>, jit_values: *mut *mut c_void,
+        jit_count: c_uint,
         _options: In<c_uint>, _values: In<*mut c_void>, _count: c_uint,
     ) -> CUresult {
         lifecycle::devices()?;

@@ -153,7 +153,9 @@ export_ptsz! {
     }
 
     /// `cuMemcpyHtoD_v2`
-    pub fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize) |default| {
+    pub fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds(
+        to: CUdeviceptr, from: *const c_void, bytes: usize
+    ) |default| {
         upload(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
@@ -165,7 +167,9 @@ export_ptsz! {
     }
 
     /// `cuMemcpyDtoH_v2`
-    pub fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize) |default| {
+    pub fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds(
+        to: *mut c_void, from: CUdeviceptr, bytes: usize
+    ) |default| {
         download(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
@@ -177,7 +181,9 @@ export_ptsz! {
     }
 
     /// `cuMemcpyDtoD_v2`
-    pub fn cuMemcpyDtoD_v2, fn cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
+    pub fn cuMemcpyDtoD_v2, fn cuMemcpyDtoD_v2_ptds(
+        to: CUdeviceptr, from: CUdeviceptr, bytes: usize
+    ) |default| {
         between(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 

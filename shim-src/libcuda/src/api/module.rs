@@ -88,7 +88,9 @@ exports! {
     }
 
     /// Stores the handles of a module's functions, as many as there is room for.
-    pub fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, room: c_uint, module: CUmodule) -> CUresult {
+    pub fn cuModuleEnumerateFunctions(
+        functions: Out<CUfunction>, room: c_uint, module: CUmodule
+    ) -> CUresult {
         let module = get(module)?;
         for (index, name) in module.names()?.iter().take(room as usize).enumerate() {
             // SAFETY: the caller promised room for so many handles.

@@ -64,7 +64,9 @@ export_ptsz! {
     }
 
     /// `cuStreamWaitEvent`
-    pub fn cuStreamWaitEvent, fn cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
+    pub fn cuStreamWaitEvent, fn cuStreamWaitEvent_ptsz(
+        stream: CUstream, event: CUevent, flags: c_uint
+    ) |default| {
         let stream = find(stream, default)?;
         event::wait(stream, event::get(event)?, flags)
     }
@@ -75,7 +77,9 @@ export_ptsz! {
     }
 
     /// `cuStreamGetPriority`
-    pub fn cuStreamGetPriority, fn cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int>) |default| {
+    pub fn cuStreamGetPriority, fn cuStreamGetPriority_ptsz(
+        stream: CUstream, priority: Out<c_int>
+    ) |default| {
         priority.set(find(stream, default)?.priority())
     }
 
@@ -114,7 +118,9 @@ exports! {
 
 export_ptsz! {
     /// `cuStreamBeginCapture_v2`
-    pub fn cuStreamBeginCapture_v2, fn cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint) |default| {
+    pub fn cuStreamBeginCapture_v2, fn cuStreamBeginCapture_v2_ptsz(
+        stream: CUstream, mode: c_uint
+    ) |default| {
         capture::begin(find(stream, default)?, mode)
     }
 

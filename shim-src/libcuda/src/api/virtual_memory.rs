@@ -29,7 +29,8 @@ exports! {
 
     /// Allocates physical memory.
     pub fn cuMemCreate(
-        handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>, flags: c_ulonglong,
+        handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>,
+        flags: c_ulonglong,
     ) -> CUresult {
         lifecycle::devices()?;
         let out = handle.check()?;
@@ -98,7 +99,8 @@ exports! {
 
     /// Maps physical memory, from its start, in a reserved range. CUDA defines no other offset yet.
     pub fn cuMemMap(
-        address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong,
+        address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        flags: c_ulonglong,
     ) -> CUresult {
         lifecycle::devices()?;
         physical::map(address, bytes, handle, flags == 0 && offset == 0)

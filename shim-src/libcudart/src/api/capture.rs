@@ -29,7 +29,9 @@ fn info(stream: Stream, info: &Info) -> Result<(), CudaError> {
 
 calls! {
     /// Stores whether a stream is being captured.
-    pub fn cudaStreamIsCapturing | fn cudaStreamIsCapturing_ptsz [stream] (stream: Stream, status: *mut c_uint) {
+    pub fn cudaStreamIsCapturing | fn cudaStreamIsCapturing_ptsz [stream] (
+        stream: Stream, status: *mut c_uint
+    ) {
         process::enter()?;
         if status.is_null() {
             return Err(CudaError::INVALID_VALUE);

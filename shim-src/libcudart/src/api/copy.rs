@@ -84,7 +84,9 @@ calls! {
     }
 
     /// Copies slices of rows in the order of a stream.
-    pub fn cudaMemcpy3DAsync | fn cudaMemcpy3DAsync_ptsz [stream] (copy: *const Memcpy3DParms, stream: Stream) {
+    pub fn cudaMemcpy3DAsync | fn cudaMemcpy3DAsync_ptsz [stream] (
+        copy: *const Memcpy3DParms, stream: Stream
+    ) {
         copy3d(copy, Order::Stream(stream))
     }
 

@@ -86,7 +86,9 @@ calls! {
     }
 
     /// Instantiates a graph with a structure of parameters, in which the cause of a failure is stored.
-    pub fn cudaGraphInstantiateWithParams(place: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams) {
+    pub fn cudaGraphInstantiateWithParams(
+        place: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams
+    ) {
         process::enter()?;
         if place.is_null() || params.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -237,7 +239,9 @@ calls! {
     }
 
     /// Replaces the parameters of a kernel node in an instantiated graph.
-    pub fn cudaGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const KernelNodeParams) {
+    pub fn cudaGraphExecKernelNodeSetParams(
+        exec: GraphExec, node: GraphNode, params: *const KernelNodeParams
+    ) {
         process::enter()?;
         let params = to_driver(&load!(params)?)?;
         cu!(cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))

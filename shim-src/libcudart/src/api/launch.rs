@@ -282,7 +282,9 @@ calls! {
     }
 
     /// Launches a kernel with attributes. Stream 0 is the per-thread default stream.
-    pub fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) {
+    pub fn cudaLaunchKernelExC_ptsz(
+        config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void
+    ) {
         launch_with(config, host, args, crate::ptsz::per_thread)
     }
 }

@@ -83,7 +83,9 @@ calls! {
     }
 
     /// Allocates device memory in the order of a stream.
-    pub fn cudaMallocAsync | fn cudaMallocAsync_ptsz [stream] (place: *mut *mut c_void, bytes: usize, stream: Stream) {
+    pub fn cudaMallocAsync | fn cudaMallocAsync_ptsz [stream] (
+        place: *mut *mut c_void, bytes: usize, stream: Stream
+    ) {
         process::enter()?;
         if place.is_null() {
             return Err(CudaError::INVALID_VALUE);

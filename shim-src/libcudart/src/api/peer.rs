@@ -34,7 +34,9 @@ calls! {
     }
 
     /// Stores an attribute of the link between two devices.
-    pub fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_uint, source: c_int, destination: c_int) {
+    pub fn cudaDeviceGetP2PAttribute(
+        value: *mut c_int, attribute: c_uint, source: c_int, destination: c_int
+    ) {
         let runtime = process::runtime()?;
         if source == destination {
             return Err(CudaError::INVALID_DEVICE);

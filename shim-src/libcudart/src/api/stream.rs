@@ -54,7 +54,9 @@ calls! {
     }
 
     /// Makes a stream's later work wait for an event.
-    pub fn cudaStreamWaitEvent | fn cudaStreamWaitEvent_ptsz [stream] (stream: Stream, event: Event, flags: c_uint) {
+    pub fn cudaStreamWaitEvent | fn cudaStreamWaitEvent_ptsz [stream] (
+        stream: Stream, event: Event, flags: c_uint
+    ) {
         process::enter()?;
         cu!(cuStreamWaitEvent(stream, event, flags))
     }
@@ -90,7 +92,9 @@ calls! {
     }
 
     /// Stores a stream's priority.
-    pub fn cudaStreamGetPriority | fn cudaStreamGetPriority_ptsz [stream] (stream: Stream, priority: *mut c_int) {
+    pub fn cudaStreamGetPriority | fn cudaStreamGetPriority_ptsz [stream] (
+        stream: Stream, priority: *mut c_int
+    ) {
         process::enter()?;
         if priority.is_null() {
             return Err(CudaError::INVALID_VALUE);

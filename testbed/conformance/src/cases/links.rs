@@ -17,8 +17,8 @@ pub const CASES: &[Case] = cases![
 
 const PTX: c_uint = 1;
 
-/// Stores `twice(thread) + bias` for each thread.
-const CALLER: &str = ".version 7.0
+/// PTX of a kernel that stores `twice(thread) + bias` for each thread; another text must define both.
+pub const CALLER: &str = ".version 7.0
 .target sm_50
 .address_size 64
 .extern .func (.param .b32 answer) twice(.param .b32 number);

@@ -13,6 +13,8 @@ mod products;
 mod streams;
 mod virtual_memory;
 
+pub use links::CALLER;
+
 use crate::case::Case;
 
 /// Returns the cases in the order of their modules.

@@ -50,11 +50,13 @@ methods! {
     instantiate = "cuGraphInstantiateWithFlags"(executable: &mut Handle, graph: Handle, flags: u64);
     launch_graph = "cuGraphLaunch"(executable: Handle, stream: Handle);
     launch_kernel = "cuLaunchKernel"(
-        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: c_uint,
         stream: Handle, parameters: Option<&mut [*mut c_void; 2]>, extra: Option<&mut [*mut c_void; 1]>
     );
     launch_cooperative = "cuLaunchCooperativeKernel"(
-        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint,
+        shared: c_uint,
         stream: Handle, parameters: Option<&mut [*mut c_void; 2]>
     );
 }

@@ -1,38 +1,11 @@
 //! Links that fail.
 
+use vgpu_conformance::CALLER;
 use vgpu_host_testing::guest::Guest;
 use vgpu_wire::Span;
 use vgpu_wire::body::link::{LinkClose, LinkComplete, LinkData, LinkInput, LinkOpen};
 
 use crate::place::looped;
-
-/// Stores `twice(thread) + bias` for each thread.
-const CALLER: &str = ".version 7.0
-.target sm_50
-.address_size 64
-.extern .func (.param .b32 answer) twice(.param .b32 number);
-.extern .global .align 4 .u32 bias;
-.visible .entry kernel(.param .u64 out)
-{
-    .reg .b32 %r<4>;
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [out];
-    mov.u32 %r1, %tid.x;
-    {
-    .param .b32 param0;
-    st.param.b32 [param0+0], %r1;
-    .param .b32 retval0;
-    call.uni (retval0), twice, (param0);
-    ld.param.b32 %r2, [retval0+0];
-    }
-    ld.global.u32 %r3, [bias];
-    add.s32 %r2, %r2, %r3;
-    mul.wide.u32 %rd3, %r1, 4;
-    add.s64 %rd1, %rd1, %rd3;
-    st.global.u32 [%rd1], %r2;
-    ret;
-}
-";
 
 fn begin(guest: &mut Guest, link: u32) {
     let open = LinkOpen {

@@ -120,8 +120,8 @@ impl Arithmetic for Double {
     const ACTIVATIONS: Option<Activations<f64>> = Some(activation::DOUBLE);
 }
 
-/// A type of the parts of complex numbers: `f32` or `f64`.
-pub(super) trait Part:
+/// Type of the real and imaginary components of complex numbers: `f32` or `f64`.
+pub(super) trait Component:
     Num
     + ConstZero
     + Neg<Output = Self>
@@ -138,18 +138,18 @@ pub(super) trait Part:
     const ELEMENT: Element;
 }
 
-impl Part for f32 {
+impl Component for f32 {
     const ELEMENT: Element = Element::C32;
 }
 
-impl Part for f64 {
+impl Component for f64 {
     const ELEMENT: Element = Element::C64;
 }
 
 /// Complex numbers with parts of type `P`.
 pub(super) struct ComplexOf<P>(PhantomData<P>);
 
-impl<P: Part> Arithmetic for ComplexOf<P> {
+impl<P: Component> Arithmetic for ComplexOf<P> {
     type Number = Complex<P>;
     type Factor = Complex<P>;
 

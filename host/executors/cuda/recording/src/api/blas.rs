@@ -67,8 +67,10 @@ blas_calls! {
 
     /// Implements `cublasGemmEx`.
     pub fn cublasGemmEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
-        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress,
+        a: DeviceAddress,
+        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress,
+        c_type: i32,
         ldc: i64, compute: i32, algorithm: i32,
     ) |call| {
         let _ = algorithm;
@@ -83,7 +85,8 @@ blas_calls! {
 
     /// Implements `cublasGemmStridedBatchedEx`.
     pub fn cublasGemmStridedBatchedEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress,
+        a: DeviceAddress,
         a_type: i32, lda: i64, stride_a: i64, b: DeviceAddress, b_type: i32, ldb: i64, stride_b: i64,
         beta: HostAddress, c: DeviceAddress, c_type: i32, ldc: i64, stride_c: i64, batch: i64, compute: i32,
         algorithm: i32,
@@ -102,8 +105,10 @@ blas_calls! {
 
     /// Implements `cublasGemmBatchedEx`. The addresses in the arrays are not checked.
     pub fn cublasGemmBatchedEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
-        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress,
+        a: DeviceAddress,
+        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress,
+        c_type: i32,
         ldc: i64, batch: i64, compute: i32, algorithm: i32,
     ) |call| {
         let _ = algorithm;
@@ -204,7 +209,8 @@ macro_rules! dots {
     ($($name:ident)*) => { blas_calls! { $(
         /// Implements `cublasDotEx` and `cublasDotcEx`.
         pub fn $name(
-            handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step_x: i64, y: DeviceAddress, y_type: i32,
+            handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step_x: i64, y: DeviceAddress,
+            y_type: i32,
             step_y: i64, result: HostAddress, result_type: i32, compute: i32,
         ) |call| {
             let _ = compute;
@@ -237,7 +243,8 @@ absolutes! {
 blas_calls! {
     /// Implements `cublasNrm2Ex`.
     pub fn cublasNrm2Ex_64(
-        handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step: i64, result: HostAddress, result_type: i32,
+        handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step: i64, result: HostAddress,
+        result_type: i32,
         compute: i32,
     ) |call| {
         let _ = compute;
@@ -247,7 +254,8 @@ blas_calls! {
 
     /// Implements `cublasAxpyEx`.
     pub fn cublasAxpyEx_64(
-        handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: DeviceAddress, x_type: i32, step_x: i64,
+        handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: DeviceAddress, x_type: i32,
+        step_x: i64,
         y: DeviceAddress, y_type: i32, step_y: i64, compute: i32,
     ) |call| {
         let _ = compute;

@@ -115,8 +115,10 @@ blas_calls! {
     /// Implements `cublasLtMatmul`.
     pub fn cublasLtMatmul(
         handle: BlasHandle, product: BlasHandle, alpha: HostAddress, a: DeviceAddress, a_layout: BlasHandle,
-        b: DeviceAddress, b_layout: BlasHandle, beta: HostAddress, c: DeviceAddress, c_layout: BlasHandle, d: DeviceAddress,
-        d_layout: BlasHandle, algorithm: In<MatmulAlgo>, workspace: DeviceAddress, bytes: usize, stream: CUstream,
+        b: DeviceAddress, b_layout: BlasHandle, beta: HostAddress, c: DeviceAddress, c_layout: BlasHandle,
+        d: DeviceAddress,
+        d_layout: BlasHandle, algorithm: In<MatmulAlgo>, workspace: DeviceAddress, bytes: usize,
+        stream: CUstream,
     ) |call| {
         let algorithm = if algorithm.is_null() { None } else { Some(algorithm.get()?) };
         let operands = Operands {

@@ -162,7 +162,9 @@ calls! {
     }
 
     /// Implements `cuMemcpyDtoDAsync_v2`.
-    pub fn cuMemcpyDtoDAsync_v2(to: DeviceAddress, from: DeviceAddress, bytes: usize, stream: CUstream) |call| {
+    pub fn cuMemcpyDtoDAsync_v2(
+        to: DeviceAddress, from: DeviceAddress, bytes: usize, stream: CUstream
+    ) |call| {
         copy_async(call, stream, [device(to, bytes), device(from, bytes)], true)
     }
 

@@ -42,7 +42,9 @@ fn submit(
 
 calls! {
     /// Implements `cuStreamWriteValue64_v2`.
-    pub fn cuStreamWriteValue64_v2(stream: CUstream, address: DeviceAddress, value: u64, flags: c_uint) |call| {
+    pub fn cuStreamWriteValue64_v2(
+        stream: CUstream, address: DeviceAddress, value: u64, flags: c_uint
+    ) |call| {
         call.context()?;
         if flags & !WRITE_FLAGS != 0 {
             return Err(Rule::Argument.into());
@@ -51,7 +53,9 @@ calls! {
     }
 
     /// Implements `cuStreamWaitValue32_v2`.
-    pub fn cuStreamWaitValue32_v2(stream: CUstream, address: DeviceAddress, value: c_uint, flags: c_uint) |call| {
+    pub fn cuStreamWaitValue32_v2(
+        stream: CUstream, address: DeviceAddress, value: c_uint, flags: c_uint
+    ) |call| {
         call.context()?;
         if flags & wait_value::FLUSH != 0 {
             // The flag needs hardware that the device does not announce.

@@ -104,7 +104,9 @@ calls! {
     }
 
     /// Implements `cuMemSetAccess`.
-    pub fn cuMemSetAccess(address: DeviceAddress, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) |call| {
+    pub fn cuMemSetAccess(
+        address: DeviceAddress, bytes: usize, rights: In<CUmemAccessDesc>, count: usize
+    ) |call| {
         let rights = rights.slice(count)?;
         if rights.is_empty() {
             return Err(Rule::Argument.into());

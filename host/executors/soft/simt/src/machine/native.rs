@@ -114,12 +114,14 @@ macro_rules! offsets {
 
 impl Context {
     offsets! {
-        ENTRIES: entries; SPLITS: splits; SPLIT: split; SPLITS_END: splits_end; STAGE: stage; ARRIVAL: arrival;
+        ENTRIES: entries; SPLITS: splits; SPLIT: split; SPLITS_END: splits_end; STAGE: stage;
+        ARRIVAL: arrival;
         FRAME: frame; ZERO: zero; WINDOWS: windows; SHARED: shared; LOCAL: local; PENDING: pending;
         OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; FUEL: fuel;
         MASK: mask;
         ALIVE: alive; LOWEST: lowest; SHARED_BYTES: shared_bytes; LOCAL_BYTES: local_bytes;
-        FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
+        FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements;
+        POINTERS: pointers;
         RANGE_CACHE: range_cache; SUMS: sums; BASES: bases; LASTS: lasts; OFFSETS: offsets;
         REGISTERS: registers;
     }
