@@ -43,8 +43,8 @@ struct EventState {
     word: Option<Word>,
     /// Time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
-    /// [`Queue::join_epoch`] at the time of the record.
-    join_epoch: u64,
+    /// [`Queue::observed_epoch`] before the record.
+    observed_epoch: u64,
     /// Set if the newest record is part of a capture.
     captured: Option<capture::CapturePoint>,
 }
@@ -67,11 +67,12 @@ impl Event {
 }
 
 impl EventState {
-    /// Returns whether the record's work is complete, for a program that asks. Work that an earlier
-    /// synchronize may have covered by a join is waited for.
+    /// Returns whether the record's work is complete, for a program that asks. If the program has learned of
+    /// a completion since the record, that completion may have been ordered after this work, and the host
+    /// may merely not have stored this mark yet. So the work is waited for.
     fn answer(&mut self, queue: &Queue) -> Result<bool> {
         if !self.done(queue)? {
-            if self.join_epoch == queue.join_epoch() || queue.holds() {
+            if self.observed_epoch == queue.observed_epoch() || queue.holds() {
                 return Ok(false);
             }
             if let Some((word, value)) = self.fence {
@@ -127,6 +128,7 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     }
     gpu.queue.async_error()?;
     let mut record = event.record.lock();
+    record.observed_epoch = gpu.queue.observed_epoch();
     let number = stream.timeline.number();
     let send = |mark| gpu.queue.send(&EventRecord { event: event.number(), stream: number, mark }, &[]);
     if event.timed() {
@@ -150,7 +152,6 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
         record.fence = Some(stream.timeline.mark(&gpu.queue, send)?);
     }
     record.stream = stream.id();
-    record.join_epoch = gpu.queue.join_epoch();
     record.captured = None;
     Ok(())
 }

@@ -49,7 +49,6 @@ pub struct Queue {
     deferred_frees: Mutex<Vec<Word>>,
     /// Number of the message whose asynchronous error was logged last.
     logged_error: AtomicU64,
-    join_epoch: AtomicU64,
     observed_epoch: AtomicU64,
     /// Number of host functions that have not returned yet.
     holds: AtomicU32,
@@ -71,7 +70,6 @@ impl Queue {
             minted: Default::default(),
             deferred_frees: Mutex::default(),
             logged_error: AtomicU64::new(0),
-            join_epoch: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(0),
             holds: AtomicU32::new(0),
         }
@@ -227,15 +225,7 @@ impl Queue {
     /// work as complete.
     pub fn join(&self, stream: u32) {
         self.session.join(stream);
-        self.join_epoch.fetch_add(1, Ordering::Release);
         self.observe_completion();
-    }
-
-    /// Returns the number of synchronizes answered by a join. An event recorded before the latest of them
-    /// must not be reported as incomplete, because the join may have covered it.
-    #[inline]
-    pub fn join_epoch(&self) -> u64 {
-        self.join_epoch.load(Ordering::Acquire)
     }
 
     /// Counts that the program has learned of the completion of some work.
@@ -243,9 +233,9 @@ impl Queue {
         self.observed_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Number of times that the program has learned of the completion of some work. A stream whose newest
-    /// work is older than the latest of them may have completed, even if a mark that is requested only now
-    /// arrives a moment later.
+    /// Number of times that the program has learned of the completion of some work. A stream or an event
+    /// whose newest work is older than the latest of them must not be reported as incomplete: that completion
+    /// may have been ordered after this work, even if the mark of this work arrives a moment later.
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)
