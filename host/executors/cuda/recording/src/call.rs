@@ -1,5 +1,10 @@
 //! Entry of calls into the library: a single lock, a line of the record for each call, and the device's
 //! thread.
+//!
+//! A driver may make any call wait for its work, and other calls beside it. With driver 580.159.04 a load, an
+//! unload and the end of pinned memory wait until no stream waits for the host. While one of them, or a
+//! submission to a full queue, waits, submissions of all threads wait too, and queries return
+//! (`testbed/bench/drivers`). The options `blocking` and `queue` make this library do so.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -27,6 +32,18 @@ const LOOK: Duration = Duration::from_micros(100);
 
 /// Duration of each piece of work, so that a program that queries at once finds it pending.
 const PACE: Duration = Duration::from_micros(20);
+
+/// Prefixes of the functions that wait beside a call that waits for the device.
+const SUBMISSIONS: [&str; 8] = [
+    "cuLaunch",
+    "cuMemcpy",
+    "cuMemset",
+    "cuGraphLaunch",
+    "cuEventRecord",
+    "cuModuleGetFunction",
+    "cuStreamCreate",
+    "cublas",
+];
 
 /// Functions that need no `cuInit`.
 const BEFORE_INIT: &[&str] = &["cuInit", "cuDriverGetVersion"];
@@ -149,6 +166,20 @@ impl ApiCall {
         checked
     }
 
+    /// Waits until `done` returns true. Meanwhile submissions of other threads wait too.
+    fn block_until(&mut self, done: impl Fn(&RecordingMachine) -> bool) {
+        self.blockers += 1;
+        self.until(done);
+        self.blockers -= 1;
+    }
+
+    /// Releases the library's lock for a time, as a driver that is busy with something does.
+    pub fn pause(&mut self, milliseconds: u64) {
+        drop(self.machine.take());
+        thread::sleep(Duration::from_millis(milliseconds));
+        self.machine = Some(lock());
+    }
+
     /// Waits until `done` returns true.
     pub fn until(&mut self, done: impl Fn(&RecordingMachine) -> bool) {
         while !done(self) {
@@ -172,6 +203,7 @@ pub fn enter(
     }
     let thread = machine.contexts.ordinal();
     let injected = machine.count(name);
+    let submits = SUBMISSIONS.iter().any(|prefix| name.starts_with(prefix));
     let mut call = ApiCall { machine: Some(machine), line: RecordLine::new(name, thread) };
     show(&mut call);
     let outcome = if IS_DEVICE.get() {
@@ -182,7 +214,16 @@ pub fn enter(
         call.line.note("injected");
         Err(CallRefusal::Expected(status))
     } else {
-        body(&mut call)
+        if call.options.blocking.iter().any(|blocking| blocking == name) {
+            call.block_until(|machine| machine.work.is_empty());
+        } else if submits {
+            call.until(|machine| machine.blockers == 0);
+        }
+        let outcome = body(&mut call);
+        if submits && call.options.queue > 0 {
+            call.block_until(|machine| !machine.work.exceeds(machine.options.queue));
+        }
+        outcome
     };
     let status = call.line.end(outcome);
     let ApiCall { machine, line } = call;

@@ -169,13 +169,24 @@ impl ModuleTable {
         }
     }
 
-    /// Carries out `cuModuleLoadDataEx`. A refusal includes the compiler's log.
-    pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (CallRefusal, String)> {
+    /// Carries out `cuModuleLoadDataEx`. PTX is compiled up to the version `newest`: 10 × major + minor. A
+    /// refusal includes the compiler's log.
+    pub fn load(
+        &mut self,
+        context: usize,
+        image: &[u8],
+        newest: u32,
+    ) -> Result<usize, (CallRefusal, String)> {
         let expected = |status, why: &dyn std::fmt::Display| (CallRefusal::Expected(status), why.to_string());
         let (kernels, text) = if image.starts_with(b"\x7fELF") {
             (cubin::kernels(image).map_err(|error| expected(CUresult::INVALID_IMAGE, &error))?, None)
         } else {
-            ptx::outline(image).map_err(|error| expected(CUresult::INVALID_PTX, &error))?;
+            let head = ptx::outline(image).map_err(|error| expected(CUresult::INVALID_PTX, &error))?;
+            let (major, minor) = head.version;
+            if 10 * major + minor > newest {
+                let log = format!("unsupported .version {major}.{minor}; the newest is {newest} / 10");
+                return Err(expected(CUresult::UNSUPPORTED_PTX_VERSION, &log));
+            }
             let kernels = ptx::kernels(image).map_err(|error| expected(CUresult::INVALID_PTX, &error))?;
             (kernels, Some(String::from_utf8_lossy(image).into_owned()))
         };

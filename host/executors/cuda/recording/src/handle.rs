@@ -58,12 +58,16 @@ kinds! {
     Preference "preference";
 }
 
+/// Returns the number of a handle among those of its kind, from 0.
+pub const fn index(raw: usize) -> usize {
+    (raw & ((1 << INDEX_BITS) - 1)) / STEP
+}
+
 /// Returns the name of a handle in a record: its kind, and its number in the order of creation, from 1.
 pub fn name(raw: usize) -> Option<String> {
     let rest = raw.checked_sub(BASE)?;
     let kind = HandleKind::ALL.get(rest >> INDEX_BITS)?;
-    let at = rest & ((1 << INDEX_BITS) - 1);
-    Some(format!("{}#{}", kind.word(), at / STEP + 1))
+    Some(format!("{}#{}", kind.word(), index(raw) + 1))
 }
 
 /// Objects of one kind, by handle.

@@ -11,7 +11,7 @@
 //!   blas  lt  link  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
 //!   sequence   expected calls, as data, against a record
-//!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
+//!   leaves     rule (what can be broken)  handle  options  record  system  raw (all unsafe code)
 //! ```
 //! It was written from CUDA's driver API reference and programming guide, and not from the shim that stands
 //! in for libcuda in a guest, so that the two do not share a misunderstanding. Where the manual leaves
@@ -49,6 +49,7 @@ mod record;
 mod rule;
 pub mod sequence;
 mod stream;
+mod system;
 mod virtual_memory;
 mod work;
 

@@ -41,6 +41,8 @@ pub struct RecordingMachine {
     pub record: CallRecord,
     /// Whether `cuInit` was called.
     pub initialized: bool,
+    /// Number of calls that block calls of other threads.
+    pub blockers: usize,
     /// Number of calls of each function.
     calls: HashMap<&'static str, u64>,
     /// Number of kernels that have completed.
@@ -73,6 +75,7 @@ impl RecordingMachine {
         Self {
             record,
             initialized: false,
+            blockers: 0,
             calls: HashMap::new(),
             kernels: 0,
             contexts: Contexts::new(),

@@ -90,6 +90,11 @@ impl DeviceMemory {
         start
     }
 
+    /// Returns the range of all addresses that were ever used.
+    pub const fn span(&self) -> AddressRange {
+        AddressRange::new(FIRST, self.next - FIRST)
+    }
+
     /// Carries out `cuMemAlloc`.
     pub fn allocate(&mut self, context: usize, bytes: u64) -> CallResult<u64> {
         if bytes == 0 {

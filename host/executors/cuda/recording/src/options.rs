@@ -54,6 +54,20 @@ pub enum CompletionOrder {
     Newest,
 }
 
+/// An answer to reservations of addresses.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReservationAnswer {
+    /// Least size in bytes of a reservation that gets the answer.
+    pub least_bytes: u64,
+    /// Wished address of a reservation that gets the answer, or `None` for any.
+    pub wish: Option<u64>,
+    /// `CUresult` of the reservation.
+    pub status: u32,
+    /// Address from which on free addresses are looked for, in place of the wished one.
+    pub from: u64,
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordingOptions {
@@ -76,6 +90,23 @@ pub struct RecordingOptions {
     pub hold: Option<PathBuf>,
     pub failures: Vec<InjectedFailure>,
     pub fault: Option<InjectedFault>,
+    /// Answers to reservations, of which the first that matches is given. Without one, free addresses are
+    /// looked for from the wished address on.
+    pub reservations: Vec<ReservationAnswer>,
+    /// Functions that return only when all work is complete. Meanwhile calls of other threads that submit work
+    /// do not return either ([`crate::call`]).
+    pub blocking: Vec<String>,
+    /// Number of pieces of work that a channel takes, or 0 for any number. Streams share 8 channels. A call
+    /// that submits more returns when there is room, and the calls of other threads wait as with `blocking`.
+    pub queue: usize,
+    /// Newest version of PTX that is compiled: 10 × major + minor.
+    pub ptx_version: u32,
+    /// Milliseconds that the compilation of PTX takes, unless CUDA's cache is on and has the code.
+    pub compile_ms: u64,
+    /// Milliseconds that the end of a context takes.
+    pub teardown_ms: u64,
+    /// Whether `cuInit` makes the system calls that NVIDIA's makes, and fails where they fail.
+    pub system_calls: bool,
 }
 
 impl Default for RecordingOptions {
@@ -91,6 +122,13 @@ impl Default for RecordingOptions {
             hold: None,
             failures: Vec::new(),
             fault: None,
+            reservations: Vec::new(),
+            blocking: Vec::new(),
+            queue: 0,
+            ptx_version: 90,
+            compile_ms: 0,
+            teardown_ms: 0,
+            system_calls: false,
         }
     }
 }

@@ -24,7 +24,8 @@ pub struct RecordLine {
     #[serde(skip_serializing_if = "Map::is_empty")]
     out: Map<String, Value>,
     /// Notes: `pageable` (a copy from or to host memory that is not pinned), `waited` (the call waited for
-    /// the device), `injected` (the options demand the status).
+    /// the device), `compiled` (the call took the time of a compilation), `injected` (the options demand the
+    /// status).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'static str>,
     status: u32,

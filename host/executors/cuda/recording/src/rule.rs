@@ -93,6 +93,8 @@ rules! {
     /// Host memory must not be unregistered or freed before all copies and memory operations that use it are
     /// complete, because the device would access pages that it no longer owns.
     HostMemoryInUse = INVALID_VALUE, "host memory is taken away under work that uses it";
+    /// Since Linux 6.5 pages of files on disks cannot be pinned for writing, so a driver refuses them.
+    FileOnDisk = INVALID_VALUE, "registration of a file that is not shared memory";
     /// Memory can only be registered if the device supports registration.
     RegisterUnsupported = NOT_SUPPORTED, "registration of host memory that this device does not support";
     /// Sizes and addresses in calls of `cuMemCreate` and `cuMemMap` must be multiples of the granularity.

@@ -7,12 +7,19 @@ use vgpu_abi::CUresult;
 
 use crate::handle::{HandleKind, Handles};
 use crate::memory::{AddressRange, DeviceMemory, named};
+use crate::options::ReservationAnswer;
 use crate::rule::{CallRefusal, CallResult, Rule};
 
 /// Minimum and recommended granularity of physical memory and mappings, in bytes.
 pub const GRANULARITY: u64 = 2 << 20;
 /// Size in bytes of a host's page. Reservations are made of whole pages.
 const PAGE: u64 = 4096;
+/// First address that driver 580.159.04 gives to reservations.
+const FIRST: u64 = 0x3_0200_0000;
+/// End of the addresses that it gives.
+const ADDRESSES: u64 = 1 << 47;
+/// Addresses that it keeps to itself.
+const OF_DRIVER: AddressRange = AddressRange::new(0x100_0000_0000, 64 << 20);
 /// Valid access rights: none, `CU_MEM_ACCESS_FLAGS_PROT_READ` and `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const ACCESS: [u32; 3] = [0, 1, 3];
 
@@ -84,10 +91,12 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Carries out `cuMemAddressReserve`. The requested address is only a hint.
+    /// Carries out `cuMemAddressReserve`. The requested address is only a hint. Like driver 580.159.04, it
+    /// looks for free addresses from the hint on (`testbed/bench/drivers`). `answers` override that.
     pub fn reserve(
         &mut self,
-        memory: &mut DeviceMemory,
+        memory: &DeviceMemory,
+        answers: &[ReservationAnswer],
         bytes: u64,
         alignment: u64,
         wish: u64,
@@ -96,20 +105,33 @@ impl VirtualMemory {
         if bytes == 0 || !bytes.is_multiple_of(PAGE) || !wish.is_multiple_of(PAGE) || !aligned {
             return Err(Rule::Reservation.into());
         }
+        let applies = |answer: &&ReservationAnswer| {
+            bytes >= answer.least_bytes && answer.wish.is_none_or(|wished| wished == wish)
+        };
+        let from = match answers.iter().find(applies) {
+            Some(answer) if answer.status != 0 => {
+                return Err(CallRefusal::Expected(CUresult(answer.status)));
+            }
+            Some(answer) => answer.from,
+            None => wish,
+        };
         let alignment = alignment.max(GRANULARITY);
-        if bytes > 1 << 46 {
+        let mut range = AddressRange::new(from.max(FIRST).next_multiple_of(alignment), bytes);
+        while let Some(taken) = self.taken(memory, range) {
+            range.start = taken.end().next_multiple_of(alignment);
+        }
+        if range.end() > ADDRESSES {
             return Err(CallRefusal::Expected(CUresult::OUT_OF_MEMORY));
         }
-        let wished = AddressRange::new(wish, bytes);
-        let free = !self.reservations.values().any(|(range, _)| range.overlaps(wished));
-        let start = if wish != 0 && free && wish.is_multiple_of(alignment) {
-            wish
-        } else {
-            memory.addresses(bytes, alignment)
-        };
         self.count += 1;
-        self.reservations.insert(start, (AddressRange::new(start, bytes), self.count));
-        Ok(start)
+        self.reservations.insert(range.start, (range, self.count));
+        Ok(range.start)
+    }
+
+    /// Returns a range that is in use and overlaps `range`.
+    fn taken(&self, memory: &DeviceMemory, range: AddressRange) -> Option<AddressRange> {
+        let reserved = self.reservations.values().map(|(reserved, _)| *reserved);
+        reserved.chain([OF_DRIVER, memory.span()]).find(|taken| taken.overlaps(range))
     }
 
     /// Carries out `cuMemAddressFree`.

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use vgpu_abi::driver::wait_value;
 
+use crate::handle;
 use crate::memory::AddressRange;
 use crate::options::CompletionOrder;
 use crate::raw::{self, HostFunction};
+
+/// Number of channels that the streams share, CUDA's default.
+const CHANNELS: usize = 8;
 
 /// A stream of a context. Number 0 is the context's legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +146,15 @@ impl WorkQueue {
     /// Returns whether a context has work that is not complete.
     pub fn has_work(&self, context: usize) -> bool {
         self.pending.values().any(|item| item.lane.context == context)
+    }
+
+    /// Returns whether a channel has more than `most` pieces of work that are not complete.
+    pub fn exceeds(&self, most: usize) -> bool {
+        let mut channels = [0; CHANNELS];
+        for item in self.pending.values() {
+            channels[handle::index(item.lane.stream) % CHANNELS] += 1;
+        }
+        channels.iter().any(|&count| count > most)
     }
 
     /// Returns whether work that is not complete uses a range.

@@ -14,6 +14,7 @@ use crate::raw::{
     DeviceAddress, Extra, HostAddress, HostFunction, ImageAddress, JitValues, Parameters, attributes,
 };
 use crate::rule::{CallResult, Rule};
+use crate::system;
 
 const WARPS: u32 = 64;
 const BLOCKS: u32 = 32;
@@ -49,7 +50,12 @@ calls! {
         call.links.check_image(image.number())?;
         let image = image.bytes()?;
         call.line.arg("image_bytes", image.len().into());
-        match call.modules.load(context, image) {
+        if call.options.compile_ms > 0 && !image.starts_with(b"\x7fELF") && !system::is_cached(image) {
+            call.line.note("compiled");
+            call.pause(call.options.compile_ms);
+        }
+        let newest = call.options.ptx_version;
+        match call.modules.load(context, image, newest) {
             Ok(made) => {
                 call.out("module", &CUmodule(made));
                 Ok(module.set(CUmodule(made))?)

@@ -34,6 +34,7 @@ calls! {
     pub fn cuCtxDestroy_v2(context: CUcontext) |call| {
         call.contexts.get(context.0)?;
         call.until(|machine| !machine.work.has_work(context.0));
+        call.pause(call.options.teardown_ms);
         call.end_context(context.0)
     }
 

@@ -2,15 +2,20 @@
 
 use std::ffi::{c_int, c_uint};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::Out;
 
-use crate::rule::Rule;
+use crate::rule::{CallRefusal, Rule};
+use crate::system;
 
 calls! {
     /// Implements `cuInit`.
     pub fn cuInit(flags: c_uint) |call| {
         if flags != 0 {
             return Err(Rule::InitFlags.into());
+        }
+        if call.options.system_calls {
+            system::start().map_err(|_| CallRefusal::Expected(CUresult::OPERATING_SYSTEM))?;
         }
         call.initialized = true;
         Ok(())

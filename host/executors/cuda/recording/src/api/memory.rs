@@ -11,6 +11,7 @@ use crate::graph::{CopySide, NodeKind};
 use crate::memory::AddressRange;
 use crate::raw::{DeviceAddress, HostAddress};
 use crate::rule::{CallRefusal, CallResult, Rule};
+use crate::system;
 
 fn device(address: DeviceAddress, bytes: usize) -> CopySide {
     CopySide::Device(AddressRange::new(address.0, bytes as u64))
@@ -121,6 +122,9 @@ calls! {
         }
         let own = !call.options.host_pointers;
         let range = AddressRange::new(address.number(), bytes as u64);
+        if system::maps_disk(range) {
+            return Err(Rule::FileOnDisk.into());
+        }
         let machine = &mut **call;
         machine.host.register(&mut machine.memory, range, flags, own)?;
         call.out("registered", &address);

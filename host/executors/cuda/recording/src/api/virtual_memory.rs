@@ -71,7 +71,8 @@ calls! {
             return Err(Rule::Argument.into());
         }
         let machine = &mut **call;
-        let start = machine.space.reserve(&mut machine.memory, bytes as u64, alignment as u64, wish)?;
+        let (memory, answers) = (&machine.memory, &machine.options.reservations);
+        let start = machine.space.reserve(memory, answers, bytes as u64, alignment as u64, wish)?;
         call.out("address", &DeviceAddress(start));
         Ok(address.set(start)?)
     }

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod bench;
+mod driver;
 mod links;
 mod matmuls;
 mod refusals;

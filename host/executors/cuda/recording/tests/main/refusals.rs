@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::thread;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use serde_json::{Value, json};
 use vgpu_abi::blas::BlasStatus;
 use vgpu_abi::driver::{
@@ -270,6 +271,14 @@ const CASES: &[RuleCase] = &[
         cu!(b, cuStreamWriteValue64_v2(NONE, b.pinned().addr() as u64 + 4, 1, 0))
     }),
     (Rule::WordMemory, usual, |b| cu!(b, cuStreamWriteValue64_v2(NONE, host().addr() as u64, 1, 0))),
+    (Rule::FileOnDisk, usual, |b| {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.set_len(4096).unwrap();
+        let (rights, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: the kernel chooses the addresses, so nothing that exists is replaced.
+        let mapped = unsafe { mmap(ptr::null_mut(), 4096, rights, shared, &file, 0) }.unwrap();
+        cu!(b, cuMemHostRegister_v2(mapped, 4096, 0))
+    }),
     // The device uses another address for registered memory than the program.
     (
         Rule::WordMemory,
