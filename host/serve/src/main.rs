@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use vgpu_serve::{Knobs, check, device, mediator, pages, serve, status, worker};
+use vgpu_serve::{Knobs, check, device, mediator, pages, probe, serve, status, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -26,6 +26,15 @@ enum Command {
     /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. The
     /// soft executor counts each operation when it ends.
     Status(status::StatusArguments),
+    /// Ask the driver what this program relies on and no documentation says, and print the answers as JSON.
+    ///
+    /// Each question is asked in a process of its own, on the first GPU that CUDA_VISIBLE_DEVICES leaves. The
+    /// GPU's memory is filled for a moment, so no program should use it meanwhile. The exit code is 1 if a
+    /// process hung, died or did not find a GPU; the list `unanswered` has the reasons.
+    Probe(probe::ProbeArguments),
+    /// Answer one question of `probe`, in a process that may crash or hang.
+    #[command(name = probe::ANSWER, hide = true)]
+    ProbeAnswer(probe::Question),
     /// Serve VGPU-STUB devices on a bus until told to stop.
     Device(device::DeviceArguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
@@ -47,6 +56,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::Ask(question) => return check::ask(&question),
+        Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),
+        Command::ProbeAnswer(question) => return probe::answer(&question),
         Command::Device(arguments) => device::serve_device(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::serve_mediator(&arguments, &Knobs::default()),
         Command::Worker => return worker::run_worker(),

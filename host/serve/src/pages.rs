@@ -47,8 +47,16 @@ const FILES: [(&str, &str); 7] = [
 
 /// Exit codes that the page describes.
 const CODES: [(&str, &str); 3] = [
-    ("0", "serve: it was told to stop. check: a VM can get the GPU. status: a device answered."),
-    ("1", "A failure, with its reason on stderr. check: a VM cannot get the GPU. status: no device answers."),
+    (
+        "0",
+        "serve: it was told to stop. check: a VM can get the GPU. status: a device answered. probe: each \
+         question has an answer or a reason of the driver's.",
+    ),
+    (
+        "1",
+        "A failure, with its reason on stderr. check: a VM cannot get the GPU. status: no device answers. \
+         probe: a question's process hung, died, or found no GPU.",
+    ),
     ("2", "The command line is wrong."),
 ];
 

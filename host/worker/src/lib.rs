@@ -41,4 +41,5 @@ mod shared;
 mod worker;
 
 pub use device::executor::{WorkerConfig, WorkerError, WorkerExecutor};
+pub use worker::confine::confine_process;
 pub use worker::life::main;

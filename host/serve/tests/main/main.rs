@@ -2,7 +2,9 @@
 
 mod check;
 mod host;
+mod probe;
 mod program;
 mod protocol;
 mod release;
 mod serve;
+

@@ -149,6 +149,16 @@ pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<()
     Ok(())
 }
 
+/// Confines this process, which must have a single thread, as a worker is confined, but leaves it its user. A
+/// process that asks the driver what a worker would be answered calls this. `connects` permits connections to
+/// UNIX sockets.
+///
+/// # Errors
+/// Returns the step that failed, with the system's reason.
+pub fn confine_process(connects: bool) -> Result<(), String> {
+    confine(None, connects).map_err(|error| error.to_string())
+}
+
 /// Returns the arguments of `socket` and `socketpair` that are refused: families other than UNIX, and types
 /// that can send without a connection.
 fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
