@@ -85,9 +85,9 @@ fn every_stage_prints_its_result(made: &Path) {
     let output = start(made, &words);
     let lines = lines(&output);
     assert!(output.status.success(), "{}\n{lines:#?}", error(&output));
-    let stages = ["facts", "check", "discovery", "generate", "rates", "model", "soak", "ops"];
+    let stages = ["facts", "probe", "check", "discovery", "generate", "rates", "model", "soak", "ops"];
     let names: Vec<&str> = lines.iter().map(|(name, _)| name.as_str()).collect();
-    let expected = [&stages[..2], &["sides"], &stages[2..], &["device", "device_log", "end"]].concat();
+    let expected = [&stages[..3], &["sides"], &stages[3..], &["device", "device_log", "end"]].concat();
     assert_eq!(names, expected, "in this order, each once");
     for stage in stages {
         assert_eq!(part(&lines, stage)["ok"], true, "{stage}: {lines:#?}");
@@ -103,6 +103,9 @@ fn every_stage_prints_its_result(made: &Path) {
     assert_eq!(part(&lines, "sides")["rehearsal"], true);
     let facts = of("facts");
     assert!(facts["kernel"]["release"].is_string() && facts["limits"]["open_files"].is_number(), "{facts:#}");
+    let probe = of("probe");
+    assert_eq!(probe["gpu"], probe["confined"]["gpu"], "{probe:#}");
+    assert_eq!(probe["attributes"]["75"], 9, "{probe:#}");
     let discovery = of("discovery");
     assert_eq!(discovery["through"]["devices"][0]["cc"], "9.0", "{discovery:#}");
     assert_eq!(discovery["attached"]["devices"][0]["attributes"]["75"], 9, "{discovery:#}");

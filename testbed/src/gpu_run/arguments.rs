@@ -13,6 +13,8 @@ use super::side::Executor;
 pub(super) enum Step {
     /// Describe the machine: versions, limits, device nodes, libraries, and the GPU's attributes.
     Facts,
+    /// Ask the driver what the executor relies on, by `vgpu-device probe`.
+    Probe,
     /// Run `vgpu-device check` on this host.
     Check,
     /// Serve the device, attach a program to it, and have GGML find the GPU.
@@ -30,14 +32,14 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Returns the seconds of the stage out of a budget of nine minutes. It has the same share of a smaller
+    /// Returns the seconds of the stage out of a budget of ten and a half minutes. It has the same share of a smaller
     /// budget.
     pub(super) const fn seconds(self) -> u64 {
         match self {
             Self::Facts | Self::Check => 15,
             Self::Soak => 30,
             Self::Discovery | Self::Rates => 60,
-            Self::Generate | Self::Ops => 90,
+            Self::Probe | Self::Generate | Self::Ops => 90,
             Self::Model => 180,
         }
     }

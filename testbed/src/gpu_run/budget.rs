@@ -41,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_have_their_time_of_nine_minutes_and_a_share_of_less() {
+    fn stages_have_their_time_of_the_usual_budget_and_a_share_of_less() {
         let steps = Step::value_variants();
-        assert_eq!(steps.iter().map(|step| step.seconds()).sum::<u64>(), 9 * 60);
-        for (time, part) in [(540, 1.0), (270, 0.5)] {
+        assert_eq!(steps.iter().map(|step| step.seconds()).sum::<u64>(), 630);
+        for (time, part) in [(630, 1.0), (315, 0.5)] {
             let mut left = Duration::from_secs(time);
             for (at, &step) in steps.iter().enumerate() {
                 let share = share(left, step, &steps[at + 1..]);

@@ -45,7 +45,7 @@ const RANDOM: &str = "random";
 /// State of the device and both sides, which the first stage that needs them starts.
 enum Bench {
     /// No stage has needed the sides yet.
-    Planned(SidePlan),
+    Planned,
     /// The sides are running.
     Running(Box<Sides>),
     /// The device could not be started; the report contains the reason.
@@ -58,6 +58,26 @@ fn check(limits: Limits) -> Result<(Value, bool)> {
     let mut command = Command::new(programs::device()?);
     let printed = limit::run_limited(command.args(["check", "--json"]), limits, false)?;
     Ok((serde_json::from_slice(&printed).context("read what vgpu-device check printed")?, true))
+}
+
+/// Asks the driver what the executor relies on, also as a worker would. A rehearsal asks our own libcuda in
+/// front of a soft device of its own.
+fn probe(plan: &SidePlan, limits: Limits) -> Result<(Value, bool)> {
+    let mut command = Command::new(programs::device()?);
+    command.args(["probe", "--confined"]);
+    let behind = plan.stand_in()?;
+    match &behind {
+        Some(behind) => {
+            command.args(["--worker-connects", "--libcuda"]).arg(programs::shim("libcuda.so.1")?);
+            command.env("VGPU_SYSFS", behind.bed.sysfs());
+        }
+        None => programs::prepend_libraries(&mut command, plan.libraries.iter().map(PathBuf::as_path)),
+    }
+    let printed = limit::run_limited(&mut command, limits, false)?;
+    let answers: Value = serde_json::from_slice(&printed).context("read what vgpu-device probe printed")?;
+    // The reasons for missing answers are data as well, but not if nobody answered.
+    let well = answers["cuDriverGetVersion"].is_number();
+    Ok((answers, well))
 }
 
 /// Describes the machine, and what its driver reports to a program without vgpu-run.
@@ -75,15 +95,15 @@ struct Stages<'a> {
     arguments: &'a GpuRunArgs,
     backend: Backend,
     model: PathBuf,
-    libraries: Vec<PathBuf>,
+    plan: SidePlan,
     bench: Bench,
 }
 
 impl Stages<'_> {
     /// Returns the sides. They are started on first use, and again if the device process has ended.
     fn sides(&mut self, limits: Limits, report: &mut StageReport<'_>) -> Result<&Sides> {
-        if let Bench::Planned(plan) = &self.bench {
-            let started = limits.left().and_then(|limit| Sides::start(plan, limit));
+        if let Bench::Planned = self.bench {
+            let started = limits.left().and_then(|limit| Sides::start(&self.plan, limit));
             self.bench = match started {
                 Ok(sides) => {
                     report.add_part("sides", sides.describe())?;
@@ -121,7 +141,8 @@ impl Stages<'_> {
         let arguments = self.arguments;
         let (backend, model) = (self.backend, self.model(limits));
         match step {
-            Step::Facts => Ok(describe(arguments.executor, &self.libraries, limits)),
+            Step::Facts => Ok(describe(arguments.executor, &self.plan.libraries, limits)),
+            Step::Probe => probe(&self.plan, limits),
             Step::Check => check(limits),
             Step::Discovery => correct::discovery(self.sides(limits, report)?, backend, limits),
             Step::Generate => correct::generate(self.sides(limits, report)?, &model),
@@ -163,7 +184,7 @@ fn libraries(arguments: &GpuRunArgs, backend: Backend) -> Result<Vec<PathBuf>> {
 /// Runs all stages and prints the results. The exit code is 1 if a stage failed, else 0.
 ///
 /// Each stage has its own time, and its results are written before the next one starts. Without a device only
-/// [`Step::Facts`] and [`Step::Check`] run; the report gives the reason for the others.
+/// [`Step::Facts`], [`Step::Probe`] and [`Step::Check`] run; the report gives the reason for the others.
 pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
     let budget = Budget::new(arguments.budget);
     let backend = Backend::chosen(arguments.build, &arguments.cc)?;
@@ -174,7 +195,7 @@ pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
         executor: arguments.executor,
         cc: arguments.cc.clone(),
         gpu: arguments.gpu.clone(),
-        libraries: libraries.clone(),
+        libraries,
         compiled,
     };
     let model = if arguments.model == RANDOM {
@@ -185,7 +206,7 @@ pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
     } else {
         guest::model(&arguments.model)?
     };
-    let mut run = Stages { arguments, backend, model, libraries, bench: Bench::Planned(plan) };
+    let mut run = Stages { arguments, backend, model, plan, bench: Bench::Planned };
     let mut report = StageReport::new(arguments);
     let steps = match &arguments.steps[..] {
         [] => Step::value_variants(),

@@ -93,18 +93,22 @@ pub struct SidePlan {
 }
 
 impl SidePlan {
+    /// Starts the soft device that stands in for a GPU in a rehearsal of the cuda executor.
+    pub fn stand_in(&self) -> Result<Option<StandIn>> {
+        let facts = || Facts { memory_mib: LOOP_MIB, ..random_facts(&[&self.cc]) };
+        (self.executor == Executor::CudaLoop).then(|| StandIn::start(&facts(), &[], false)).transpose()
+    }
+
     /// Returns the description of the device process, after starting the stand-in for a GPU if one is needed.
     fn start(&self) -> Result<(Start, Option<StandIn>)> {
         let compiled = self.compiled.to_str().context("a directory whose name is no text")?;
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        Ok(match self.executor {
-            Executor::Soft => {
+        Ok(match (self.executor, self.stand_in()?) {
+            (Executor::Soft, _) => {
                 let options = words(&["--executor", "soft", "--cc", &self.cc]);
                 (Start { options, ..Start::default() }, None)
             }
-            Executor::CudaLoop => {
-                let facts = Facts { memory_mib: LOOP_MIB, ..random_facts(&[&self.cc]) };
-                let behind = StandIn::start(&facts, &[], false)?;
+            (_, Some(behind)) => {
                 let mut options = words(&["--executor", "cuda", "--worker-connects", "true"]);
                 options.extend(words(&["--compiled", compiled]));
                 options.extend(behind.options());
@@ -112,7 +116,7 @@ impl SidePlan {
                     Start { options, behind: Some(behind.bed.sysfs().to_owned()), ..Start::default() };
                 (start, Some(behind))
             }
-            Executor::Cuda => {
+            (_, None) => {
                 let mut options = words(&["--executor", "cuda", "--compiled", compiled]);
                 options.extend(self.gpu.iter().flat_map(|gpu| ["--gpu".to_owned(), gpu.clone()]));
                 (Start { options, behind: None, libraries: self.libraries.clone() }, None)
