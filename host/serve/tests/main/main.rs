@@ -7,4 +7,4 @@ mod program;
 mod protocol;
 mod release;
 mod serve;
-
+mod workers;

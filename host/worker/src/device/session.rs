@@ -27,8 +27,9 @@ use crate::shared::frame::{
 use crate::shared::packet::{FILES_MAX, WorkerOrder};
 use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
 
-/// Time within which a worker must end after it was told to. Then it is killed.
-const ENDING_MOST: Duration = Duration::from_secs(1);
+/// Time within which a worker must end after it was told to. Then it is killed. A driver may need seconds to
+/// free tens of GiB. The session's memory stays charged until the worker is reaped.
+const ENDING_MOST: Duration = Duration::from_secs(5);
 /// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 32;
 

@@ -19,7 +19,7 @@ use crate::gpu::copy::Copies;
 use crate::gpu::fence::Fences;
 use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
-use crate::gpu::loader::Loader;
+use crate::gpu::loader::{DroppedAside, Loader};
 use crate::gpu::memory::DeviceMemory;
 use crate::gpu::product::{BlasSession, ProductError, ProductTarget, lacks_workspace};
 use crate::gpu::staging::Staging;
@@ -83,6 +83,9 @@ pub(crate) struct GpuSession {
     pub(crate) staging: Arc<Staging>,
     /// Thread that loads modules and completes links, started when it is first needed.
     loader: Option<Loader>,
+    /// Thread that drops what completed work used, where the drop may wait for other work. It is started when
+    /// it is first needed.
+    reaper: Option<Loader>,
     /// Stream from which graphs are captured, created for the first graph.
     capturing: Option<DriverStream>,
     /// Thread in which the context is current.
@@ -123,6 +126,7 @@ impl GpuSession {
             words: CompletionWords::new(host.clone(), shared.stream_operations),
             staging,
             loader: None,
+            reaper: None,
             capturing: None,
             thread: thread::current().id(),
             context,
@@ -149,7 +153,7 @@ impl GpuSession {
     /// Returns the thread that loads modules and completes links. Starts it on the first call.
     pub(crate) fn loader(&mut self) -> Result<&Loader, SessionError> {
         if self.loader.is_none() {
-            self.loader = Loader::start(&self.context, &self.health);
+            self.loader = Loader::start(&self.context, &self.health, "load");
         }
         self.loader.as_ref().ok_or_else(|| SessionError::Lost("the host has no more threads".to_owned()))
     }
@@ -209,7 +213,16 @@ impl GpuSession {
         users: impl Send + Sync + std::fmt::Debug + 'static,
     ) -> Result<(), DriverError> {
         let leaving = self.copies.memory().retire(memory);
-        self.drop_after_all(0, (users, leaving))
+        let leaving = self.drop_aside((users, leaving));
+        self.drop_after_all(0, leaving)
+    }
+
+    /// Wraps a value so that the reaper's thread drops it.
+    pub(crate) fn drop_aside<T: Send + 'static>(&mut self, value: T) -> DroppedAside<T> {
+        if self.reaper.is_none() {
+            self.reaper = Loader::start(&self.context, &self.health, "reap");
+        }
+        DroppedAside::new(value, self.reaper.as_ref())
     }
 
     /// Enqueues the product of a message, after its preparation.
@@ -261,6 +274,8 @@ impl Drop for GpuSession {
         let _ = self.context.synchronize();
         self.products.end();
         self.streams.end();
+        // Nothing holds values for it any more.
+        drop(self.reaper.take());
         self.memory.clear();
         self.staging.clear();
         self.host.gauges().contexts.store(0, Ordering::Relaxed);

@@ -126,11 +126,12 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Starts the thread with the context current in it. Returns `None` if the system has no more threads.
-    pub(crate) fn start(context: &Arc<DriverContext>, health: &Arc<Health>) -> Option<Self> {
+    /// Starts the thread, named after its `purpose`, with the context current in it. Returns `None` if the
+    /// system has no more threads.
+    pub(crate) fn start(context: &Arc<DriverContext>, health: &Arc<Health>, purpose: &str) -> Option<Self> {
         let (tasks, given) = channel::<LoaderTask>();
         let (context, health) = (Arc::clone(context), Arc::clone(health));
-        let name = format!("cuda-load-{}", health.host().session());
+        let name = format!("cuda-{purpose}-{}", health.host().session());
         let run = move || {
             if let Err(error) = context.enter() {
                 health.lose_context(1, error.code.0, &error);
@@ -156,7 +157,30 @@ impl Loader {
     }
 }
 
-/// Dropping the loader waits for the task in progress.
+/// A value that the thread of a [`Loader`] drops, because the drop makes calls of the driver that may wait for
+/// other work. Driver 580.159.04 ends no registration and unloads no module while a stream waits for the host.
+#[derive(Debug)]
+pub(crate) struct DroppedAside<T: Send + 'static> {
+    value: Option<T>,
+    tasks: Option<Sender<LoaderTask>>,
+}
+
+impl<T: Send + 'static> DroppedAside<T> {
+    /// Wraps a value. Without a thread it is dropped where this is.
+    pub(crate) fn new(value: T, loader: Option<&Loader>) -> Self {
+        Self { value: Some(value), tasks: loader.and_then(|loader| loader.tasks.clone()) }
+    }
+}
+
+impl<T: Send + 'static> Drop for DroppedAside<T> {
+    fn drop(&mut self) {
+        let (Some(value), Some(tasks)) = (self.value.take(), self.tasks.take()) else { return };
+        // The thread receives until all senders are gone, so this does not fail.
+        let _ = tasks.send(Box::new(move || drop(value)));
+    }
+}
+
+/// Dropping the loader waits for the tasks that it has, and for values that it is to drop.
 impl Drop for Loader {
     fn drop(&mut self) {
         drop(self.tasks.take());

@@ -178,6 +178,7 @@ impl CudaSession {
         self.report_modules();
         if let Some(gpu) = &mut self.gpu {
             gpu.memory.forget_globals(module);
+            let unloaded = gpu.drop_aside(unloaded);
             let done = gpu.drop_after_all(work.number, unloaded);
             self.report_failure(work.number, done);
         }

@@ -2,6 +2,7 @@
 //! call. No call may be refused, the calls must match the files of `sequences`, and no data of a guest may be
 //! read.
 
+mod driver;
 mod gpu;
 mod graphs;
 mod links;
