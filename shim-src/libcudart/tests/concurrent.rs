@@ -23,6 +23,9 @@ fn threads_launch_while_objects_are_loaded_and_unloaded() {
     for number in 0..64 {
         function(handle, stand_in(number), c"kept");
     }
+    // Until this, only the registering thread is sure to find the kernels.
+    // SAFETY: a handle that was returned, whose contents are complete.
+    unsafe { calls::__cudaRegisterFatBinaryEnd(handle) };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let launching: Vec<_> = (0..THREADS)
