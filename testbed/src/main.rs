@@ -36,6 +36,9 @@ enum Command {
     Device(device::DeviceArgs),
     /// Execute the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::MediatorArgs),
+    /// Ask the GPU's driver which device addresses it reserves. A device process starts this.
+    #[command(name = vgpu_serve::ranges::ANSWER, hide = true)]
+    Ranges(vgpu_serve::ranges::Question),
     /// Execute one session's messages. A device process starts this.
     #[command(hide = true)]
     Worker,
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Device(arguments) => device::run_device(&arguments),
         Command::Mediator(arguments) => mediator::run_mediator(&arguments),
+        Command::Ranges(question) => vgpu_serve::ranges::answer(&question),
         Command::Worker => Ok(vgpu_serve::worker::run_worker()),
         Command::Status(arguments) => status::run_status(&arguments),
         Command::Bench(arguments) => bench::run_bench(&arguments),

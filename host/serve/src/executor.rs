@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use vgpu_device::{ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks};
+use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
@@ -17,6 +17,7 @@ use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::engine::Engine;
 use crate::knobs::Knobs;
+use crate::ranges::{OfferQuestion, choose};
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
 /// Default size of the device memory, in bytes.
@@ -224,11 +225,18 @@ impl ExecutorOptions {
     }
 
     /// Returns the device addresses of the process's device with the number `index`, counted from 0.
-    fn addresses(&self, index: usize) -> Result<Addresses, ClaimError> {
-        let Some(first) = self.address_range else { return RangeLocks::of_host()?.draw() };
+    fn addresses(&self, index: usize) -> Result<Addresses> {
+        let number = |first: u32| first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX));
+        // A part is for a driver whose addresses are known.
+        if self.executor == ExecutorKind::Cuda && self.address_part.is_none() {
+            let question =
+                OfferQuestion { libcuda: self.libcuda.clone(), uuid: self.host_gpu.map(|gpu| gpu.0) };
+            return choose(&question.ask()?, self.address_range.map(number), RangeLocks::of_host());
+        }
+        let Some(first) = self.address_range else { return Ok(RangeLocks::of_host()?.draw()?) };
         // A range that was chosen by option is used even where no lock can be taken.
         let locks = RangeLocks::of_host().ok();
-        Addresses::chosen(first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)), locks.as_ref())
+        Ok(Addresses::chosen(number(first), locks.as_ref())?)
     }
 
     /// Returns the GPU of the process's device with the number `index`, as the options describe it. Its UUID

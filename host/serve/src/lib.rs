@@ -2,8 +2,8 @@
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] queries devices that `serve`
-//! serves, over the socket of `control`. [`probe`] asks the driver what no documentation says. [`pages`] is
-//! the manual page of all commands.
+//! serves, over the socket of `control`. [`probe`] asks the driver what no documentation says, and [`ranges`]
+//! which device addresses it reserves. [`pages`] is the manual page of all commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -33,6 +33,7 @@ pub mod mediator;
 mod notify;
 pub mod pages;
 pub mod probe;
+pub mod ranges;
 pub mod serve;
 mod settings;
 pub mod status;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use vgpu_serve::{Knobs, check, device, mediator, pages, probe, serve, status, worker};
+use vgpu_serve::{Knobs, check, device, mediator, pages, probe, ranges, serve, status, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -42,6 +42,9 @@ enum Command {
     /// Query a library of NVIDIA, in a process that may crash.
     #[command(name = check::ASK, hide = true)]
     Ask(check::Question),
+    /// Ask the GPU's driver which device addresses it reserves. A device's process starts this.
+    #[command(name = ranges::ANSWER, hide = true)]
+    Ranges(ranges::Question),
     /// Carry out one session's messages. A device's process starts this.
     #[command(hide = true)]
     Worker,
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),
         Command::ProbeAnswer(question) => return probe::answer(&question),
+        Command::Ranges(question) => return ended(ranges::answer(&question)),
         Command::Device(arguments) => device::serve_device(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::serve_mediator(&arguments, &Knobs::default()),
         Command::Worker => return worker::run_worker(),

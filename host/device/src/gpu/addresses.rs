@@ -33,12 +33,15 @@ const BANDS: [(u64, u32); 2] = [(0x4000_0000_0000, 20), (0x1100_0000_0000, 25)];
 /// Number of address ranges that functions can have.
 pub const ADDRESS_RANGES: u32 = BANDS[0].1 + BANDS[1].1;
 
-/// The device addresses of one function: one of the ranges, and the lock by which no other device process of
-/// this host draws it while this value or a copy of it lives.
+/// The device addresses of one function: one of the ranges or its beginning, and the lock by which no other
+/// device process of this host draws the range while this value or a copy of it lives. As text it has no lock,
+/// because the process that made it holds the lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "u32", from = "u32")]
 pub struct Addresses {
     index: u32,
+    /// Bytes from the start of the range.
+    bytes: u64,
+    #[serde(skip)]
     _lock: Option<Arc<File>>,
 }
 
@@ -46,7 +49,20 @@ impl Addresses {
     /// Returns the range of a number. Numbers from [`ADDRESS_RANGES`] on wrap around. `lock` is the file
     /// whose lock reserves the range.
     pub(super) fn from_index(index: u32, lock: Option<File>) -> Self {
-        Self { index: index % ADDRESS_RANGES, _lock: lock.map(Arc::new) }
+        Self { index: index % ADDRESS_RANGES, bytes: ADDRESS_SPAN, _lock: lock.map(Arc::new) }
+    }
+
+    /// Returns the first `bytes` of the range, for a driver that does not reserve all of it.
+    #[must_use]
+    pub fn shortened(self, bytes: u64) -> Self {
+        Self { bytes: bytes.min(ADDRESS_SPAN), ..self }
+    }
+
+    /// Returns the range of a number without a lock, to ask about it. Numbers from [`ADDRESS_RANGES`] on wrap
+    /// around.
+    #[must_use]
+    pub fn unlocked(index: u32) -> Self {
+        Self::from_index(index, None)
     }
 
     /// Returns the next range of this process, without a lock. [`ADDRESS_RANGES`] calls in a row return as
@@ -72,29 +88,14 @@ impl Addresses {
         } else {
             lower + (self.index - count) as u64 * ADDRESS_SPAN
         };
-        AddressRange { base, bytes: ADDRESS_SPAN }
-    }
-}
-
-impl From<Addresses> for u32 {
-    /// Returns the number of the range.
-    fn from(addresses: Addresses) -> Self {
-        addresses.index
-    }
-}
-
-impl From<u32> for Addresses {
-    /// Returns the range of a number that another process has locked, such as the device's process for its
-    /// worker.
-    fn from(index: u32) -> Self {
-        Self::from_index(index, None)
+        AddressRange { base, bytes: self.bytes }
     }
 }
 
 /// Compares the ranges. Their locks do not count.
 impl PartialEq for Addresses {
     fn eq(&self, other: &Self) -> bool {
-        self.index == other.index
+        (self.index, self.bytes) == (other.index, other.bytes)
     }
 }
 

@@ -18,7 +18,7 @@ const NAME: &str = "vgpu-device/address-ranges";
 pub enum ClaimError {
     /// Other devices of the host own all ranges.
     #[error(
-        "all {ADDRESS_RANGES} ranges of device addresses are taken by devices of this host (locks in {}); \
+        "all ranges of device addresses that would do are taken by devices of this host (locks in {}); \
          devices of different machines may share one: --address-range chooses it",
         .0.display()
     )]
@@ -100,7 +100,15 @@ impl RangeLocks {
     /// # Errors
     /// All ranges are locked, or a file cannot be locked.
     pub fn draw(&self) -> Result<Addresses, ClaimError> {
-        for index in 0..ADDRESS_RANGES {
+        self.draw_of(0..ADDRESS_RANGES)
+    }
+
+    /// Locks the first of these ranges that no other device owns.
+    ///
+    /// # Errors
+    /// All of them are locked, or a file cannot be locked.
+    pub fn draw_of(&self, wanted: impl IntoIterator<Item = u32>) -> Result<Addresses, ClaimError> {
+        for index in wanted {
             let file = self.file(index).map_err(|source| self.failed(source))?;
             match file.try_lock() {
                 Ok(()) => return Ok(Addresses::from_index(index, Some(file))),
@@ -183,7 +191,7 @@ mod tests {
         assert_eq!(different.len(), ADDRESS_RANGES as usize);
         let error = other.draw().unwrap_err();
         assert!(matches!(error, ClaimError::Taken(_)), "{error}");
-        assert!(error.to_string().contains("all 45 ranges") && error.to_string().contains("--address-range"));
+        assert!(error.to_string().contains("all ranges") && error.to_string().contains("--address-range"));
         // A copy keeps the range locked; the last copy releases it.
         let (gone, copy) = (drawn.swap_remove(7), drawn[11].clone());
         let kept = drawn.swap_remove(11).index();

@@ -22,9 +22,8 @@
 //!
 //! **While the guest holds a stream**, some calls of the driver wait for the release: those that load or
 //! unload a module, end a registration or free pinned memory. Beside one of these, a launch, a copy or an
-//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same
-//! ring. So in a worker process the thread that talks to the device's process releases the stream, which
-//! needs no call of the driver. Without workers such a session may hang.
+//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). So the stream waits for a word that the guest
+//! stores, and a release needs no thread of this process.
 //!
 //! **One session of a process has memory.** All sessions of a device have the same addresses, and the driver
 //! gives a process a range once. Without worker processes, a second session that needs a context is refused
@@ -47,6 +46,7 @@
 mod driver;
 mod facts;
 mod gpu;
+mod offers;
 mod options;
 mod session;
 mod shared_gpu;
@@ -62,6 +62,7 @@ use session::CudaSession;
 use shared_gpu::SharedGpu;
 
 pub use driver::error::{DriverError, LoadError};
+pub use offers::{RangeOffer, offered_ranges};
 pub use options::CudaOptions;
 
 /// The executor of a GPU of this host.

@@ -87,7 +87,7 @@ impl CudaSession {
                     self.gpu = Some(gpu);
                 }
                 Err(StartError::Driver(error)) => self.health.lose_context(number, error.code.0, &error),
-                Err(error @ StartError::Occupied) => {
+                Err(error @ (StartError::Occupied | StartError::Addresses(_))) => {
                     self.health.lose_context(number, CUresult::DEVICE_UNAVAILABLE.0, &error);
                 }
                 Err(error) => return Err(SessionError::Lost(error.to_string())),

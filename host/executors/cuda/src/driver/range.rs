@@ -68,6 +68,29 @@ pub(crate) fn granularity(device: &DriverDevice) -> Result<u64, DriverError> {
     Ok(bytes as u64)
 }
 
+/// Reason for which the driver does not reserve a range.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AddressError {
+    /// The driver reserves no such range.
+    #[error("the driver does not reserve {} GiB of device addresses at {base:#x}: {error}", bytes >> 30)]
+    Refused {
+        /// First address.
+        base: u64,
+        /// Length in bytes.
+        bytes: u64,
+        /// The driver's error.
+        error: DriverError,
+    },
+    /// The driver reserves a range elsewhere, as if something else of the process were there.
+    #[error("the driver reserves device addresses at {given:#x} instead of {base:#x}")]
+    Elsewhere {
+        /// First address.
+        base: u64,
+        /// First address of the driver's choice.
+        given: u64,
+    },
+}
+
 /// A reserved range of device addresses.
 #[derive(Debug)]
 pub(crate) struct Reserved {
@@ -77,21 +100,18 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Calls `cuMemAddressReserve` for the address `base`. The driver may choose another address, which
-    /// [`Self::base`] returns. Driver 580.159.04 reserves 1 TiB and more at all of the device's ranges
+    /// Calls `cuMemAddressReserve` for the address `base`. The driver may choose another one, which is not
+    /// taken. Driver 580.159.04 reserves 1 TiB and more at all of the device's ranges
     /// (`testbed/bench/drivers`).
-    pub(crate) fn reserve(context: &Arc<DriverContext>, base: u64, bytes: u64) -> Result<Self, DriverError> {
+    pub(crate) fn reserve(context: &Arc<DriverContext>, base: u64, bytes: u64) -> Result<Self, AddressError> {
         let mut address = 0;
         let reserve = context.table().cuMemAddressReserve;
         // SAFETY: the argument is a live variable for the address. The driver does not return addresses that
         // are in use.
-        check("cuMemAddressReserve", unsafe { reserve(&raw mut address, bytes as usize, 0, base, 0) })?;
-        Ok(Self { context: Arc::clone(context), base: address, bytes })
-    }
-
-    /// Returns the first address of the range.
-    pub(crate) const fn base(&self) -> u64 {
-        self.base
+        let code = unsafe { reserve(&raw mut address, bytes as usize, 0, base, 0) };
+        check("cuMemAddressReserve", code).map_err(|error| AddressError::Refused { base, bytes, error })?;
+        let given = Self { context: Arc::clone(context), base: address, bytes };
+        if address == base { Ok(given) } else { Err(AddressError::Elsewhere { base, given: address }) }
     }
 
     /// Returns the whole range. An access to an unmapped part of it is a fault of the context.

@@ -11,7 +11,7 @@ use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::range::Reserved;
+use crate::driver::range::{AddressError, Reserved};
 use crate::driver::stream::DriverStream;
 use crate::gpu::clock::Clock;
 use crate::gpu::completion::{Completions, OnComplete, Retained};
@@ -39,17 +39,9 @@ pub(crate) enum StartError {
          of the guest has it"
     )]
     Occupied,
-    /// Something else in this process uses the addresses that were announced to the guest.
-    #[error(
-        "the driver reserves device addresses at {given:#x}, not at {wanted:#x} as the guest was told: \
-         something else of this process is there"
-    )]
-    Addresses {
-        /// Start of the announced addresses.
-        wanted: u64,
-        /// Start of the addresses that the driver gave.
-        given: u64,
-    },
+    /// The driver does not reserve the addresses that were announced to the guest.
+    #[error(transparent)]
+    Addresses(#[from] AddressError),
     /// The system has no thread for the completions.
     #[error("the host has no more threads")]
     Thread,
@@ -105,9 +97,6 @@ impl GpuSession {
         shared.count_context();
         let range = shared.range;
         let reserved = Reserved::reserve(&context, range.base, range.bytes)?;
-        if reserved.base() != range.base {
-            return Err(StartError::Addresses { wanted: range.base, given: reserved.base() });
-        }
         let fences = Fences::new(&context);
         let idle = DriverStream::create(&context, true, 0)?;
         let clock = Clock::start(&fences, &idle, || host.now())?;
@@ -148,6 +137,12 @@ impl GpuSession {
         }
         let stream = self.capturing.as_ref().expect("it was just made");
         Ok((stream, &mut self.products, &self.memory))
+    }
+
+    /// Creates all streams that work may need, because the call may wait for a stream that is held.
+    pub(crate) fn create_streams(&mut self) -> Result<(), DriverError> {
+        self.streams.create_all()?;
+        self.capturing().map(drop)
     }
 
     /// Returns the thread that loads modules and completes links. Starts it on the first call.
