@@ -20,6 +20,12 @@ pub const SUBMIT: u64 = 0;
 pub const SUBMIT_TAIL: u64 = 0x00;
 /// Submit page, u32: number of guest threads that sleep on [`RETURN_WAKE`].
 pub const SUBMIT_SLEEPERS: u64 = 0x40;
+/// Submit page, u32: number of the newest hold that the guest has released. Holds are released in the order
+/// of their numbers. A GPU may poll this word itself, so that a release needs nobody who reads the ring.
+/// When a session is to end, the host stores [`HOLD_MAX`].
+pub const SUBMIT_RELEASED: u64 = 0x80;
+/// Greatest number of a hold.
+pub const HOLD_MAX: u32 = i32::MAX as u32;
 
 /// Offset of the return area, unless the guest put it into guest pages.
 pub const RETURN: u64 = 0x1000;

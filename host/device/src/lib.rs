@@ -87,7 +87,6 @@ pub use session::gauges::Gauges;
 pub use session::grant::Grant;
 pub use session::host::{RetiredMemory, SessionHost};
 pub use session::memory::ResolvedSpan;
-pub use session::releases::Releases;
 pub use session::remote::{DeviceProcess, FileRange, SessionLoss, SharedRange, WorkerLink};
 pub use session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
 pub use session::violation::Violation;

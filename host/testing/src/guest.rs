@@ -361,6 +361,12 @@ impl Guest {
         self.function.u64_at(self.word_at(word) + area::WORD_TIME).load(Ordering::Relaxed)
     }
 
+    /// Stores the number of the newest hold that the guest has released.
+    pub fn store_release(&self, hold: u32) {
+        let word = self.function.u32_at(self.area + area::SUBMIT + area::SUBMIT_RELEASED);
+        word.store(hold, Ordering::Release);
+    }
+
     /// Spins until a completion word has reached `value`.
     pub fn wait_word(&self, word: u32, value: u64) {
         until("a word", || self.word(word) >= value);

@@ -10,7 +10,7 @@
 //!
 //!  status ◄─────── WorkerProcess ◄──── status page ◄──── progress
 //!                    └ supervisor ◄─── socket ◄───────── Reporter: memory, retired memory, the end
-//!                    └──────────────── socket ─────────► control: files, releases, stop
+//!                    └──────────────── socket ─────────► control: files, stop
 //! ```
 //!
 //! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it,

@@ -69,6 +69,12 @@ impl Channel {
         self.submit.store32(self.base + area::SUBMIT + area::SUBMIT_SLEEPERS, sleepers, Ordering::Release);
     }
 
+    /// Stores the number of the newest hold that was released, for the GPU.
+    pub(crate) fn set_released(&self, hold: u32) {
+        self.submit.order_stores();
+        self.submit.store32(self.base + area::SUBMIT + area::SUBMIT_RELEASED, hold, Ordering::Release);
+    }
+
     /// Returns a 64-bit field of the return area.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> u64 {

@@ -192,6 +192,16 @@ impl Session {
         }
     }
 
+    /// Lets the streams continue that wait for holds up to this number. The caller releases holds in the order
+    /// of their numbers and sends [`StreamRelease`](vgpu_wire::body::stream::StreamRelease) for each.
+    pub fn release_holds(&self, hold: u32) {
+        if let Some(core) = self.core.get()
+            && core.link().enter().is_ok()
+        {
+            core.link().channel.set_released(hold);
+        }
+    }
+
     /// Takes a completion word. Returns `None` if all have owners, or the session is lost.
     pub fn word(&self) -> Option<Word> {
         Word::new(Arc::clone(self.core().ok()?))

@@ -101,8 +101,8 @@ wire_struct! {
     pub struct StreamHold = 24 {
         /// Stream to hold.
         pub stream: u32 = 0,
-        /// Number for the hold, minted by the guest and never used again in the session; neither 0 nor
-        /// [`crate::JOIN_ALL`].
+        /// Number for the hold, minted by the guest, greater than those before it in the session, and at
+        /// most [`crate::area::HOLD_MAX`]; not 0.
         pub hold: u32 = 4,
         /// Stored when the guest may run its function.
         pub mark: Mark = 8,
@@ -111,7 +111,8 @@ wire_struct! {
 
 wire_struct! {
     /// Ends a hold. It is not ordered after any work: it takes effect when the host reads it, whatever joins
-    /// came before. An executor must therefore read on while streams are held.
+    /// came before. The guest stores the number to [`crate::area::SUBMIT_RELEASED`] before it sends this, so
+    /// that a GPU which polls that word continues even if the host cannot read on.
     pub struct StreamRelease = 8 {
         /// Number of the hold, from [`StreamHold::hold`].
         pub hold: u32 = 0,

@@ -21,7 +21,6 @@ use crate::session::gauges::{Counters, Gauges};
 use crate::session::grant::Grant;
 use crate::session::memory::{ResolvedSpan, SessionMemory};
 use crate::session::register_page::RegisterPage;
-use crate::session::releases::Releases;
 use crate::session::remote::{SessionLoss, WorkerLink};
 use crate::session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
 use crate::session::violation::Violation;
@@ -60,7 +59,6 @@ struct HostState {
     published: Arc<RegisterPage>,
     /// Whether a futex wakes the guest's threads.
     wakes: bool,
-    releases: Releases,
     /// Link to the session's worker process, while it has one.
     remote: Mutex<Option<Arc<dyn WorkerLink>>>,
     /// Reason for which the session is lost, until its thread takes it. `is_lost` is set if there is one.
@@ -108,7 +106,6 @@ impl SessionHost {
             counters: Counters::default(),
             published,
             wakes,
-            releases: Releases::default(),
             remote: Mutex::default(),
             loss: Mutex::default(),
             is_lost: AtomicBool::new(false),
@@ -340,10 +337,18 @@ impl SessionHost {
         self.0.wakes
     }
 
-    /// Returns the releases of the session's holds.
+    /// Returns the memory with the word of released holds ([`area::SUBMIT_RELEASED`]), and the word's offset.
     #[must_use]
-    pub fn releases(&self) -> &Releases {
-        &self.0.releases
+    pub fn release_word(&self) -> (Grant, u64) {
+        (self.0.memory.area_grant(), area::SUBMIT + area::SUBMIT_RELEASED)
+    }
+
+    /// Releases all holds up to a number, as the guest does.
+    pub fn release_holds(&self, hold: u32) {
+        if !self.ended() {
+            let word = self.window().u32_at(self.area() + area::SUBMIT + area::SUBMIT_RELEASED);
+            word.fetch_max(hold, Ordering::AcqRel);
+        }
     }
 
     /// Returns the shared memory that the session owns.
@@ -401,9 +406,11 @@ impl SessionHost {
         }
     }
 
-    /// Tells the session to stop.
+    /// Tells the session to stop. Releases its holds, because its thread may be in a call of a driver that
+    /// waits for a held stream.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
+        self.release_holds(area::HOLD_MAX);
         if let Some(remote) = self.remote() {
             remote.stop();
         }

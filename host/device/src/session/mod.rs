@@ -6,7 +6,6 @@ pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod register_page;
-pub(crate) mod releases;
 pub(crate) mod remote;
 pub(crate) mod return_area;
 pub(crate) mod stats;

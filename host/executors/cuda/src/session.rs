@@ -170,7 +170,13 @@ impl CudaSession {
         let created = self.handles.apply(&work.message.body, self.host.gauges())?;
         let Some(gpu) = &mut self.gpu else { return Ok(()) };
         match (&work.message.body, created) {
-            (Body::StreamCreate(body), Some(config)) => gpu.streams.create(body.stream, config),
+            (Body::StreamCreate(body), Some(config)) => {
+                gpu.streams.create(body.stream, config);
+                if gpu.holds.any() {
+                    let done = gpu.streams.create_all();
+                    self.report_failure(work.number, done);
+                }
+            }
             (Body::StreamDestroy(body), _) => {
                 let done = gpu.destroy_stream(body.stream, work.number);
                 self.report_failure(work.number, done);

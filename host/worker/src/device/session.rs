@@ -124,11 +124,6 @@ impl SessionWorker {
                 self.write_frame(FrameKind::Payload, work.number, &[piece])?;
             }
         }
-        if let Body::StreamRelease(body) = &work.message.body {
-            // The thread that reads the ring may be in a call of the driver that returns only after the
-            // release.
-            self.link.order(WorkerOrder::Release(body.hold), &[])?;
-        }
         self.write_frame(FrameKind::Message, work.number, &[work.bytes])?;
         self.known = work.number;
         Ok(())

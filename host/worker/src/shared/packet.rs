@@ -21,8 +21,6 @@ pub(crate) enum WorkerOrder {
     Files(u64),
     /// Stops the worker, whatever it does at the moment.
     Stop,
-    /// Releases a hold of the guest. The guest's message of the same release follows in the ring.
-    Release(u32),
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -40,7 +38,6 @@ impl WorkerOrder {
         let raw = match self {
             Self::Files(number) => Raw { kind: 1, number },
             Self::Stop => Raw { kind: 2, number: 0 },
-            Self::Release(hold) => Raw { kind: 3, number: u64::from(hold) },
         };
         let mut packet = [0; Self::BYTES];
         packet.copy_from_slice(raw.as_bytes());
@@ -51,7 +48,6 @@ impl WorkerOrder {
         match Raw::read_from_bytes(packet).ok()? {
             Raw { kind: 1, number } => Some(Self::Files(number)),
             Raw { kind: 2, number: 0 } => Some(Self::Stop),
-            Raw { kind: 3, number } => Some(Self::Release(u32::try_from(number).ok()?)),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use vgpu_device::{
     Charge, DeviceProcess, OverLimit, Refusals, Resource, Session, SessionError, SessionHost, SharedRange,
     SpinBudget, WaitEvent, Window, Work, cpus,
 };
-use vgpu_wire::{Body, Message};
+use vgpu_wire::Message;
 use zerocopy::FromBytes;
 
 use crate::shared::frame::{FileRun, FrameKind, GrantRecord, RefusalRecord};
@@ -139,9 +139,6 @@ impl Carrier {
             Some(over) => Err(over.into()),
             None => self.session.execute(&work),
         };
-        if let Body::StreamRelease(body) = &work.message.body {
-            self.parts.host.releases().forget(body.hold);
-        }
         if let Err(error) = carried {
             let (code, why) = self.refusals.judge(&work, error)?;
             self.refusals.refuse(&work, code, &why);

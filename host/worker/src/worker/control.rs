@@ -1,5 +1,5 @@
-//! The worker's second thread: it receives files, releases of holds and the order to stop, and notices that
-//! the device's process is gone. It makes no call of the driver, so that nothing blocks it.
+//! The worker's second thread: it receives files and the order to stop, and notices that the
+//! device's process is gone. It makes no call of the driver, so that nothing blocks it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -69,7 +69,6 @@ impl ControlChannel {
                     self.changed.notify_all();
                 }
                 Some(WorkerOrder::Stop) => stop(host, page),
-                Some(WorkerOrder::Release(hold)) => host.releases().notify(hold),
                 None => break,
             }
         }

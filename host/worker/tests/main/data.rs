@@ -315,11 +315,19 @@ pub fn handles_that_were_refused_excuse_their_users() {
 pub fn a_release_overtakes_what_waits_for_it() {
     let bench = WorkerBench::new("probe");
     let mut guest = bench.guest(0);
-    // The worker learns of the release before or after it waits.
-    for _ in 0..20 {
-        guest.send(&StreamHold { stream: 0, hold: probe::HELD, mark: Mark::NONE }, &[]);
-        guest.send(&launch(probe::WAIT_FOR_RELEASE), &[]);
-        let number = guest.send(&StreamRelease { hold: probe::HELD, reserved: 0 }, &[]);
+    let (memory, data) = (allocate(&mut guest, 60 << 10), vec![7; 60 << 10]);
+    for hold in 1..4 {
+        guest.send(&StreamHold { stream: 0, hold, mark: Mark::NONE }, &[]);
+        let waits = guest.send(&launch(probe::WAIT_FOR_RELEASE), &[]);
+        // More than the worker's ring holds, so that the device's process cannot read on either.
+        for _ in 0..18 {
+            let source = Span::inline(60 << 10);
+            let body = CopyIn { stream: 0, reserved: 0, destination: memory, source, read: Mark::NONE };
+            guest.send(&body, &data);
+        }
+        let number = guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+        assert!(guest.done() < waits, "the worker waits");
+        guest.store_release(hold);
         until("the release is carried out", || guest.done() >= number);
     }
     guest.echo();

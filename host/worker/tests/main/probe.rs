@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,17 +21,13 @@ use vgpu_wire::body::module::OccupancyReply;
 use vgpu_wire::facts::DeviceFacts;
 use zerocopy::IntoBytes;
 
-/// Interval at which a waiting launch checks whether its session ends.
-const TICK: Duration = Duration::from_millis(20);
-
 /// Number of the function that hangs until its session ends. The functions below have special effects too.
 pub const HANG: u32 = 1000;
 /// Function that hangs without checking whether the session ends.
 pub const HANG_FOR_EVER: u32 = 1001;
 pub const PANIC: u32 = 1002;
-/// Function that returns when the hold of this number is released, as a call of NVIDIA's driver may.
+/// Function that returns when the newest hold is released, as a call of NVIDIA's driver may.
 pub const WAIT_FOR_RELEASE: u32 = 1008;
-pub const HELD: u32 = 77;
 /// Function that sends a packet of an unknown kind.
 pub const RUBBISH_KIND: u32 = 1003;
 /// Function that sends a packet that is too long.
@@ -97,13 +93,15 @@ impl Executor for Probe {
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
-        Ok(Box::new(ProbeSession { inner: self.0.open(host.clone())?, host }))
+        Ok(Box::new(ProbeSession { inner: self.0.open(host.clone())?, host, held: 0 }))
     }
 }
 
 struct ProbeSession {
     inner: Box<dyn Session>,
     host: SessionHost,
+    /// Number of the newest hold.
+    held: u32,
 }
 
 /// Sends a packet to the device's process that no worker sends.
@@ -199,11 +197,14 @@ impl Session for ProbeSession {
                 },
                 PANIC => panic!("the probe was told to"),
                 WAIT_FOR_RELEASE => {
-                    let (tell, told) = std::sync::mpsc::channel();
-                    self.host.releases().on_release(HELD, move || {
-                        let _ = tell.send(());
-                    });
-                    while told.recv_timeout(TICK).is_err() && !self.host.stopping() {}
+                    let (area, offset) = self.host.release_word();
+                    let word = std::ptr::with_exposed_provenance_mut::<u32>(area.address() + offset as usize);
+                    // SAFETY: the word is aligned and mapped while `area` lives, and everybody accesses it by
+                    // atomics.
+                    let word = unsafe { AtomicU32::from_ptr(word) };
+                    while word.load(Ordering::Acquire) < self.held {
+                        thread::yield_now();
+                    }
                 }
                 RUBBISH_KIND => say(77, 0, &[]),
                 RUBBISH_LENGTH => say(4, 0, &[b'x'; 4000]),
@@ -211,6 +212,10 @@ impl Session for ProbeSession {
                 RUBBISH_NUMBER => say(3, work.number + 1_000_000, b"never"),
                 _ => return self.inner.execute(work),
             },
+            Body::StreamHold(body) => {
+                self.held = body.hold;
+                return self.inner.execute(work);
+            }
             Body::Occupancy(body) if body.function >= SOCKET_INET => {
                 let reply = OccupancyReply { blocks: probe_system_call(body.function), reserved: 0 };
                 if let Some(to) = work.reply_to() {

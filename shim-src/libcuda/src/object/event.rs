@@ -72,7 +72,7 @@ impl EventState {
     /// may merely not have stored this mark yet. So the work is waited for.
     fn answer(&mut self, queue: &Queue) -> Result<bool> {
         if !self.done(queue)? {
-            if self.observed_epoch == queue.observed_epoch() || queue.holds() {
+            if self.observed_epoch == queue.observed_epoch() || queue.holds.any() {
                 return Ok(false);
             }
             if let Some((word, value)) = self.fence {

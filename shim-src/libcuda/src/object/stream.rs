@@ -125,6 +125,7 @@ impl Stream {
     pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result {
         let queue = &self.gpu().queue;
         queue.async_error()?;
+        self.timeline.wait_for_room(queue);
         queue.send(body, tail)?;
         self.timeline.submitted(queue);
         Ok(())

@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Result;
 use crate::code::refusal;
+use crate::queue::holds::Holds;
 use crate::queue::late;
 use crate::queue::pending::Pending;
 use crate::sync::Mutex;
@@ -50,8 +51,9 @@ pub struct Queue {
     /// Number of the message whose asynchronous error was logged last.
     logged_error: AtomicU64,
     observed_epoch: AtomicU64,
-    /// Number of host functions that have not returned yet.
-    holds: AtomicU32,
+    /// Host functions that have not returned yet. While there is one, a query must answer "not complete"
+    /// instead of waiting, because the function may itself wait for the thread that asks.
+    pub holds: Holds,
 }
 
 impl std::fmt::Debug for Queue {
@@ -71,7 +73,7 @@ impl Queue {
             deferred_frees: Mutex::default(),
             logged_error: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(0),
-            holds: AtomicU32::new(0),
+            holds: Holds::default(),
         }
     }
 
@@ -239,21 +241,6 @@ impl Queue {
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)
-    }
-
-    /// Counts a host function for which a stream is held if `more`, otherwise one that has returned.
-    pub fn held(&self, more: bool) {
-        if more {
-            self.holds.fetch_add(1, Ordering::AcqRel);
-        } else {
-            self.holds.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Returns whether a stream is held. Then a query must answer "not complete" instead of waiting, because
-    /// the function may itself wait for the thread that asks.
-    pub fn holds(&self) -> bool {
-        self.holds.load(Ordering::Acquire) != 0
     }
 }
 

@@ -2,6 +2,7 @@
 //! much was submitted, how much of that all later work is ordered after (by a join or a wait), and the
 //! completion words that show its progress.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_transport::Word;
@@ -12,6 +13,10 @@ use crate::Result;
 use crate::queue::pending::{FencePoint, Outstanding};
 use crate::queue::submission::Queue;
 use crate::sync::Mutex;
+
+/// Largest number of pieces of work of a stream that may wait for a host function. The host refuses work
+/// beyond 768 pieces, of which a message here makes at most two.
+const HELD_MOST: u64 = 384;
 
 /// Order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
 #[derive(Debug, Default)]
@@ -24,6 +29,9 @@ pub struct Timeline {
     /// [`Queue::observed_epoch`] when the newest piece was submitted.
     observed_epoch: AtomicU64,
     marks: Mutex<Marks>,
+    /// Holds of the stream whose functions may not have returned yet, each with the number of pieces of work
+    /// submitted before it.
+    holds: Mutex<VecDeque<(u32, u64)>>,
 }
 
 /// Marks of a timeline. Values are taken and sent under one lock, since values of a word must not decrease in
@@ -50,6 +58,7 @@ impl Timeline {
             joined: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(0),
             marks: Mutex::new(Marks { done: None, read: None, covered: 0, value: 0 }),
+            holds: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -60,6 +69,7 @@ impl Timeline {
         self.joined.store(0, Ordering::Relaxed);
         self.observed_epoch.store(0, Ordering::Relaxed);
         *self.marks.lock() = Marks::default();
+        self.holds.lock().clear();
     }
 
     /// Frees the timeline's words.
@@ -74,6 +84,32 @@ impl Timeline {
     #[inline]
     pub fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
+    }
+
+    /// Waits while [`HELD_MOST`] pieces of work of the stream wait for a host function. A queue of CUDA's driver
+    /// fills in the same way, and then the call that submits work blocks.
+    #[inline]
+    pub fn wait_for_room(&self, queue: &Queue) {
+        if queue.holds.any() {
+            self.wait_for_holds(queue);
+        }
+    }
+
+    #[cold]
+    fn wait_for_holds(&self, queue: &Queue) {
+        loop {
+            let released = queue.holds.released();
+            let mut holds = self.holds.lock();
+            holds.retain(|&(hold, _)| hold > released);
+            let oldest = holds.front().copied();
+            drop(holds);
+            match oldest {
+                Some((hold, before)) if self.submitted_so_far() - before > HELD_MOST => {
+                    queue.holds.wait(hold);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// Counts a piece of work. It is called after the work was sent, so that a thread which sees the count
@@ -142,15 +178,21 @@ impl Timeline {
         Ok((mark.word, mark.value))
     }
 
-    /// Sends a hold. Its mark is stored once the work before it has completed and says nothing about the hold
+    /// Sends a hold with a number. Its mark is stored once the work before it has completed and says nothing about the hold
     /// itself, which counts as work like any other.
-    pub fn hold(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
+    pub fn hold(
+        &self,
+        queue: &Queue,
+        hold: u32,
+        send: impl FnOnce(Mark) -> Result<u64>,
+    ) -> Result<FencePoint> {
         let mut marks = self.marks.lock();
         let submitted = self.submitted.load(Ordering::Acquire);
         let mark = Self::next(&mut marks.done, queue)?;
         send(mark)?;
         marks.covered = submitted;
         marks.value = mark.value;
+        self.holds.lock().push_back((hold, submitted));
         self.submitted(queue);
         Ok((mark.word, mark.value))
     }

@@ -1,7 +1,8 @@
 //! Host functions that a stream calls, by `cuLaunchHostFunc` and `cuStreamAddCallback`.
 //!
 //! The host holds the stream at the function's position ([`StreamHold`]). A thread of the guest waits for
-//! that, calls the function, and releases the stream ([`StreamRelease`]). There is one such thread, created
+//! that, calls the function, and releases the stream: it stores the hold's number where a GPU can poll it, and
+//! sends [`StreamRelease`]. There is one such thread, created
 //! with the first function, which calls functions in the order in which they were submitted. It never waits
 //! for a function further back in the queue, since work can be ordered only after work that was submitted
 //! earlier. CUDA too may call functions one after the other.
@@ -69,11 +70,11 @@ pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
     let mut tasks = TASKS.lock();
     begin_thread(&tasks)?;
     let (hold, number) = (gpu.queue.mint(Minted::Hold), stream.timeline.number());
-    gpu.queue.held(true);
+    gpu.queue.holds.begin();
     let sent = stream
         .timeline
-        .hold(&gpu.queue, |mark| gpu.queue.send(&StreamHold { stream: number, hold, mark }, &[]));
-    let fence = sent.inspect_err(|_| gpu.queue.held(false))?;
+        .hold(&gpu.queue, hold, |mark| gpu.queue.send(&StreamHold { stream: number, hold, mark }, &[]));
+    let fence = sent.inspect_err(|_| gpu.queue.holds.cancel())?;
     tasks.push_back(HostTask { call, data, gpu, hold, fence });
     NEWS.notify_one();
     drop(tasks);
@@ -113,8 +114,10 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
         let task = next();
         vgpu_abi::export::guard("host function", || carry(&task));
         // The stream is released in any case: held forever it would hang the program.
-        let _ = task.gpu.queue.send(&StreamRelease { hold: task.hold, reserved: 0 }, &[]);
-        task.gpu.queue.held(false);
+        let queue = &task.gpu.queue;
+        queue.session.release_holds(task.hold);
+        let _ = queue.send(&StreamRelease { hold: task.hold, reserved: 0 }, &[]);
+        queue.holds.end(task.hold);
     }
 }
 

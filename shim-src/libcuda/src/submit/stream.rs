@@ -52,7 +52,7 @@ pub fn query(stream: &Stream) -> Result<bool> {
     if let Some((word, value)) = fence
         && !gpu.queue.reached(word, value)?
     {
-        if fresh || gpu.queue.holds() {
+        if fresh || gpu.queue.holds.any() {
             return Ok(false);
         }
         gpu.queue.wait(word, value)?;

@@ -78,6 +78,7 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
         return Ok(());
     }
     gpu.queue.async_error()?;
+    stream.timeline.wait_for_room(&gpu.queue);
     let number = stream.timeline.number();
     // An earlier copy or a function of the program may still be writing the source.
     let settled = bytes <= COPY_ANYWAY && gpu.queue.pending.forget_done(&gpu.queue.session);
@@ -117,6 +118,7 @@ pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: u
         return Ok(());
     }
     gpu.queue.async_error()?;
+    stream.timeline.wait_for_room(&gpu.queue);
     let number = stream.timeline.number();
     if let Some(offset) = window {
         let fence = stream

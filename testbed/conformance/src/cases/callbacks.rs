@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::{CUevent, CUgraph, CUstream};
+use vgpu_abi::driver::{CUcontext, CUevent, CUgraph, CUstream};
 
 use crate::calls::*;
 use crate::case::{Case, cases};
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = cases![
     a_small_copy_reads_what_a_function_before_it_wrote,
     functions_run_in_order_and_hold_their_stream_alone,
     a_synchronize_waits_for_the_function,
+    much_work_behind_a_function_is_done,
     what_cannot_be_called_is_refused,
 ];
 
@@ -71,6 +72,40 @@ fn begin_with_host_functions() {
     }
     ok!(cuCtxSynchronize());
     assert_eq!(COUNTER.load(Ordering::SeqCst), 1);
+}
+
+/// A queue of CUDA's driver is full after about a thousand pieces of work; then the caller is blocked, while
+/// other threads and streams go on.
+fn much_work_behind_a_function_is_done() {
+    begin_with_host_functions();
+    let (context, address) = (get!(CUcontext, cuCtxGetCurrent()), alloc(4096));
+    let (held, free) = (get!(CUstream, cuStreamCreate(1)), get!(CUstream, cuStreamCreate(1)));
+    let (said, hears) = channel();
+    let (data, go) = job(1, &said);
+    ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
+    hears.recv().unwrap();
+    let submitted = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let submitted = &submitted;
+        scope.spawn(move || {
+            ok!(cuCtxSetCurrent(context));
+            for value in 0..3000_u32 {
+                ok!(cuMemsetD8Async(address, value as u8, 4096, held));
+                submitted.store(value + 1, Ordering::SeqCst);
+            }
+        });
+        while submitted.load(Ordering::SeqCst) < 300 {
+            std::thread::yield_now();
+        }
+        for value in 0..300_u32 {
+            ok!(cuMemsetD8Async(address, value as u8, 4096, free));
+        }
+        ok!(cuStreamSynchronize(free));
+        assert_eq!(cu!(cuStreamQuery(held)), 600, "the function has not returned");
+        go.send(()).unwrap();
+    });
+    ok!(cuStreamSynchronize(held));
+    assert_eq!(download(address, 4096), [2999_u32 as u8; 4096]);
 }
 
 fn a_small_copy_reads_what_a_function_before_it_wrote() {

@@ -8,7 +8,6 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_abi::driver::{HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_PORTABLE};
 use vgpu_device::{Grant, SharedSlice};
@@ -144,23 +143,6 @@ impl Pinned {
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the driver gave so many bytes, which stay until `self` is dropped.
         unsafe { SharedSlice::new(self.address, self.bytes) }
-    }
-
-    /// Stores the 32-bit word with this index.
-    pub(crate) fn store(&self, index: usize, value: u32) {
-        assert!(index < self.bytes / 4, "a word of the buffer");
-        // SAFETY: the check above found the word within the allocation.
-        let word = unsafe { self.address.add(4 * index) };
-        // SAFETY: the word is aligned, because the driver allocates whole pages. It is live, and accessed
-        // only by atomics and the GPU.
-        let word = unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(word.expose_provenance())) };
-        word.store(value, Ordering::Release);
-    }
-
-    /// Returns the GPU address of the 32-bit word with this index, or `None` if it exceeds the memory.
-    pub(crate) fn device_word(&self, index: usize) -> Option<Result<HostWord<'_>, DriverError>> {
-        let address = device_address(&self.context, self.part(4 * index as u64, 4)?);
-        Some(address.map(|address| HostWord { address, _of: PhantomData }))
     }
 }
 

@@ -1,63 +1,38 @@
-//! Holds: streams that wait for the guest. A stream waits for a word of pinned memory, which the release
-//! sets. The driver must support waits for words.
-//!
-//! In a worker process another thread than the session's sets the word, because the session's thread may be
-//! in a call that waits for the stream (`vgpu_device::Releases`).
+//! Holds: streams that wait for the guest. A stream waits for the word of shared memory in which the guest
+//! stores the number of the newest hold that it has released. So a release needs no thread of this process,
+//! all of which may be in calls of the driver that wait for a held stream.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use vgpu_abi::CUresult;
 use vgpu_device::SessionHost;
+use vgpu_wire::area;
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::host::Pinned;
 use crate::driver::stream::DriverStream;
+use crate::gpu::host_memory::HostMemory;
 
-/// Number of words, as many as a session may have holds.
-const WORDS: usize = 4096;
-
-/// The words of holds, and which of them are free.
-#[derive(Debug)]
-struct HoldWords {
-    pinned: Pinned,
-    free: Mutex<Vec<u32>>,
-}
-
-/// A word for which a stream waits. Dropping this after the wait frees the word.
-#[derive(Debug)]
-pub(crate) struct HoldWord {
-    home: Arc<HoldWords>,
-    index: u32,
-}
-
-impl HoldWord {
-    /// Stores the word, which ends the wait.
-    fn release(&self) {
-        self.home.pinned.store(self.index as usize, 1);
-    }
-}
-
-impl Drop for HoldWord {
-    fn drop(&mut self) {
-        self.home.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
-    }
-}
+/// Pause between two stores that release all holds.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The holds of a session.
 #[derive(Debug)]
 pub(crate) struct Holds {
     host: SessionHost,
-    words: Option<Arc<HoldWords>>,
-    /// Words for which streams wait, by the number of the hold.
-    held: HashMap<u32, Arc<HoldWord>>,
+    /// Numbers of the holds that were not released.
+    held: HashSet<u32>,
+    /// Each wait that is not over has a copy.
+    waiting: Arc<()>,
 }
 
 impl Holds {
     /// Creates the state without holds.
     pub(crate) fn new(host: SessionHost) -> Self {
-        Self { host, words: None, held: HashMap::new() }
+        Self { host, held: HashSet::new(), waiting: Arc::default() }
     }
 
     /// Returns whether any stream waits for the guest.
@@ -65,54 +40,40 @@ impl Holds {
         !self.held.is_empty()
     }
 
-    /// Makes later work of a stream wait for the release. The caller keeps the returned word until the wait
+    /// Makes later work of a stream wait for the release. The caller drops the returned value when the wait
     /// is over.
     pub(crate) fn hold(
         &mut self,
         context: &Arc<DriverContext>,
+        memory: &mut HostMemory,
         stream: &DriverStream,
         hold: u32,
-    ) -> Result<Arc<HoldWord>, DriverError> {
-        let words = if let Some(words) = &self.words {
-            Arc::clone(words)
-        } else {
-            let pinned = Pinned::allocate(context, 4 * WORDS)?;
-            let free = Mutex::new((0..WORDS as u32).rev().collect());
-            Arc::clone(self.words.insert(Arc::new(HoldWords { pinned, free })))
-        };
-        let none = DriverError { call: "hold a stream", code: CUresult::OUT_OF_MEMORY };
-        let index = words.free.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or(none)?;
-        let word = Arc::new(HoldWord { home: words, index });
-        let pinned = &word.home.pinned;
-        pinned.store(index as usize, 0);
-        let place = pinned.device_word(index as usize).expect("a word of the buffer")?;
+    ) -> Result<Arc<()>, DriverError> {
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
-        stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
-        self.held.insert(hold, Arc::clone(&word));
-        // The session keeps the word alive until the release is carried out.
-        let waited = Arc::downgrade(&word);
-        self.host.releases().on_release(hold, move || {
-            if let Some(word) = waited.upgrade() {
-                word.release();
-            }
-        });
-        Ok(word)
+        let (grant, offset) = self.host.release_word();
+        let shared = memory.registered(context, grant)?.ok_or(lacks)?;
+        let word = shared.device_word(offset).expect("a word of the area")?;
+        stream.wait_for(word, hold).unwrap_or(Err(lacks))?;
+        self.held.insert(hold);
+        Ok(Arc::clone(&self.waiting))
     }
 
-    /// Releases a hold. A hold that the driver refused has no word.
+    /// Records that the guest has released a hold. A guest that only sends the message has stored no number.
+    /// A hold that the driver refused is not in the list.
     pub(crate) fn release(&mut self, hold: u32) {
-        let Some(word) = self.held.remove(&hold) else { return };
-        // Done before the word can be reused.
-        self.host.releases().forget(hold);
-        word.release();
+        if self.held.remove(&hold) {
+            self.host.release_holds(hold);
+        }
     }
 
-    /// Releases all holds because the session ends.
+    /// Releases all holds because the session ends. Returns when no stream waits any more. The guest can
+    /// overwrite the word, so it is stored until then.
     pub(crate) fn release_all(&mut self) {
-        self.host.releases().forget_all();
-        for word in self.held.values() {
-            word.release();
-        }
         self.held.clear();
+        self.host.release_holds(area::HOLD_MAX);
+        while Arc::strong_count(&self.waiting) > 1 {
+            self.host.release_holds(area::HOLD_MAX);
+            thread::sleep(PAUSE);
+        }
     }
 }

@@ -83,6 +83,16 @@ impl Streams {
         self.states.insert(number, state);
     }
 
+    /// Creates the driver's streams that do not exist yet, because a driver may create none while a stream is
+    /// held.
+    pub(crate) fn create_all(&mut self) -> Result<(), DriverError> {
+        let context = &self.context;
+        for state in self.states.values_mut() {
+            state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
+        }
+        Ok(())
+    }
+
     /// Destroys a stream. Its work still completes.
     pub(crate) fn destroy(&mut self, number: u32, message: u64) -> Result<(), DriverError> {
         let fence = self.fence(number, message);

@@ -7,7 +7,7 @@ use vgpu_device::{SessionError, Work};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::StreamHold;
-use vgpu_wire::{Body, SEGMENT_INLINE};
+use vgpu_wire::{Body, SEGMENT_INLINE, area};
 
 use super::CudaSession;
 use crate::driver::error::DriverError;
@@ -99,14 +99,21 @@ impl CudaSession {
             self.host.signal(&body.mark);
             return Ok(());
         }
+        if body.hold > area::HOLD_MAX {
+            self.refuse(work, CUresult::INVALID_VALUE);
+            self.host.signal(&body.mark);
+            return Ok(());
+        }
         self.start(work.number)?;
         self.mark(stream, work.number, body.mark);
         let number = work.number;
         self.with_gpu(number, |gpu| {
-            let word = gpu.holds.hold(&gpu.context, gpu.streams.begin_work(stream)?, body.hold)?;
+            gpu.create_streams()?;
+            let to = gpu.streams.begin_work(stream)?;
+            let waiting = gpu.holds.hold(&gpu.context, gpu.copies.memory(), to, body.hold)?;
             gpu.staging.set_held(true);
             gpu.streams.hold(stream, body.hold);
-            gpu.streams.on_complete(stream, number, OnComplete::Drop(word))
+            gpu.streams.on_complete(stream, number, OnComplete::Drop(waiting))
         });
         Ok(())
     }

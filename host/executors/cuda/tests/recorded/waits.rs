@@ -115,6 +115,53 @@ fn nobody_else_waits_for_the_compiler() {
     assert_eq!(gpu.bench.allocated(), 0);
 }
 
+/// The thread that reads the ring is in a call of the driver, which may itself wait for the held stream. The
+/// stream continues when the guest stores the release, before anybody reads the message.
+#[test]
+fn a_release_needs_nobody_who_reads_the_ring() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    stream(&mut guest, 1, 1);
+    for hold in 1..4 {
+        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, hold.into()) }, &[]);
+        let behind = Mark::new(WORD + 7, hold.into());
+        guest.send(&Signal { stream: 1, reserved: 0, mark: behind }, &[]);
+        gpu.recording.hold_call("cuLaunchKernel").unwrap();
+        launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(memory, &[1, 2]));
+        until("the driver has been called", || gpu.recording.has_held("cuLaunchKernel"));
+        let released = guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+        guest.wait_word(WORD + 6, hold.into());
+        assert_eq!(guest.word(WORD + 7), u64::from(hold - 1), "the stream is held");
+        guest.store_release(hold);
+        guest.wait_word(WORD + 7, hold.into());
+        assert!(guest.done() < released, "nobody has read the message");
+        gpu.recording.release_call("cuLaunchKernel").unwrap();
+        guest.echo();
+    }
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), None);
+    gpu.check();
+}
+
+/// A session ends while its streams are held and nobody will release them.
+#[test]
+fn a_session_that_ends_releases_its_streams() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    allocate(&mut guest, 4096);
+    stream(&mut guest, 1, 1);
+    for hold in 1..4 {
+        guest.send(&StreamHold { stream: 1, hold, mark: Mark::NONE }, &[]);
+    }
+    guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 8, 1) }, &[]);
+    guest.echo();
+    assert_eq!(guest.word(WORD + 8), 0, "the stream is held");
+    guest.detach();
+    assert_eq!(gpu.bench.allocated(), 0);
+    gpu.check();
+}
+
 /// While the guest holds a stream, the driver's queue fills, and further launches would block. The release of
 /// the hold is a later message, so further launches are refused. Releases of successive holds admit more
 /// launches.
