@@ -7,6 +7,7 @@ mod kernels;
 mod launcher;
 mod measure;
 mod transport;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum What {
     /// Measure the transport: round trip, submission and bandwidth, by version and by cost of a register
     /// access.
     Transport(transport::TransportArgs),
+    /// Measure a launch with bytes back: its time, and the processor time of each process, beside busy ones.
+    Wait(wait::WaitArgs),
 }
 
 /// Runs the measurements and prints their figures.
@@ -76,6 +79,7 @@ pub fn run_bench(arguments: &BenchArgs) -> Result<ExitCode> {
         Some(What::Kernels(arguments)) => return kernels::run_kernels(arguments),
         Some(What::Copies(arguments)) => return copies::run_copies(arguments),
         Some(What::Transport(arguments)) => return transport::run_transport(arguments),
+        Some(What::Wait(arguments)) => return wait::run_wait(arguments),
         None => {}
     }
     let amount = Amount {

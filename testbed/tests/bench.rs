@@ -1,4 +1,5 @@
-//! `vgpu-testbed bench kernels` reports where a token's time goes, and what the interpreter ran.
+//! `vgpu-testbed bench kernels` reports where a token's time goes, and what the interpreter ran. `bench wait`
+//! reports how long a program waits.
 
 use serde_json::Value;
 
@@ -53,4 +54,20 @@ fn cpu_has(feature: &str) -> bool {
     text.lines()
         .find(|line| line.starts_with("flags"))
         .is_some_and(|line| line.split(' ').any(|flag| flag == feature))
+}
+
+/// A program sees that work is complete before the host wakes it, which the null executor does 1 ms late, and
+/// sleeps for most of the time. The figures of all processes are there.
+#[test]
+fn a_wait_for_work_ends_when_the_work_does() {
+    let wait = ["bench", "wait", "--complete-after", "4ms", "--seconds", "1", "--worker", "--json"];
+    let figures = good_report_of(&mut testbed(&wait));
+    assert!(number(&figures, "trips") >= 50.0, "{figures:#}");
+    assert!(number(&figures["trip_us"], "p50") >= 3900.0, "{figures:#}");
+    assert!(number(&figures["late_us"], "p50") < 500.0, "{figures:#}");
+    let times = &figures["processor_us"];
+    assert!((1.0..2000.0).contains(&number(times, "client")), "{figures:#}");
+    for process in ["device", "worker", "simulated_gpu"] {
+        assert!(number(times, process) > 0.0, "{figures:#}");
+    }
 }

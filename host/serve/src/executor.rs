@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
-use vgpu_executor_null::Null;
+use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
@@ -113,6 +113,10 @@ pub(crate) struct ExecutorOptions {
     /// no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
+    /// Time that each launch of the null executor takes, such as 8ms, give or take 2 %. Without it, launches
+    /// are complete at once.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) complete_after: Option<Limit>,
     /// Engine that runs the kernels of the soft executor; by default `jit` if the processor has AVX2, and
     /// `interpreter` otherwise.
     #[arg(long, value_enum)]
@@ -154,6 +158,7 @@ impl Default for ExecutorOptions {
             driver_text: DRIVER_TEXT.to_owned(),
             threads: None,
             kernel_timeout: None,
+            complete_after: None,
             engine: None,
             worker: false,
             worker_user: None,
@@ -179,6 +184,7 @@ pub(crate) struct Description {
     address_part: Option<(u64, u64)>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,
+    complete_after: Option<Duration>,
     engine: Option<Engine>,
     adversarial: Option<u64>,
 }
@@ -197,7 +203,10 @@ impl Description {
                 let hooks = TestHooks { adversary: self.adversarial };
                 Arc::new(Soft::with_hooks(&self.gpu, options, hooks)?)
             }
-            ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
+            ExecutorKind::Null => {
+                let options = NullOptions { complete_after: self.complete_after };
+                Arc::new(Null::with(&self.gpu, options)?)
+            }
             ExecutorKind::Cuda => {
                 let mut range = self.gpu.addresses.range();
                 if let Some((offset, bytes)) = self.address_part {
@@ -282,6 +291,7 @@ impl ExecutorOptions {
             address_part: self.address_part.map(|part| part.0),
             threads: self.threads,
             kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
+            complete_after: self.complete_after.map(|time| time.0),
             engine: self.engine,
             adversarial: knobs.adversarial,
         };

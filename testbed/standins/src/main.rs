@@ -18,6 +18,7 @@ mod soak;
 mod states;
 mod transport;
 mod vmm;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,6 +104,20 @@ enum Play {
         #[arg(long, default_value_t = 256)]
         mib: usize,
     },
+    /// Launch and wait for bytes after it, over and over, and print the times.
+    Wait {
+        /// Duration in seconds.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Launches take time, and a copy of 16 bytes tells when they started and ended.
+        #[arg(long)]
+        timed: bool,
+        /// After the figures, stay until stdin closes.
+        #[arg(long)]
+        stay: bool,
+    },
+    /// Keep a processor busy until stdin closes.
+    Busy,
     /// Perform random operations and compare all data; print the counts as one line of JSON.
     Soak {
         /// Seed of the operations and their data.
@@ -145,6 +160,8 @@ fn main() -> ExitCode {
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Rates { launches, mib } => rates::measure(launches, mib),
+        Play::Wait { seconds, timed, stay } => wait::measure(seconds, timed, stay),
+        Play::Busy => Ok(wait::keep_busy()),
         Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),

@@ -38,7 +38,7 @@ functions! {
 const NON_BLOCKING: c_uint = 1;
 
 /// The driver library with a stream, device memory and the loaded kernel.
-struct Program {
+pub struct Program {
     cuda: Cuda,
     stream: Handle,
     kernel: Handle,
@@ -50,7 +50,7 @@ struct Program {
 
 impl Program {
     /// Opens the library and allocates `bytes` of device memory, at least four.
-    fn begin(bytes: usize) -> Result<Self> {
+    pub fn begin(bytes: usize) -> Result<Self> {
         let cuda = Cuda::begin()?;
         let (mut stream, mut module, mut kernel) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
@@ -68,7 +68,8 @@ impl Program {
         Ok(Self { cuda, stream, kernel, device, bytes })
     }
 
-    fn launch(&self) -> Result<()> {
+    /// Launches the kernel, which is not waited for.
+    pub fn launch(&self) -> Result<()> {
         let none = std::ptr::null_mut();
         // SAFETY: the kernel has no parameters; kernel and stream live as long as the program.
         let status =
@@ -79,13 +80,17 @@ impl Program {
     /// Waits until all work of the stream has completed, by copying a word from the device. A synchronize
     /// alone need not wait if nothing can observe that.
     fn wait(&self) -> Result<()> {
-        let mut word = [0_u8; 4];
-        let bytes = word.len();
-        // SAFETY: the word is the first of the allocation; it has come when the synchronize returns.
-        let status =
-            unsafe { (self.cuda.to_host)(word.as_mut_ptr().cast(), self.device, bytes, self.stream) };
+        self.read::<4>().map(drop)
+    }
+
+    /// Copies the first `N` bytes of the device memory back, and waits for all work of the stream with them.
+    pub fn read<const N: usize>(&self) -> Result<[u8; N]> {
+        let mut word = [0_u8; N];
+        // SAFETY: bytes that the allocation has; they have come when the synchronize returns.
+        let status = unsafe { (self.cuda.to_host)(word.as_mut_ptr().cast(), self.device, N, self.stream) };
         done("cuMemcpyDtoHAsync", status)?;
-        self.synchronize()
+        self.synchronize()?;
+        Ok(word)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -244,11 +244,15 @@ impl SessionHost {
 
     /// Stores a mark of work that completed at `time` on the device's clock.
     pub fn signal_at(&self, mark: &Mark, time: u64) {
-        if mark.word == 0 || mark.word >= area::WORDS || self.ended() {
-            return;
-        }
-        self.returns().store_mark(mark, time);
+        self.store_at(mark, time);
         self.wake();
+    }
+
+    /// Stores a mark like [`SessionHost::signal_at`], but wakes nobody, as a GPU does.
+    pub fn store_at(&self, mark: &Mark, time: u64) {
+        if mark.word != 0 && mark.word < area::WORDS && !self.ended() {
+            self.returns().store_mark(mark, time);
+        }
     }
 
     /// Stores an error that no reply can carry. Errors after a sticky one are dropped unless they are sticky

@@ -5,16 +5,24 @@
 //! the device's memory, and a kernel has the limits of its compute capability. Values that cannot be known
 //! are 0, such as a kernel's [`FunctionReply::param_bytes`]. Physical memory of virtual memory management is
 //! not counted. Copies from the device leave the destination unchanged.
+//!
+//! With [`NullOptions::complete_after`], each launch takes that long, give or take 2 %, one after the other,
+//! and marks behind it are stored when it is complete, as a GPU stores them. A copy of 16 bytes from the
+//! device then receives two times of the newest launch, its start and its end, in nanoseconds since the start
+//! of 1970 on the host's clock.
 
 #![forbid(unsafe_code)]
 
 mod memory;
+mod timed;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionError, SessionHost, Work};
 use vgpu_wire::area::reply_text;
+use vgpu_wire::body::copy::CopyOut;
 use vgpu_wire::body::memory::{Address, MemInfoReply};
 use vgpu_wire::body::module::{FunctionReply, GlobalReply, ModuleOpenReply, OccupancyReply};
 use vgpu_wire::facts::{DeviceFacts, exec};
@@ -22,6 +30,7 @@ use vgpu_wire::{Body, Mark};
 use zerocopy::IntoBytes;
 
 use memory::{NullMemory, SessionMemory};
+use timed::{TIMES_BYTES, TimedWork};
 
 /// Status `CUDA_SUCCESS`.
 const SUCCESS: u32 = 0;
@@ -38,20 +47,34 @@ const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 /// Optional features that the executor announces. It cannot link, because it cannot produce an image.
 const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
 
+/// Options of the null executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NullOptions {
+    /// Time that a launch takes, or `None` if it is complete at once.
+    pub complete_after: Option<Duration>,
+}
+
 /// The null executor: a GPU whose calls succeed and have no effect.
 #[derive(Debug)]
 pub struct Null {
     facts: Arc<DeviceFacts>,
     memory: Arc<NullMemory>,
+    options: NullOptions,
 }
 
 impl Null {
     /// Makes a GPU with these facts. It claims to run kernels.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
+        Self::with(config, NullOptions::default())
+    }
+
+    /// Makes a GPU with these facts, like [`Null::new`], whose launches take the time that the options say.
+    pub fn with(config: &GpuConfig, options: NullOptions) -> Result<Self, GpuError> {
         let facts = config.facts(ABILITIES)?;
         Ok(Self {
             facts: Arc::new(facts),
             memory: Arc::new(NullMemory::new(config.memory_bytes, config.addresses.clone())),
+            options,
         })
     }
 }
@@ -71,7 +94,8 @@ impl Executor for Null {
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         let held = SessionMemory::new(Arc::clone(&self.memory));
-        Ok(Box::new(NullSession { host, facts: Arc::clone(&self.facts), held }))
+        let (facts, options) = (Arc::clone(&self.facts), self.options);
+        Ok(Box::new(NullSession { host, facts, held, options, timed: None }))
     }
 }
 
@@ -80,6 +104,9 @@ struct NullSession {
     host: SessionHost,
     facts: Arc<DeviceFacts>,
     held: SessionMemory,
+    options: NullOptions,
+    /// Work that is not complete at once, from the first launch that takes time.
+    timed: Option<TimedWork>,
 }
 
 impl NullSession {
@@ -110,8 +137,38 @@ impl NullSession {
         gauges.allocations.store(self.held.count(), Ordering::Relaxed);
     }
 
+    /// Stores a mark once all work has completed.
     fn signal(&self, mark: &Mark) {
-        self.host.signal(mark);
+        if !self.timed.as_ref().is_some_and(|timed| timed.mark(*mark, None)) {
+            self.host.signal(mark);
+        }
+    }
+
+    /// Completes a copy from the device, which changes nothing but a place for times.
+    fn copy_out(&self, body: &CopyOut) -> Result<(), SessionError> {
+        let Some(timed) = &self.timed else {
+            self.host.signal(&body.written);
+            return Ok(());
+        };
+        let wants_times = body.destination.bytes == TIMES_BYTES;
+        let times = wants_times.then(|| self.host.piece(&body.destination)).transpose()?;
+        if !timed.mark(body.written, times) {
+            self.host.signal(&body.written);
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self) -> Result<(), SessionError> {
+        let Some(usual) = self.options.complete_after else { return Ok(()) };
+        if self.timed.is_none() {
+            let started = TimedWork::start(&self.host);
+            let lost = |error| SessionError::Lost(format!("start a thread: {error}"));
+            self.timed = Some(started.map_err(lost)?);
+        }
+        if let Some(timed) = &mut self.timed {
+            timed.add(usual);
+        }
+        Ok(())
     }
 
     fn function(&self) -> FunctionReply {
@@ -142,9 +199,9 @@ impl NullSession {
 impl Session for NullSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
-            Body::Launch(_) => {}
+            Body::Launch(_) | Body::GraphLaunch(_) => self.launch()?,
             Body::CopyIn(body) => self.signal(&body.read),
-            Body::CopyOut(body) => self.signal(&body.written),
+            Body::CopyOut(body) => self.copy_out(body)?,
             Body::Signal(body) => self.signal(&body.mark),
             Body::EventRecord(body) => self.signal(&body.mark),
             Body::MemAlloc(body) => self.allocate(work, body.bytes),
