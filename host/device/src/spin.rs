@@ -10,11 +10,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use vgpu_pace::{PREEMPTED, SpinBackoff, WaitEstimate, WaitPlan};
+
 /// Least time to spin, in a wait that may spin at all.
 const LEAST: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_micros(100);
 /// Initial time to spin, because a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
+
+/// Number of waits of which one spins at least. The other side tries only now and then, and its spin pays only if
+/// this thread is awake.
+const TRIED_EVERY: u32 = 4;
 
 /// Number of polls between two readings of the clock while spinning.
 const LOOKS: u32 = 16;
@@ -22,8 +28,6 @@ const LOOKS: u32 = 16;
 const EXPECTED_MOST: Duration = Duration::from_millis(50);
 /// Maximum margin around the predicted time of a message.
 const MARGIN_MOST: Duration = Duration::from_micros(250);
-/// Time that waking takes, by which a sleep ends early.
-const WAKING: Duration = Duration::from_micros(80);
 
 /// Number of session threads of this process that work or spin, and of calls of version 1 in progress.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
@@ -67,36 +71,6 @@ impl Drop for Awake {
     }
 }
 
-/// Decides whether a thread spins before it sleeps, in waits that are all short or all long. It spins as long
-/// as that pays. Spinning pays if the other side runs on another CPU. If the scheduler has put both on one
-/// CPU, the other side runs only once this one sleeps, and each spin is wasted. So a spin in vain is followed
-/// by waits without one, twice as many after each further spin in vain.
-#[derive(Debug, Default)]
-pub(crate) struct SpinBackoff {
-    /// Number of spins in vain since the last one that paid off.
-    vain: u32,
-    /// Number of further waits that sleep at once.
-    skipped: u32,
-}
-
-impl SpinBackoff {
-    /// Maximum number of waits without a spin between two with one.
-    const SKIPPED_MOST: u32 = 63;
-
-    /// Returns whether to spin in the wait that starts.
-    pub(crate) const fn spins(&mut self) -> bool {
-        let spins = self.skipped == 0;
-        self.skipped = self.skipped.saturating_sub(1);
-        spins
-    }
-
-    /// Records whether a spin has paid off.
-    pub(crate) fn learn(&mut self, paid: bool) {
-        self.vain = if paid { 0 } else { self.vain.saturating_add(1) };
-        self.skipped = 2u32.saturating_pow(self.vain).saturating_sub(1).min(Self::SKIPPED_MOST);
-    }
-}
-
 /// Result of polling for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEvent {
@@ -108,64 +82,45 @@ pub enum WaitEvent {
     End,
 }
 
-/// Predicts waits that are longer than a spin, if they have a usual length.
-#[derive(Debug, Default)]
-struct WaitPattern {
-    /// Smoothed length of such waits, or zero if there was none yet.
-    usual: Duration,
-    last: Duration,
-    tries: SpinBackoff,
-}
-
-impl WaitPattern {
-    /// Returns the interval in which the next message is expected, counted from the start of the wait.
-    fn expect(&mut self) -> Option<[Duration; 2]> {
-        let margin = (self.usual / 16).min(MARGIN_MOST);
-        let early = self.usual.checked_sub(margin + WAKING)?;
-        let worth = early > MOST && self.usual <= EXPECTED_MOST && self.tries.spins();
-        worth.then_some([early, self.usual + margin + WAKING])
-    }
-
-    /// Learns the length of a wait. Two waits in a row that differ from the usual length by more than a
-    /// quarter set a new usual length.
-    fn learn(&mut self, waited: Duration) {
-        let near = |wait: Duration| wait.abs_diff(self.usual) <= self.usual / 4;
-        self.usual = match (near(waited), near(self.last)) {
-            (false, false) => waited,
-            (true, _) => (self.usual * 3 + waited) / 4,
-            (false, true) => self.usual,
-        };
-        self.last = waited;
-    }
-}
-
 /// Decides how long one thread spins before it sleeps.
 #[derive(Debug)]
 pub struct SpinBudget {
     cpus: usize,
     spin: Duration,
-    rhythm: WaitPattern,
+    /// Whether it pays to spin at the start of a wait. It does not if this thread has the other side's CPU.
+    tries: SpinBackoff,
+    /// Number of waits so far.
+    waits: u32,
+    /// Usual length of waits that are longer than a spin.
+    rhythm: WaitEstimate,
 }
 
-/// Polls without a pause until `until` from `start`.
-fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -> WaitEvent {
-    while start.elapsed() < until {
+/// Polls without a pause until `until` from `start`, or until the thread has lost its CPU for a while. Returns
+/// the event that it saw, and whether the spin paid.
+fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -> (WaitEvent, bool) {
+    let mut read = start.elapsed();
+    while read < until {
         for _ in 0..LOOKS {
             let seen = look();
             if seen != WaitEvent::Nothing {
-                return seen;
+                return (seen, start.elapsed().saturating_sub(read) < PREEMPTED);
             }
             std::hint::spin_loop();
         }
+        let now = start.elapsed();
+        if now.saturating_sub(read) >= PREEMPTED {
+            break;
+        }
+        read = now;
     }
-    WaitEvent::Nothing
+    (WaitEvent::Nothing, false)
 }
 
 impl SpinBudget {
     /// Makes the budget of a thread in a process that may use this number of CPUs.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
-        Self { cpus, spin: FIRST, rhythm: WaitPattern::default() }
+        Self { cpus, spin: FIRST, tries: SpinBackoff::new(), waits: 0, rhythm: WaitEstimate::new() }
     }
 
     /// Waits until `look` returns something other than [`WaitEvent::Nothing`]. `busy` returns the number of
@@ -178,17 +133,26 @@ impl SpinBudget {
         mut sleep: impl FnMut(Option<Duration>) -> WaitEvent,
     ) -> WaitEvent {
         let start = Instant::now();
-        let mut seen = spin(start, self.now(busy()), &mut look);
+        let mut seen = WaitEvent::Nothing;
+        let budget = self.now(busy());
+        self.waits = self.waits.wrapping_add(1);
+        if !budget.is_zero() && (self.tries.spins() || self.waits.is_multiple_of(TRIED_EVERY)) {
+            let paid;
+            (seen, paid) = spin(start, budget, &mut look);
+            self.tries.learn(paid);
+        }
         // A thread that may not spin need not wake for it.
         if seen == WaitEvent::Nothing
             && !self.now(busy()).is_zero()
-            && let Some([early, late]) = self.rhythm.expect()
+            && self.rhythm.get() <= EXPECTED_MOST
+            && let WaitPlan { nap, spin_until } = self.rhythm.plan(MARGIN_MOST)
+            && !nap.is_zero()
         {
-            let nap = early.saturating_sub(start.elapsed());
-            seen = sleep(Some(nap));
+            seen = sleep(Some(nap.saturating_sub(start.elapsed())));
             if seen == WaitEvent::Nothing && !self.now(busy()).is_zero() {
-                seen = spin(start, late, &mut look);
-                self.rhythm.tries.learn(seen != WaitEvent::Nothing);
+                let paid;
+                (seen, paid) = spin(start, spin_until, &mut look);
+                self.rhythm.tried(paid);
             }
         }
         if seen == WaitEvent::Nothing {
@@ -230,22 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn spinning_in_vain_becomes_rare_and_one_that_pays_makes_it_usual() {
-        let mut tries = SpinBackoff::default();
-        let mut spins = 0;
-        for _ in 0..6400 {
-            if tries.spins() {
-                tries.learn(false);
-                spins += 1;
-            }
+    fn a_thread_that_has_the_other_sides_cpu_gives_up_spinning() {
+        let (mut budget, mut spins) = (SpinBudget::new(4), 0);
+        for _ in 0..640 {
+            let mut looked = false;
+            let look = || {
+                looked = true;
+                WaitEvent::Nothing
+            };
+            // The message comes as soon as this thread sleeps.
+            assert_eq!(budget.wait(|| 1, look, |_| WaitEvent::News), WaitEvent::News);
+            spins += u32::from(looked);
         }
-        assert!((100..110).contains(&spins), "{spins}");
-        while !tries.spins() {}
-        tries.learn(true);
-        for _ in 0..100 {
-            assert!(tries.spins());
-            tries.learn(true);
-        }
+        assert!((160..180).contains(&spins), "{spins}");
     }
 
     /// Waits for a message that comes after `end`. Returns whether the thread saw it while it spun.
@@ -279,19 +240,6 @@ mod tests {
         for _ in 0..5 {
             assert!(!spins_through(&mut budget, Duration::from_millis(1)));
         }
-    }
-
-    #[test]
-    fn one_wait_of_another_length_changes_nothing_and_two_do() {
-        let mut rhythm = WaitPattern::default();
-        let [usual, other] = [1400, 90_000].map(Duration::from_micros);
-        for wait in [usual, usual, other] {
-            rhythm.learn(wait);
-        }
-        let [early, late] = rhythm.expect().unwrap();
-        assert!(early < usual && usual < late && late < early + Duration::from_micros(400));
-        rhythm.learn(other);
-        assert_eq!((rhythm.usual, rhythm.expect()), (other, None));
     }
 
     #[test]

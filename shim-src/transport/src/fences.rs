@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vgpu_pace::WaitEstimate;
 use vgpu_wire::Mark;
 use vgpu_wire::area::WORDS;
 
 use crate::link::Link;
 use crate::mutex::lock;
-use crate::pace::WaitEstimate;
 use crate::session_error::SessionError;
 use crate::tracer::Awaited;
 use crate::wait::wait_until;

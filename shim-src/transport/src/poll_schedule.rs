@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::pace::WAKING;
+use vgpu_pace::WAKING;
 
 /// Shortest sleep between polls; the kernel's timer slack alone is 50 µs.
 const STEP_LEAST: Duration = Duration::from_micros(20);
@@ -46,8 +46,9 @@ impl PollSchedule {
 
 #[cfg(test)]
 mod tests {
+    use vgpu_pace::WaitEstimate;
+
     use super::*;
-    use crate::pace::WaitEstimate;
 
     const MOST: Duration = Duration::from_millis(450);
     /// Time by which a sleep exceeds its requested duration, in the tests.

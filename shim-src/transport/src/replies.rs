@@ -1,12 +1,12 @@
 //! Calls: messages that the host answers, each in a reply slot.
 
+use vgpu_pace::WaitEstimate;
 use vgpu_wire::area::{REPLY_DATA_MAX, REPLY_TEXT_MAX};
 use vgpu_wire::{Kind, RoundTrip};
 
 use crate::counters::index_of;
 use crate::link::Link;
 use crate::outgoing::{Outgoing, Tail};
-use crate::pace::WaitEstimate;
 use crate::session_error::{GoneReason, SessionError};
 use crate::submission::Submission;
 use crate::tracer::Awaited;

@@ -7,13 +7,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use vgpu_pace::WaitEstimate;
 use vgpu_wire::area::{MESSAGE_MAX, RING_BYTES};
 use vgpu_wire::body::stream::Join;
 
 use crate::link::Link;
 use crate::mutex::lock;
 use crate::outgoing::{Outgoing, Tail};
-use crate::pace::WaitEstimate;
 use crate::ring::Ring;
 use crate::session_error::{GoneReason, SessionError};
 use crate::tracer::Awaited;

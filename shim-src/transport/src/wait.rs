@@ -2,10 +2,11 @@
 //!
 //! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a
 //! wait that is usually short spins for twice its usual duration; one that is usually long naps until shortly
-//! before the predicted end and spins through it ([`crate::pace`]), as the kernel's hybrid polling of block
+//! before the predicted end and spins through it ([`vgpu_pace`]), as the kernel's hybrid polling of block
 //! devices does. Words that a GPU stores wake nobody, so this is what ends a wait for one in time. Where
 //! guest and host share one processor no thread spins, because the other side needs it. Nor does a thread
-//! whose spins were unsuccessful, or one of more threads than there are processors.
+//! whose spins were unsuccessful, or one of more threads than there are processors. A thread that loses its
+//! processor while it spins stops spinning.
 //!
 //! A wait that is not over by then sleeps. A sleeping thread is woken by futex where guest and host share
 //! pages in one kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::poll_schedule`]), so
@@ -15,9 +16,10 @@
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use vgpu_pace::{PREEMPTED, WaitEstimate, WaitPlan};
+
 use crate::counters::Live;
 use crate::link::Link;
-use crate::pace::{WaitEstimate, WaitPlan};
 use crate::poll_schedule::PollSchedule;
 use crate::session_error::SessionError;
 use crate::sleep::{sleep_for, sleep_on};
@@ -81,6 +83,7 @@ fn spin_then_sleep(
             return Ok(());
         }
     }
+    let mut spun = start.elapsed();
     if !spin_until.is_zero()
         && let Some(_spinning) = link.pace.spinning()
     {
@@ -88,17 +91,23 @@ fn spin_then_sleep(
             for _ in 0..POLLS {
                 core::hint::spin_loop();
                 if ready()? {
-                    usual.spun(start.elapsed());
+                    let took = start.elapsed();
+                    usual.spun(took, took.saturating_sub(spun));
                     return Ok(());
                 }
             }
             link.enter()?;
             stop(link)?;
-            if start.elapsed() >= spin_until {
+            let now = start.elapsed();
+            let preempted = now.saturating_sub(spun) >= PREEMPTED;
+            spun = now;
+            if preempted || spun >= spin_until {
                 break;
             }
         }
-        usual.spun_in_vain();
+        usual.tried(false);
+    } else {
+        spun = Duration::ZERO;
     }
     if !*slept {
         Live::add(&link.counters.sleeps, 1);
@@ -106,7 +115,7 @@ fn spin_then_sleep(
     }
     if link.pace.futex {
         sleep_until_woken(link, awaited, start, None, ready, stop)?;
-        usual.learn(start.elapsed());
+        usual.outlasted(spun, start.elapsed());
         Ok(())
     } else {
         sleep_by_time(link, awaited, start, usual, ready, stop)

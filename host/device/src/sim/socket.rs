@@ -15,11 +15,12 @@ use rustix::net::{
     RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, recv, send, shutdown,
     sockopt::socket_peercred,
 };
+use vgpu_pace::SpinBackoff;
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{BATCH, BLOCK, DONE, OUTSIDE, READ, READ_BLOCK, REQUEST_BYTES, WRITE, WRITE_BLOCK};
 
 use super::error::SimError;
-use crate::spin::{self, SpinBackoff};
+use crate::spin;
 use crate::sync::lock;
 use crate::thread_group::ThreadGroup;
 use crate::unix_socket::listen_at;
@@ -192,7 +193,7 @@ fn serve(server: &Arc<SharedServer>) {
 }
 
 /// Receives a packet. Polls for a while if that has paid off and there are processors to spare, then sleeps.
-fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &mut SpinBackoff) -> Result<usize, Errno> {
+fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &SpinBackoff) -> Result<usize, Errno> {
     if spin::has_spare_cpus(GUEST) && tries.spins() {
         let start = Instant::now();
         while spin::has_spare_cpus(GUEST) && start.elapsed() < LINGER {
@@ -227,12 +228,12 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     let room = if bar.block_bytes() == 0 { accesses } else { accesses.max(REQUEST_BYTES + BLOCK) };
     let mut packet = vec![0u8; room + 1];
     let mut answer = Vec::new();
-    let mut tries = SpinBackoff::default();
+    let tries = SpinBackoff::new();
     // The id of a process in another namespace is 0, which is no process's.
     let process =
         socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
     loop {
-        let Ok(bytes) = receive(connection, &mut packet, &mut tries) else { return };
+        let Ok(bytes) = receive(connection, &mut packet, &tries) else { return };
         let packet = &packet[..bytes];
         answer.clear();
         let understood = bytes <= room
