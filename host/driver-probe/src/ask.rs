@@ -1,5 +1,6 @@
 //! The parent of the questions' processes, and the report.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,9 @@ use vgpu_findings::child::{self, ChildOutcome};
 
 use crate::driver::{Driver, since};
 use crate::questions::Question;
+
+/// Text before a system call that a confined process was refused, on its standard error.
+const REFUSED: &str = "refused system call ";
 
 /// Whom to ask what.
 #[derive(Clone, Debug)]
@@ -67,13 +71,15 @@ pub async fn ask(probe: &Probe) -> Result<Report, std::io::Error> {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let libcuda = probe.libcuda.display().to_string();
     let mut all = json!({ "kernel": kernel, "driver": driver_version(), "libcuda": libcuda });
-    let (mut complete, mut unanswered) = (true, Vec::new());
+    let (mut complete, mut unanswered, mut refused) = (true, Vec::new(), BTreeSet::new());
     for &question in &probe.questions {
         for confined in [false, true].into_iter().take(1 + usize::from(probe.confined)) {
             let outcome = ask_one(probe, question, confined).await?;
             let answers = if confined { &mut all["confined"] } else { &mut all };
             let answer = outcome.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
             complete &= answer.is_some();
+            let lines = outcome.stderr.lines().filter_map(|line| line.split_once(REFUSED));
+            refused.extend(lines.map(|(_, call)| call.to_owned()));
             let answer = answer.map_or_else(
                 || Err(trouble(&outcome)),
                 |child: ChildAnswer| {
@@ -94,6 +100,9 @@ pub async fn ask(probe: &Probe) -> Result<Report, std::io::Error> {
                 }
             }
         }
+    }
+    if probe.confined {
+        all["confined"]["refused_calls"] = json!(refused);
     }
     all["unanswered"] = unanswered.into();
     Ok(Report { json: all, complete })

@@ -53,7 +53,11 @@ pub fn gpu() -> GpuConfig {
 impl Bench {
     /// Serves a device of this configuration.
     pub fn with(config: DeviceConfig) -> Self {
-        let dir = folder();
+        Self::within(folder(), config)
+    }
+
+    /// Serves a device of this configuration in a directory.
+    pub fn within(dir: TempDir, config: DeviceConfig) -> Self {
         let bus = SimBus::serve(dir.path(), vec![config]).expect("a bus");
         Self { bus, dir }
     }

@@ -12,7 +12,7 @@ use vgpu_recording_cuda::Recording;
 use crate::program::program;
 
 /// Functions that wait for a held stream on driver 580.
-const BLOCKING: [&str; 5] =
+pub const BLOCKING: [&str; 5] =
     ["cuModuleLoadDataEx", "cuModuleUnload", "cuMemFreeHost", "cuMemFree_v2", "cuMemHostUnregister"];
 
 /// Returns the root of the repository.

@@ -166,10 +166,18 @@ impl ApiCall {
         checked
     }
 
-    /// Waits until `done` returns true. Meanwhile submissions of other threads wait too.
-    fn block_until(&mut self, done: impl Fn(&RecordingMachine) -> bool) {
+    /// Does not let the call return until `done` returns true.
+    fn hold_until(&mut self, call: &str, done: impl Fn(&RecordingMachine) -> bool) {
+        if !done(self) {
+            self.options.show_held(call);
+            self.until(done);
+        }
+    }
+
+    /// Does so, and meanwhile keeps submissions of other threads waiting.
+    fn block_until(&mut self, call: &str, done: impl Fn(&RecordingMachine) -> bool) {
         self.blockers += 1;
-        self.until(done);
+        self.hold_until(call, done);
         self.blockers -= 1;
     }
 
@@ -215,13 +223,13 @@ pub fn enter(
         Err(CallRefusal::Expected(status))
     } else {
         if call.options.blocking.iter().any(|blocking| blocking == name) {
-            call.block_until(|machine| machine.work.is_empty());
+            call.block_until(name, |machine| machine.work.is_empty());
         } else if submits {
-            call.until(|machine| machine.blockers == 0);
+            call.hold_until(name, |machine| machine.blockers == 0);
         }
         let outcome = body(&mut call);
         if submits && call.options.queue > 0 {
-            call.block_until(|machine| !machine.work.exceeds(machine.options.queue));
+            call.block_until(name, |machine| !machine.work.exceeds(machine.options.queue));
         }
         outcome
     };

@@ -156,9 +156,16 @@ impl RecordingOptions {
         let Some(hold) = &self.hold else { return false };
         let held = hold.with_file_name(format!("{HOLD_CALL}{call}")).exists();
         if held {
+            self.show_held(call);
+        }
+        held
+    }
+
+    /// Creates the file that shows that a call of a function does not return.
+    pub fn show_held(&self, call: &str) {
+        if let Some(hold) = &self.hold {
             // A test that waits for the file fails without it.
             let _ = std::fs::write(hold.with_file_name(format!("{HELD_CALL}{call}")), []);
         }
-        held
     }
 }

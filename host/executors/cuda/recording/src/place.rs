@@ -104,7 +104,8 @@ impl Recording {
         fs::remove_file(self.folder.path().join(format!("{HOLD_CALL}{call}")))
     }
 
-    /// Returns whether a call of a function has been held since the library was loaded.
+    /// Returns whether a call of a function has been held since the library was loaded, by
+    /// [`Self::hold_call`] or by the options `blocking` and `queue`.
     #[must_use]
     pub fn has_held(&self, call: &str) -> bool {
         self.folder.path().join(format!("{HELD_CALL}{call}")).exists()

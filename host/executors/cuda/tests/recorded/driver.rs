@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use vgpu_host_testing::bench::{Bench, config};
 use vgpu_host_testing::commands::{
     LAUNCH, allocate, function, launch, load, params, send_module, stream, synchronize, window,
 };
@@ -166,4 +167,23 @@ fn ptx_that_is_too_new_is_refused_with_its_reason() {
     kernel(&mut guest, memory, 0);
     synchronize(&mut guest);
     gpu.check_all(&guest);
+}
+
+/// A driver registers no file of a disk. Copies of a window that lies on one go through pinned buffers.
+#[test]
+fn a_window_on_a_disk_is_copied_through_buffers() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a directory on a disk");
+    let gpu = RecordedGpu::with_bus(&json!({}), |executor| Bench::within(folder, config(executor)));
+    let mut guest = gpu.guest();
+    let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
+    let (source, read) = (Span::bar(place, 4096), Mark::new(WORD, 1));
+    guest.send(&CopyIn { stream: 0, reserved: 0, destination: memory, source, read }, &[]);
+    guest.wait_word(WORD, 1);
+    assert_eq!(guest.late(), None);
+    let refused = gpu.recording.refused().expect("a record");
+    assert!(refused.iter().all(|line| line["refused"] == "FileOnDisk") && !refused.is_empty(), "{refused:?}");
+    let copies = gpu.calls().into_iter().filter(|line| line["call"] == "cuMemcpyHtoDAsync_v2");
+    let sources: Vec<Value> = copies.map(|line| line["args"]["from"].clone()).collect();
+    assert!(sources.iter().all(|from| from.to_string().contains("pinned#")), "{sources:?}");
+    assert_eq!(sources.len(), 1);
 }

@@ -26,6 +26,11 @@ pub struct RecordedGpu {
 impl RecordedGpu {
     /// Creates a device whose libcuda has these options.
     pub fn new(options: &Value) -> Self {
+        Self::with_bus(options, |executor| Bench::with(config(executor)))
+    }
+
+    /// Creates a device on the bus that `serve` makes of the executor.
+    pub fn with_bus(options: &Value, serve: impl FnOnce(Cuda) -> Bench) -> Self {
         let recording = Recording::new(options).expect("a recording libcuda");
         let addresses = GpuConfig::new("any").expect("a range of addresses").addresses;
         let options = CudaOptions {
@@ -35,7 +40,7 @@ impl RecordedGpu {
         };
         let executor = Cuda::new(&options).expect("a cuda executor");
         let abilities = executor.facts().abilities;
-        Self { bench: Bench::with(config(executor)), recording, abilities }
+        Self { bench: serve(executor), recording, abilities }
     }
 
     /// Returns a device whose libcuda has these options, and a guest on its first channel.
