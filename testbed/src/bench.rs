@@ -5,6 +5,7 @@ mod calls;
 mod copies;
 mod kernels;
 mod launcher;
+mod load;
 mod measure;
 mod transport;
 mod wait;
@@ -66,6 +67,8 @@ enum What {
     Kernels(kernels::KernelsArgs),
     /// Measure copies of a model's tensors to the device against memcpy on one core.
     Copies(copies::CopiesArgs),
+    /// Measure how long code takes to its first launch.
+    Load(load::LoadArgs),
     /// Measure the transport: round trip, submission and bandwidth, by version and by cost of a register
     /// access.
     Transport(transport::TransportArgs),
@@ -78,6 +81,7 @@ pub fn run_bench(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.what {
         Some(What::Kernels(arguments)) => return kernels::run_kernels(arguments),
         Some(What::Copies(arguments)) => return copies::run_copies(arguments),
+        Some(What::Load(arguments)) => return load::run_load(arguments),
         Some(What::Transport(arguments)) => return transport::run_transport(arguments),
         Some(What::Wait(arguments)) => return wait::run_wait(arguments),
         None => {}

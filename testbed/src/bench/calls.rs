@@ -34,7 +34,7 @@ pub struct Amount<'a> {
 }
 
 /// Runs a command of the stand-in under the launcher and returns the JSON that it prints.
-fn play(bed: &Bed, arguments: &[String]) -> Result<Value> {
+pub(super) fn play(bed: &Bed, arguments: &[String]) -> Result<Value> {
     let output = Command::new(programs::launcher()?)
         .arg(programs::standin()?)
         .args(arguments)
@@ -57,9 +57,11 @@ fn seconds(answer: &Value, name: &str) -> Result<f64> {
 
 /// Measures copies in both directions against memcpy, in GB/s. Fails if downloaded bytes differ from the
 /// uploaded ones, except with the null executor, which stores no bytes.
-pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize) -> Result<Value> {
-    let arguments = ["copies", "--mib", &mib.to_string(), "--rounds", &rounds.to_string()];
-    let answer = play(bed, &arguments.map(str::to_owned))?;
+pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize, kib: Option<u32>) -> Result<Value> {
+    let mut arguments =
+        ["copies", "--mib", &mib.to_string(), "--rounds", &rounds.to_string()].map(str::to_owned).to_vec();
+    arguments.extend(kib.into_iter().flat_map(|kib| ["--kib".to_owned(), kib.to_string()]));
+    let answer = play(bed, &arguments)?;
     if executor != "null" && answer["same"] != true {
         bail!("what came back is not what went there");
     }
@@ -80,7 +82,7 @@ pub fn figures(amount: Amount<'_>, options: &[&str]) -> Result<Value> {
     let calls = play(&bed, &["calls", "--launches", &launches, "--rounds", &rounds].map(str::to_owned))?;
     let launches = calls["launches"].as_f64().context("no launches")? / seconds(&calls, "launches_s")?;
     let micro = |name: &str| calls["synchronize_ns"][name].as_f64().map(|ns| ns / 1e3);
-    let copies = copies(&bed, amount.executor, amount.mib, amount.rounds)?;
+    let copies = copies(&bed, amount.executor, amount.mib, amount.rounds, None)?;
     Ok(json!({
         "launches_per_second": launches,
         "sync_rtt_us": { "p50": micro("p50"), "p99": micro("p99") },

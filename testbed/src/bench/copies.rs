@@ -23,6 +23,12 @@ pub struct CopiesArgs {
     /// Name of the device's executor.
     #[arg(long, default_value = "soft")]
     executor: String,
+    /// KiB of each copy; by default the sizes of a model's tensors.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    kib: Option<u32>,
+    /// Run the session in a worker process.
+    #[arg(long)]
+    worker: bool,
     /// Print the rates as JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -30,12 +36,14 @@ pub struct CopiesArgs {
 
 /// Measures copies and prints their rates.
 pub fn run_copies(arguments: &CopiesArgs) -> Result<ExitCode> {
-    let bed = Bed::start(&arguments.executor, &[facts("6.1")])?;
-    let answer = copies(&bed, &arguments.executor, arguments.mib, arguments.rounds)?;
+    let options: &[&str] = if arguments.worker { &["--worker"] } else { &[] };
+    let bed = Bed::start_with(&arguments.executor, &[facts("6.1")], options)?;
+    let answer = copies(&bed, &arguments.executor, arguments.mib, arguments.rounds, arguments.kib)?;
     let rate = |name: &str| answer[name].as_f64().with_context(|| format!("no {name}"));
     let (memcpy, up, down) = (rate("memcpy_gbps")?, rate("h2d_gbps")?, rate("d2h_gbps")?);
     let figures = json!({
         "copies": answer["copies"],
+        "worker": arguments.worker,
         "memcpy_gb_s": memcpy,
         "to_device_gb_s": up,
         "to_device_ratio": up / memcpy,

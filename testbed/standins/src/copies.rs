@@ -76,8 +76,8 @@ fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Re
 }
 
 /// Prints the seconds of `rounds` rounds of memcpy, copies to the device, and copies from the device, and
-/// whether all data returned unchanged.
-pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
+/// whether all data returned unchanged. A copy has `kib` KiB, or the size of a tensor.
+pub fn measure(mib: usize, rounds: usize, kib: Option<usize>) -> Result<ExitCode> {
     let bytes = mib << 20;
     // SAFETY: the library's initialisers are those that any user of it runs.
     let library = unsafe { Library::open(Some("libcudart.so.12"), RTLD_NOW | RTLD_GLOBAL) };
@@ -96,7 +96,7 @@ pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     done("cudaMalloc", unsafe { malloc(&raw mut device, bytes) })?;
     let source = present(bytes, 1);
     let mut target = present(bytes, 2);
-    let sizes = tensors(bytes);
+    let sizes = kib.map_or_else(|| tensors(bytes), |kib| vec![kib << 10; (mib << 10) / kib]);
     let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
     let on_device = |at: usize| device.wrapping_byte_add(at);
     let to_device = || {

@@ -7,6 +7,7 @@ mod copies;
 mod driver;
 mod facts;
 mod ggml;
+mod load;
 mod maps;
 mod mix;
 mod parent;
@@ -79,11 +80,23 @@ enum Play {
     },
     /// Copy pageable memory to the device as GGML loads a model, and print the times and those of memcpy.
     Copies {
-        /// Size of a copy in MiB.
+        /// MiB copied in a round.
         #[arg(long, default_value_t = 1024)]
         mib: usize,
-        /// Number of copies.
+        /// Number of rounds.
         #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// KiB of each copy; by default the sizes of a model's tensors.
+        #[arg(long)]
+        kib: Option<usize>,
+    },
+    /// Load modules of PTX and launch a kernel of each, and print the times.
+    Load {
+        /// KiB of a module.
+        #[arg(long, default_value_t = 2048)]
+        kib: usize,
+        /// Number of modules.
+        #[arg(long, default_value_t = 50)]
         rounds: usize,
     },
     /// Make single calls and copies through CUDA's driver API, and print the times.
@@ -157,7 +170,8 @@ fn main() -> ExitCode {
             sandbox::enter(memfd, exec_bytes, kill, &command)
         }
         Play::Calls { launches, rounds, synchronizes } => calls::measure(launches, rounds, synchronizes),
-        Play::Copies { mib, rounds } => copies::measure(mib, rounds),
+        Play::Copies { mib, rounds, kib } => copies::measure(mib, rounds, kib),
+        Play::Load { kib, rounds } => load::measure(kib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Rates { launches, mib } => rates::measure(launches, mib),
         Play::Wait { seconds, timed, stay } => wait::measure(seconds, timed, stay),
