@@ -55,6 +55,9 @@ pub mod exec {
     /// The host keeps no image for later sessions and looks at no digest: a guest may leave it zero
     /// ([`ModuleOpen`](crate::body::module::ModuleOpen)).
     pub const UNNAMED: u32 = 1 << 7;
+    /// Extension: programmatic dependencies of graph nodes
+    /// ([`EDGE_PROGRAMMATIC`](crate::body::graph::EDGE_PROGRAMMATIC)).
+    pub const EDGES: u32 = 1 << 8;
 }
 
 wire_struct! {

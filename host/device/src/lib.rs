@@ -68,7 +68,7 @@ pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
 pub use control::{ControlSocket, LineHandler};
 pub use device::{Device, DeviceConfig, DeviceError};
-pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
+pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
 pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
 pub use gate::Gate;

@@ -122,6 +122,11 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
+    /// Returns an argument that the program did not give.
+    pub const fn nowhere() -> Self {
+        Self(ptr::null())
+    }
+
     /// Wraps a pointer.
     ///
     /// # Safety

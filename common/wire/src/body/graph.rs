@@ -24,10 +24,17 @@ wire_struct! {
     pub struct GraphNode = 8 {
         /// Length of the whole record in bytes, a multiple of 8.
         pub bytes: u32 = 0,
-        /// Number of dependencies, which follow as u32 indices of earlier nodes.
+        /// Number of dependencies, which follow as u32 indices of earlier nodes, possibly with
+        /// [`EDGE_PROGRAMMATIC`].
         pub dependencies: u32 = 4,
     }
 }
+
+/// Bit of a dependency in a [`GraphNode`]'s record: the edge between the two launches is programmatic. The
+/// later kernel may start before the earlier one has ended, and waits for it by itself
+/// (`griddepcontrol.wait`). A host may order the kernels fully instead. Only for hosts with
+/// [`exec::EDGES`](crate::facts::exec::EDGES); without the bit the dependency is a full one.
+pub const EDGE_PROGRAMMATIC: u32 = 1 << 31;
 
 wire_struct! {
     /// `cuGraphExecUpdate`: replaces nodes by messages of the same kinds. The payload is `nodes` records,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vgpu_wire::body::session::WindowAllocReply;
-use vgpu_wire::facts::{DeviceFacts, HelloReply};
+use vgpu_wire::facts::{DeviceFacts, HelloReply, exec};
 use vgpu_wire::{Body, DecodeError, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
 use zerocopy::IntoBytes;
 
@@ -255,7 +255,10 @@ impl Dispatcher {
             check::node(host, body)
         };
         let checked = match &work.message.body {
-            Body::GraphDefine(body) => self.graphs.define(body.graph, body.nodes, payload, node),
+            Body::GraphDefine(body) => {
+                let edges = abilities & exec::EDGES != 0;
+                self.graphs.define(body.graph, body.nodes, payload, edges, node)
+            }
             Body::GraphUpdate(body) => {
                 self.graphs.update(body.graph, body.nodes, payload, node).map_err(GraphError::from)
             }

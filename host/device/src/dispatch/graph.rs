@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vgpu_wire::body::graph::{GraphNode, GraphPatch};
+use vgpu_wire::body::graph::{EDGE_PROGRAMMATIC, GraphNode, GraphPatch};
 use vgpu_wire::{Body, Kind, Message};
 use zerocopy::FromBytes;
 
@@ -20,18 +20,33 @@ pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
 pub struct GraphRecord<'a> {
     /// For `GraphDefine` the record's own index, for `GraphUpdate` the index of the changed node.
     pub node: u32,
-    /// Little-endian u32 indices of earlier nodes. Updates have none.
+    /// Little-endian u32 indices of earlier nodes, possibly with [`EDGE_PROGRAMMATIC`]. Updates have none.
     dependencies: &'a [u8],
     /// Message that the node carries out.
     pub message: Message<'a>,
 }
 
+/// A dependency of a graph's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GraphEdge {
+    /// Index of the earlier node.
+    pub node: u32,
+    /// Whether this node, a launch like the earlier one, may start before that one has ended.
+    pub programmatic: bool,
+}
+
 impl GraphRecord<'_> {
+    /// Returns the nodes that this one is ordered after.
+    pub fn edges(&self) -> impl ExactSizeIterator<Item = GraphEdge> + '_ {
+        self.dependencies.chunks_exact(4).map(|edge| {
+            let edge = u32::from_le_bytes([edge[0], edge[1], edge[2], edge[3]]);
+            GraphEdge { node: edge & !EDGE_PROGRAMMATIC, programmatic: edge & EDGE_PROGRAMMATIC != 0 }
+        })
+    }
+
     /// Returns the indices of the nodes that this one is ordered after.
     pub fn dependencies(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
-        self.dependencies
-            .chunks_exact(4)
-            .map(|index| u32::from_le_bytes([index[0], index[1], index[2], index[3]]))
+        self.edges().map(|edge| edge.node)
     }
 }
 
@@ -157,12 +172,14 @@ impl Graphs {
         Self { charges, graphs: HashMap::new() }
     }
 
-    /// Checks the payload of a new graph of `count` nodes. Calls `each` for each node's body.
+    /// Checks the payload of a new graph of `count` nodes. Calls `each` for each node's body. `edges` permits
+    /// programmatic dependencies, which a host has to announce.
     pub(crate) fn define(
         &mut self,
         graph: u32,
         count: u32,
         payload: &[u8],
+        edges: bool,
         mut each: impl FnMut(&Body) -> Result<(), Violation>,
     ) -> Result<(), GraphError> {
         if self.graphs.contains_key(&graph) {
@@ -173,10 +190,10 @@ impl Graphs {
         for index in 0..count {
             let record;
             (record, rest) = take_node(rest, index)?;
-            if record.dependencies().any(|node| node >= index) {
-                return Err(Violation::Graph { record: index, reason: "it depends on a later node" }.into());
-            }
             let kind = record.message.body.kind();
+            for edge in record.edges() {
+                check_edge(edge, edges, index, kind, &kinds)?;
+            }
             if !can_be_node(kind) {
                 return Err(Violation::GraphKind { record: index, kind }.into());
             }
@@ -222,6 +239,26 @@ impl Graphs {
     }
 }
 
+/// Checks a dependency of the node `index`, whose kind is `kind`. `kinds` has the kinds of the earlier nodes.
+fn check_edge(
+    edge: GraphEdge,
+    allowed: bool,
+    index: u32,
+    kind: Kind,
+    kinds: &[Kind],
+) -> Result<(), Violation> {
+    let error = |reason| Violation::Graph { record: index, reason };
+    match kinds.get(edge.node as usize) {
+        None => Err(error("it depends on a later node")),
+        Some(_) if !edge.programmatic => Ok(()),
+        Some(_) if !allowed => {
+            Err(error("it has a programmatic dependency, which the host did not announce"))
+        }
+        Some(Kind::Launch) if kind == Kind::Launch => Ok(()),
+        Some(_) => Err(error("a programmatic dependency does not join two launches")),
+    }
+}
+
 fn at_end(rest: &[u8], record: u32) -> Result<(), Violation> {
     if rest.is_empty() { Ok(()) } else { Err(Violation::Graph { record, reason: "there is no such record" }) }
 }
@@ -229,9 +266,10 @@ fn at_end(rest: &[u8], record: u32) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use vgpu_wire::body::launch::Launch;
     use vgpu_wire::body::stream::Signal;
     use vgpu_wire::{Header, Mark, Payload, padded};
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
     use crate::charges::charge::DeviceCharges;
@@ -274,7 +312,7 @@ mod tests {
         let mut graphs = new(Limits::default());
         let mut seen = 0;
         graphs
-            .define(5, 3, &payload, |_| {
+            .define(5, 3, &payload, false, |_| {
                 seen += 1;
                 Ok(())
             })
@@ -282,7 +320,7 @@ mod tests {
         assert_eq!(seen, 3);
         let walked: Vec<Vec<u32>> = nodes(&payload).map(|node| node.dependencies().collect()).collect();
         assert_eq!(walked, [vec![], vec![0], vec![0, 1]]);
-        assert_eq!(reason(graphs.define(5, 0, &[], |_| Ok(()))), "graph 5 is in use");
+        assert_eq!(reason(graphs.define(5, 0, &[], true, |_| Ok(()))), "graph 5 is in use");
 
         let mut patch = (8 + signal().len() as u32).to_le_bytes().to_vec();
         patch.extend_from_slice(&2u32.to_le_bytes());
@@ -297,14 +335,35 @@ mod tests {
     }
 
     #[test]
+    fn programmatic_dependencies_join_launches_of_hosts_that_announce_them() {
+        let launch = message(&Launch::new_zeroed(), 0);
+        let programmatic = node(&[EDGE_PROGRAMMATIC, 1], &launch);
+        let payload = [node(&[], &launch), node(&[0], &launch), programmatic].concat();
+        new(Limits::default()).define(1, 3, &payload, true, |_| Ok(())).unwrap();
+        let last = nodes(&payload).last().unwrap();
+        assert_eq!(
+            last.edges().map(|edge| (edge.node, edge.programmatic)).collect::<Vec<_>>(),
+            [(0, true), (1, false)]
+        );
+        assert_eq!(last.dependencies().collect::<Vec<_>>(), [0, 1]);
+        let unannounced = new(Limits::default()).define(1, 3, &payload, false, |_| Ok(()));
+        assert!(reason(unannounced).contains("the host did not announce"));
+        for (first, second) in [(&signal(), &launch), (&launch, &signal())] {
+            let payload = [node(&[], first), node(&[EDGE_PROGRAMMATIC], second)].concat();
+            let text = reason(new(Limits::default()).define(1, 2, &payload, true, |_| Ok(())));
+            assert!(text.contains("does not join two launches"), "{text}");
+        }
+    }
+
+    #[test]
     fn nodes_are_charged_until_their_graph_is_destroyed() {
         let mut graphs = new(Limits { graph_nodes: 3, ..Limits::default() });
         let two = [node(&[], &signal()), node(&[0], &signal())].concat();
-        graphs.define(1, 2, &two, |_| Ok(())).unwrap();
+        graphs.define(1, 2, &two, true, |_| Ok(())).unwrap();
         assert_eq!(graphs.charges.used(Resource::GraphNodes), 2);
         assert!(graphs.charges.bytes() > 0);
-        assert!(matches!(graphs.define(2, 2, &two, |_| Ok(())), Err(GraphError::OverLimit(_))));
-        graphs.define(2, 1, &node(&[], &signal()), |_| Ok(())).unwrap();
+        assert!(matches!(graphs.define(2, 2, &two, true, |_| Ok(())), Err(GraphError::OverLimit(_))));
+        graphs.define(2, 1, &node(&[], &signal()), true, |_| Ok(())).unwrap();
         graphs.destroy(1).unwrap();
         graphs.destroy(2).unwrap();
         assert_eq!((graphs.charges.used(Resource::GraphNodes), graphs.charges.bytes()), (0, 0));
@@ -332,7 +391,7 @@ mod tests {
             (1, node(&[], &signal()[..16]), "shorter than its header says"),
             (1, node(&[], &ungraphed), "GraphLaunch cannot be a node"),
         ] {
-            let text = reason(new(Limits::default()).define(1, count, &payload, |_| Ok(())));
+            let text = reason(new(Limits::default()).define(1, count, &payload, true, |_| Ok(())));
             assert!(text.contains(expected), "{text} should say: {expected}");
         }
     }
@@ -341,7 +400,7 @@ mod tests {
         #[test]
         fn any_bytes_are_walked_without_harm(payload in prop::collection::vec(any::<u8>(), 0..400), count in 0u32..6) {
             let mut graphs = new(Limits::default());
-            if graphs.define(1, count, &payload, |_| Ok(())).is_ok() {
+            if graphs.define(1, count, &payload, true, |_| Ok(())).is_ok() {
                 prop_assert_eq!(nodes(&payload).count(), count as usize);
             }
             let _ = graphs.update(1, count, &payload, |_| Ok(()));
@@ -353,7 +412,7 @@ mod tests {
             let at = at.index(payload.len());
             payload[at] = value;
             let mut graphs = new(Limits::default());
-            if graphs.define(1, 2, &payload, |_| Ok(())).is_ok() {
+            if graphs.define(1, 2, &payload, true, |_| Ok(())).is_ok() {
                 prop_assert_eq!(nodes(&payload).count(), 2);
             }
         }

@@ -22,6 +22,10 @@ const NO_NODE: [usize; 2] = [131, 134];
 /// File in which the kernel module states its version.
 const MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
+/// Compute capability, without the part behind the point, from which on kernels overlap by programmatic
+/// dependent launch.
+const OVERLAP: u32 = 9;
+
 /// First attribute that CUDA 13 does not define. Neither it nor later ones are announced.
 const UNKNOWN: usize = 162;
 
@@ -52,6 +56,7 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
     let holds = if device.has_stream_memory_operations() { exec::HOLDS } else { 0 };
     let [cc_major, cc_minor] =
         COMPUTE_CAPABILITY.map(|id| device.attribute(id).and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
+    let edges = if cc_major >= OVERLAP && device.has_edge_data() { exec::EDGES } else { 0 };
     let mut facts = Box::new(DeviceFacts {
         name: device.name()?,
         driver_text: driver_text(options),
@@ -61,7 +66,7 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
         cc_major,
         cc_minor,
         granularity: u32::try_from(range::granularity(device)?).unwrap_or(u32::MAX),
-        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | exec::UNNAMED | holds,
+        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | exec::UNNAMED | holds | edges,
         reserved: [0; 13],
         attributes,
     });

@@ -30,6 +30,8 @@ pub(crate) struct SharedGpu {
     pub(crate) granule: u64,
     /// Whether streams can store words of the host and wait for them.
     pub(crate) stream_operations: bool,
+    /// Whether graphs have programmatic edges. False once the driver has refused a graph for them.
+    edges: AtomicBool,
     /// Version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
     driver_version: u32,
     libcublas: Option<PathBuf>,
@@ -68,6 +70,7 @@ impl SharedGpu {
             _addresses: options.addresses.clone(),
             granule,
             stream_operations,
+            edges: AtomicBool::new(facts.abilities & exec::EDGES != 0),
             driver_version: facts.driver_version,
             libcublas: options.libcublas.clone(),
             blas: OnceLock::new(),
@@ -131,6 +134,18 @@ impl SharedGpu {
     /// change.
     pub(crate) fn instantiations(&self) -> u64 {
         self.instantiations.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether graphs have programmatic edges.
+    pub(crate) fn has_edges(&self) -> bool {
+        self.edges.load(Ordering::Relaxed)
+    }
+
+    /// Records that the driver takes a graph only without its programmatic edges.
+    pub(crate) fn give_up_edges(&self, why: &DriverError) {
+        if self.edges.swap(false, Ordering::Relaxed) {
+            tracing::warn!("kernels of graphs do not overlap, because the driver refuses that: {why}");
+        }
     }
 
     /// Records that a feature is missing. Returns whether this was not known before.

@@ -45,7 +45,8 @@ const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
 /// Optional features that the executor announces. It cannot link, because it cannot produce an image.
-const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
+const ABILITIES: u32 =
+    exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS | exec::EDGES;
 
 /// Options of the null executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

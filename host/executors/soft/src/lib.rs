@@ -70,9 +70,9 @@ pub use vgpu_simt::Features;
 /// Product name that devices with this executor usually have.
 pub const NAME: &str = "VGPU-STUB soft";
 
-/// Optional features that the executor announces.
+/// Optional features that the executor announces. It orders all dependencies of a graph fully.
 const ABILITIES: u32 =
-    exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS | exec::LINKS;
+    exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS | exec::LINKS | exec::EDGES;
 
 /// A GPU that is emulated on the CPU.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use vgpu_wire::body::stream::Join;
 use crate::Result;
 use crate::arg::{In, InOut, Out};
 use crate::object::default_stream::find;
+use crate::object::edge::{Edge, EdgeData};
 use crate::object::graph::{create, discard, find_node, get, list, node_handle, node_place, select};
 use crate::object::work::Work;
 use crate::object::{current, graph_exec};
@@ -63,17 +64,47 @@ exports! {
         kind.set(graph.with(index, |node| Ok(node.work.node_type()))?)
     }
 
-    /// Stores the handles of the nodes that a node depends on, or only their number.
+    /// Stores the handles of the nodes that a node depends on, or only their number. Fails if it would hide
+    /// that an edge is programmatic.
     pub fn cuGraphNodeGetDependencies(
         node: CUgraphNode, nodes: Out<CUgraphNode>, count: InOut<usize>,
     ) -> CUresult {
-        let (graph, index) = find_node(node)?;
-        let after = graph.with(index, |node| Ok(node.after.clone()))?;
-        let (handle, _) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
-        let found =
-            after.into_iter().map(|index| node_handle(handle, graph, index)).collect::<Result<Vec<_>>>()?;
+        let (found, edges) = dependencies(node)?;
+        if edges.iter().any(|edge| edge.programmatic) {
+            return Err(CUresult::LOSSY_QUERY);
+        }
         list(nodes, count, &found)
     }
+
+    /// Stores the handles of the nodes that a node depends on, and the data of the edges to them.
+    pub fn cuGraphNodeGetDependencies_v2(
+        node: CUgraphNode, nodes: Out<CUgraphNode>, data: Out<EdgeData>, count: InOut<usize>,
+    ) -> CUresult {
+        let (found, edges) = dependencies(node)?;
+        if data.is_null() {
+            if edges.iter().any(|edge| edge.programmatic) {
+                return Err(CUresult::LOSSY_QUERY);
+            }
+        } else if nodes.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        } else {
+            for (index, edge) in edges.iter().enumerate().take(count.get()?) {
+                // SAFETY: the caller of the export promised room for so many edges.
+                let place = unsafe { data.at(index) };
+                place.set(edge.data())?;
+            }
+        }
+        list(nodes, count, &found)
+    }
+}
+
+/// Returns the handles of the nodes that a node depends on, and the edges to them.
+fn dependencies(node: CUgraphNode) -> Result<(Vec<CUgraphNode>, Vec<Edge>)> {
+    let (graph, index) = find_node(node)?;
+    let edges = graph.with(index, |node| Ok(node.after.clone()))?;
+    let (handle, _) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
+    let nodes = edges.iter().map(|edge| node_handle(handle, graph, edge.node)).collect::<Result<_>>()?;
+    Ok((nodes, edges))
 }
 
 exports! {

@@ -1,7 +1,6 @@
 //! Stream management, including stream capture.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
@@ -145,8 +144,7 @@ export_ptsz! {
     pub fn cuStreamGetCaptureInfo, fn cuStreamGetCaptureInfo_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>
     ) |default| {
-        let unwanted = CaptureInfo { graph: Out::nowhere(), nodes: Out::nowhere(), count: Out::nowhere() };
-        capture::info(find(stream, default)?, out, id, &unwanted)
+        capture::info(find(stream, default)?, out, id, None)
     }
 
     /// `cuStreamGetCaptureInfo_v2`
@@ -154,16 +152,16 @@ export_ptsz! {
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         count: Out<usize>
     ) |default| {
-        capture::info(find(stream, default)?, out, id, &CaptureInfo { graph, nodes, count })
+        let edges = Out::nowhere();
+        capture::info(find(stream, default)?, out, id, Some(&CaptureInfo { graph, nodes, edges, count }))
     }
 
-    /// `cuStreamGetCaptureInfo_v3`. Edges carry no data here.
+    /// `cuStreamGetCaptureInfo_v3`
     pub fn cuStreamGetCaptureInfo_v3, fn cuStreamGetCaptureInfo_v3_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         edges: Out<*const c_void>, count: Out<usize>
     ) |default| {
-        edges.set_if(ptr::null());
-        capture::info(find(stream, default)?, out, id, &CaptureInfo { graph, nodes, count })
+        capture::info(find(stream, default)?, out, id, Some(&CaptureInfo { graph, nodes, edges, count }))
     }
 
     /// `cuStreamUpdateCaptureDependencies`
@@ -171,7 +169,7 @@ export_ptsz! {
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint
     ) |default| {
         current::context()?;
-        capture::update(find(stream, default)?, nodes, count, flags)
+        capture::update(find(stream, default)?, nodes, In::nowhere(), count, flags)
     }
 
     /// `cuStreamUpdateCaptureDependencies_v2`
@@ -179,9 +177,6 @@ export_ptsz! {
         stream: CUstream, nodes: In<CUgraphNode>, edges: In<[u8; 8]>, count: usize, flags: c_uint
     ) |default| {
         current::context()?;
-        if !edges.is_null() && edges.slice(count)?.iter().any(|data| *data != [0; 8]) {
-            return Err(CUresult::NOT_SUPPORTED);
-        }
-        capture::update(find(stream, default)?, nodes, count, flags)
+        capture::update(find(stream, default)?, nodes, edges, count, flags)
     }
 }

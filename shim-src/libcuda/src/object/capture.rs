@@ -6,15 +6,17 @@
 //! code that CUDA defines for it (900 to 908).
 
 use std::cell::Cell;
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUgraph, CUgraphNode, capture_mode, capture_status};
 use vgpu_wire::Payload;
+use vgpu_wire::body::launch::LAUNCH_PROGRAMMATIC;
 
 use crate::Result;
 use crate::arg::{In, Out};
+use crate::object::edge::{self, Edge, EdgeData};
 use crate::object::graph::{self, Graph};
 use crate::object::stream::Stream;
 use crate::object::work::Work;
@@ -24,7 +26,16 @@ use crate::sync::Mutex;
 #[derive(Clone, Debug)]
 pub struct CapturePoint {
     capture: u64,
-    nodes: Vec<u32>,
+    after: Vec<Edge>,
+}
+
+/// A capturing stream.
+struct Tip {
+    stream: &'static Stream,
+    /// Dependencies of the stream's next node.
+    after: Vec<Edge>,
+    /// The node that the stream recorded last.
+    newest: Option<u32>,
 }
 
 struct Capture {
@@ -37,14 +48,18 @@ struct Capture {
     origin: &'static Stream,
     invalid: bool,
     graph: (usize, &'static Graph),
-    /// The capturing streams, each with the nodes that its next node depends on.
-    tips: Vec<(&'static Stream, Vec<u32>)>,
+    tips: Vec<Tip>,
     /// Nodes that the program has removed from the dependencies of a stream's next node. CUDA does not count
     /// them as unjoined work if no node depends on them.
     removed: Vec<u32>,
-    /// The nodes that `cuStreamGetCaptureInfo` returned last. The caller may read them until its next call.
-    shown: Vec<CUgraphNode>,
+    /// The nodes that `cuStreamGetCaptureInfo` returned last, and the data of the edges to them. The caller
+    /// may read them until its next call.
+    shown: (Vec<CUgraphNode>, Vec<EdgeData>),
 }
+
+/// Compute capability, without the part behind the point, from which on kernels overlap by programmatic
+/// dependent launch.
+const PROGRAMMATIC_FROM: u32 = 9;
 
 static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
 /// Number of captures, so that other work pays one load while there are none.
@@ -71,12 +86,17 @@ pub fn any() -> bool {
 }
 
 impl Capture {
-    fn tip(&mut self, stream: &Stream) -> Option<&mut Vec<u32>> {
-        self.tips.iter_mut().find(|(other, _)| other.id() == stream.id()).map(|(_, nodes)| nodes)
+    fn tip(&mut self, stream: &Stream) -> Option<&mut Tip> {
+        self.tips.iter_mut().find(|tip| tip.stream.id() == stream.id())
+    }
+
+    /// Returns the dependencies of the stream's next node.
+    fn after(&mut self, stream: &Stream) -> Vec<Edge> {
+        self.tip(stream).map(|tip| tip.after.clone()).unwrap_or_default()
     }
 
     fn blocking_in(&self, context: usize) -> bool {
-        self.context == context && self.tips.iter().any(|(stream, _)| stream.is_blocking())
+        self.context == context && self.tips.iter().any(|tip| tip.stream.is_blocking())
     }
 }
 
@@ -120,15 +140,29 @@ fn intercept_among(stream: &Stream) -> Result<bool> {
     Ok(false)
 }
 
-/// Adds a node after the stream's earlier nodes.
+/// Adds a node after the stream's earlier nodes. From compute capability 9.0 on, a launch that permits it,
+/// and that follows a launch of the same stream alone, gets a programmatic edge. A launch that also waits for
+/// other streams gets full ones, because it need not wait for their work by itself. Other work always gets
+/// full edges.
 pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     let mut captures = CAPTURES.lock();
     let capture = find_capture(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
-    let after = capture.tip(stream).cloned().unwrap_or_default();
-    let node = capture.graph.1.add(Work::new(body, tail), after);
-    if let Some(tip) = capture.tip(stream) {
-        *tip = vec![node];
+    let graph = capture.graph.1;
+    let work = Work::new(body, tail);
+    let launch = work.launch();
+    let tip = capture.tip(stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let mut after = std::mem::take(&mut tip.after);
+    match (&mut after[..], launch) {
+        ([edge], Some(launch)) if launch.flags & LAUNCH_PROGRAMMATIC != 0 => {
+            let overlaps = stream.gpu().shown.facts.cc_major >= PROGRAMMATIC_FROM;
+            edge.programmatic |= overlaps && tip.newest == Some(edge.node) && graph.is_launch(edge.node);
+        }
+        (_, Some(_)) => {}
+        (edges, None) => edges.iter_mut().for_each(|edge| edge.programmatic = false),
     }
+    let node = graph.add(work, after);
+    tip.after = vec![Edge::full(node)];
+    tip.newest = Some(node);
     Ok(())
 }
 
@@ -137,7 +171,7 @@ pub fn place(stream: &Stream) -> Result<CapturePoint> {
     let mut captures = CAPTURES.lock();
     let capture = find_capture(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let id = capture.id;
-    Ok(CapturePoint { capture: id, nodes: capture.tip(stream).cloned().unwrap_or_default() })
+    Ok(CapturePoint { capture: id, after: capture.after(stream) })
 }
 
 /// Orders a stream after a captured event. A stream that is not captured joins the capture.
@@ -159,12 +193,11 @@ pub fn join(stream: &'static Stream, place: &CapturePoint) -> Result {
         return Err(CUresult::STREAM_CAPTURE_IMPLICIT);
     }
     if let Some(tip) = capture.tip(stream) {
-        tip.extend(&place.nodes);
-        tip.sort_unstable();
-        tip.dedup();
+        tip.after.extend(&place.after);
+        edge::normalize(&mut tip.after);
     } else {
         stream.capture.store(capture.id, Ordering::Release);
-        capture.tips.push((stream, place.nodes.clone()));
+        capture.tips.push(Tip { stream, after: place.after.clone(), newest: None });
     }
     Ok(())
 }
@@ -226,8 +259,8 @@ pub fn exchange_mode(new: u32) -> Result<u32> {
 fn finish(captures: &mut Vec<Capture>, id: u64) -> Option<Capture> {
     let index = captures.iter().position(|capture| capture.id == id)?;
     let capture = captures.swap_remove(index);
-    for (stream, _) in &capture.tips {
-        stream.capture.store(0, Ordering::Release);
+    for tip in &capture.tips {
+        tip.stream.capture.store(0, Ordering::Release);
     }
     COUNT.store(captures.len(), Ordering::Release);
     Some(capture)
@@ -248,7 +281,7 @@ pub fn end_stream(stream: &Stream) {
         }
     } else {
         capture.invalid = true;
-        capture.tips.retain(|(other, _)| other.id() != stream.id());
+        capture.tips.retain(|tip| tip.stream.id() != stream.id());
         stream.capture.store(0, Ordering::Release);
     }
 }
@@ -287,9 +320,9 @@ pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
         origin: stream,
         invalid: false,
         graph,
-        tips: vec![(stream, Vec::new())],
+        tips: vec![Tip { stream, after: Vec::new(), newest: None }],
         removed: Vec::new(),
-        shown: Vec::new(),
+        shown: Default::default(),
     });
     stream.capture.store(id, Ordering::Release);
     COUNT.store(captures.len(), Ordering::Release);
@@ -313,9 +346,10 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     let id = capture.id;
     let Some(capture) = finish(&mut captures, id) else { return Err(CUresult::ILLEGAL_STATE) };
     drop(captures);
-    let tip = capture.tips.iter().find(|(other, _)| other.id() == stream.id());
-    let joined = tip.is_some_and(|(_, tip)| {
-        capture.graph.1.ends().iter().all(|end| tip.contains(end) || capture.removed.contains(end))
+    let tip = capture.tips.iter().find(|tip| tip.stream.id() == stream.id());
+    let joined = tip.is_some_and(|tip| {
+        let follows = |end: &u32| tip.after.iter().any(|edge| edge.node == *end);
+        capture.graph.1.ends().iter().all(|end| follows(end) || capture.removed.contains(end))
     });
     if capture.invalid || !joined {
         graph::discard(capture.graph.0);
@@ -352,12 +386,14 @@ pub struct CaptureInfo {
     pub graph: Out<CUgraph>,
     /// Array of the nodes that the stream's next node depends on.
     pub nodes: Out<*const CUgraphNode>,
+    /// Array of the data of the edges to these nodes. Without it the query fails if one is programmatic.
+    pub edges: Out<*const c_void>,
     /// Number of these nodes.
     pub count: Out<usize>,
 }
 
 /// `cuStreamGetCaptureInfo`
-pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &CaptureInfo) -> Result {
+pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: Option<&CaptureInfo>) -> Result {
     let out = out.check()?;
     let (status, number) = status(stream)?;
     out.set(status)?;
@@ -365,22 +401,52 @@ pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &CaptureInfo)
         return Ok(());
     }
     id.set_if(number);
+    let Some(info) = info else { return Ok(()) };
     let mut captures = CAPTURES.lock();
     let Some(capture) = find_capture(&mut captures, stream) else { return Ok(()) };
-    info.graph.set_if(CUgraph(capture.graph.0));
-    if !info.nodes.is_null() || !info.count.is_null() {
-        let tip = capture.tip(stream).cloned().unwrap_or_default();
-        let graph = capture.graph;
+    let (after, graph) = (capture.after(stream), capture.graph);
+    if info.edges.is_null() && after.iter().any(|edge| edge.programmatic) {
+        return Err(CUresult::LOSSY_QUERY);
+    }
+    info.graph.set_if(CUgraph(graph.0));
+    if !info.nodes.is_null() || !info.edges.is_null() || !info.count.is_null() {
+        let nodes = after.iter().map(|edge| graph::node_handle(graph.0, graph.1, edge.node));
         capture.shown =
-            tip.iter().map(|&node| graph::node_handle(graph.0, graph.1, node)).collect::<Result<_>>()?;
-        info.nodes.set_if(capture.shown.as_ptr());
-        info.count.set_if(capture.shown.len());
+            (nodes.collect::<Result<_>>()?, after.iter().copied().map(Edge::data).collect::<Vec<_>>());
+        let (nodes, edges) = &capture.shown;
+        info.nodes.set_if(nodes.as_ptr());
+        info.edges.set_if(edges.as_ptr().cast());
+        info.count.set_if(nodes.len());
     }
     Ok(())
 }
 
+/// Returns the edges that a program gives as nodes of a graph and data. Without data all are full.
+fn edges_to(
+    (handle, graph): (usize, &Graph),
+    nodes: In<CUgraphNode>,
+    data: In<EdgeData>,
+    count: usize,
+) -> Result<Vec<Edge>> {
+    let data = if data.is_null() { &[] } else { data.slice(count)? };
+    let edge = |(at, &node): (usize, &CUgraphNode)| {
+        let place = graph::node_place(node).filter(|place| place.0 == handle);
+        let (_, index) = place.ok_or(CUresult::INVALID_VALUE)?;
+        let edge = Edge::from_data(index, data.get(at).copied().unwrap_or_default())?;
+        error_if(edge.programmatic && !graph.is_launch(index), CUresult::INVALID_VALUE)?;
+        Ok(edge)
+    };
+    nodes.slice(count)?.iter().enumerate().map(edge).collect()
+}
+
 /// Changes the nodes that the stream's next node depends on: `flags` 0 adds to them, 1 replaces them.
-pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_uint) -> Result {
+pub fn update(
+    stream: &Stream,
+    nodes: In<CUgraphNode>,
+    data: In<EdgeData>,
+    count: usize,
+    flags: c_uint,
+) -> Result {
     if flags > 1 {
         return Err(CUresult::INVALID_VALUE);
     }
@@ -389,22 +455,16 @@ pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_ui
     if capture.invalid {
         return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
     }
-    let graph = capture.graph.0;
-    let new = nodes
-        .slice(count)?
-        .iter()
-        .map(|&node| graph::node_place(node).filter(|place| place.0 == graph).map(|place| place.1))
-        .collect::<Option<Vec<u32>>>()
-        .ok_or(CUresult::INVALID_VALUE)?;
+    let new = edges_to(capture.graph, nodes, data, count)?;
+    let has = |node: &u32| new.iter().any(|edge| edge.node == *node);
     let mut removed = std::mem::take(&mut capture.removed);
-    removed.retain(|node| !new.contains(node));
+    removed.retain(|node| !has(node));
     if let Some(tip) = capture.tip(stream) {
         if flags == 1 {
-            removed.extend(tip.drain(..).filter(|node| !new.contains(node)));
+            removed.extend(tip.after.drain(..).map(|edge| edge.node).filter(|node| !has(node)));
         }
-        tip.extend(new);
-        tip.sort_unstable();
-        tip.dedup();
+        tip.after.extend(&new);
+        edge::normalize(&mut tip.after);
     }
     capture.removed = removed;
     Ok(())

@@ -10,6 +10,7 @@ use vgpu_abi::driver::{CUgraph, CUgraphNode};
 use crate::Result;
 use crate::arg::{InOut, Out};
 use crate::object::current;
+use crate::object::edge::Edge;
 use crate::object::gpu::Gpu;
 use crate::object::work::Work;
 use crate::slab::Slab;
@@ -20,8 +21,8 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct Node {
     /// Message that the node sends to the host.
     pub work: Work,
-    /// Indices of the nodes that this one depends on, all lower than its own.
-    pub after: Vec<u32>,
+    /// The nodes that this one depends on, whose indices are lower than its own.
+    pub after: Vec<Edge>,
     /// Handle of the node; 0 until the program asks for it.
     pub handle: usize,
     /// Pointers to the parameters in `work`, stored for a program that asks for them.
@@ -57,18 +58,24 @@ impl Graph {
     }
 
     /// Adds a node and returns its index.
-    pub fn add(&self, work: Work, after: Vec<u32>) -> u32 {
+    pub fn add(&self, work: Work, after: Vec<Edge>) -> u32 {
         let mut nodes = self.nodes.lock();
         nodes.push(Node { work, after, handle: 0, pointers: Vec::new() });
         nodes.len() as u32 - 1
+    }
+
+    /// Returns whether the node at an index launches a kernel.
+    pub fn is_launch(&self, index: u32) -> bool {
+        let nodes = self.nodes.lock();
+        nodes.get(index as usize).is_some_and(|node| node.work.launch().is_some())
     }
 
     /// Returns the indices of the nodes that no other depends on.
     pub fn ends(&self) -> Vec<u32> {
         let nodes = self.nodes.lock();
         let mut end = vec![true; nodes.len()];
-        for &before in nodes.iter().flat_map(|node| &node.after) {
-            end[before as usize] = false;
+        for before in nodes.iter().flat_map(|node| &node.after) {
+            end[before.node as usize] = false;
         }
         (0..).zip(end).filter_map(|(index, end): (u32, bool)| end.then_some(index)).collect()
     }

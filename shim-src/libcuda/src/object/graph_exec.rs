@@ -9,11 +9,13 @@ use vgpu_abi::driver::{CUgraph, CUgraphExec, CUgraphNode, graph_node, graph_upda
 use vgpu_wire::body::graph::{
     GraphDefine, GraphDestroy, GraphLaunch, GraphNode as NodeHead, GraphPatch, GraphUpdate,
 };
+use vgpu_wire::facts::exec;
 use vgpu_wire::{Payload, Span};
 use zerocopy::IntoBytes;
 
 use crate::Result;
 use crate::arg::Out;
+use crate::object::edge::Edge;
 use crate::object::gpu::Gpu;
 use crate::object::graph::{self, Node, node_handle};
 use crate::object::stream::Stream;
@@ -39,7 +41,7 @@ pub struct Exec {
     flags: AtomicU32,
     /// Whether a node reads or writes pinned memory: 1 if one does, otherwise 0.
     host: AtomicU32,
-    nodes: Mutex<Vec<(Work, Vec<u32>)>>,
+    nodes: Mutex<Vec<(Work, Vec<Edge>)>>,
 }
 
 static EXECS: Slab<Exec> = Slab::new(5);
@@ -56,8 +58,9 @@ impl Exec {
     }
 }
 
-/// Returns the records of the `GraphDefine` message for these nodes.
-fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
+/// Returns the records of the `GraphDefine` message for these nodes. `programmatic` tells whether the host
+/// knows programmatic edges.
+fn definition(nodes: &[(Work, Vec<Edge>)], programmatic: bool) -> Vec<u8> {
     let mut records = Vec::new();
     for (work, after) in nodes {
         let edges = (after.len() * 4).next_multiple_of(8);
@@ -67,7 +70,7 @@ fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
         };
         records.extend_from_slice(head.as_bytes());
         let start = records.len();
-        records.extend(after.iter().flat_map(|index| index.to_le_bytes()));
+        records.extend(after.iter().flat_map(|edge| edge.to_wire(programmatic).to_le_bytes()));
         records.resize(start + edges, 0);
         records.extend_from_slice(work.bytes());
     }
@@ -113,11 +116,12 @@ pub fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result 
     }
     let gpu = graph.gpu();
     gpu.queue.async_error()?;
-    let nodes: Vec<(Work, Vec<u32>)> =
+    let nodes: Vec<(Work, Vec<Edge>)> =
         graph.nodes().iter().map(|node| (node.work.clone(), node.after.clone())).collect();
     let number = gpu.queue.mint(Minted::Graph);
     let count = nodes.len() as u32;
-    send_records(&gpu.queue, &definition(&nodes), |records| GraphDefine {
+    let programmatic = gpu.shown.facts.abilities & exec::EDGES != 0;
+    send_records(&gpu.queue, &definition(&nodes, programmatic), |records| GraphDefine {
         graph: number,
         nodes: count,
         flags,
@@ -145,7 +149,7 @@ pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
 
 /// Returns the kind of difference that prevents an update of a graph, and the node at fault. `None` if it can
 /// be updated.
-fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
+fn difference(old: &[(Work, Vec<Edge>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
     if old.len() != new.len() {
         return Some((graph_update::TOPOLOGY_CHANGED, None));
     }
@@ -291,29 +295,32 @@ mod tests {
     }
 
     fn node(work: Work, after: &[u32]) -> Node {
-        Node { work, after: after.to_vec(), handle: 0, pointers: Vec::new() }
+        Node { work, after: after.iter().copied().map(Edge::full).collect(), handle: 0, pointers: Vec::new() }
     }
 
     #[test]
     fn differences_have_cudas_codes() {
-        let old = vec![(fill(1), vec![]), (copy(8), vec![0])];
+        let old = vec![(fill(1), vec![]), (copy(8), vec![Edge::full(0)])];
         let same = [node(fill(2), &[]), node(copy(16), &[0])];
         assert_eq!(difference(&old, &same), None);
         assert_eq!(difference(&old, &same[..1]), Some((graph_update::TOPOLOGY_CHANGED, None)));
         let edge = [node(fill(2), &[]), node(copy(16), &[])];
         assert_eq!(difference(&old, &edge), Some((graph_update::TOPOLOGY_CHANGED, Some(1))));
+        let mut programmatic = same.clone();
+        programmatic[1].after[0].programmatic = true;
+        assert_eq!(difference(&old, &programmatic), Some((graph_update::TOPOLOGY_CHANGED, Some(1))));
         let kind = [node(copy(1), &[]), node(copy(16), &[0])];
         assert_eq!(difference(&old, &kind), Some((graph_update::NODE_TYPE_CHANGED, Some(0))));
     }
 
     proptest! {
         #[test]
-        fn definitions_read_back(nodes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<prop::sample::Index>(), 0..4)), 1..20)) {
-            let nodes: Vec<(Work, Vec<u32>)> = nodes.iter().enumerate().map(|(i, (value, after))| {
-                let after = if i == 0 { vec![] } else { after.iter().map(|a| a.index(i) as u32).collect() };
+        fn definitions_read_back(nodes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<(prop::sample::Index, bool)>(), 0..4)), 1..20), known: bool) {
+            let nodes: Vec<(Work, Vec<Edge>)> = nodes.iter().enumerate().map(|(i, (value, after))| {
+                let after = if i == 0 { vec![] } else { after.iter().map(|(a, programmatic)| Edge { node: a.index(i) as u32, programmatic: *programmatic }).collect() };
                 (fill(*value), after)
             }).collect();
-            let records = definition(&nodes);
+            let records = definition(&nodes, known);
             prop_assert_eq!(records.len() % 8, 0);
             let mut rest = &records[..];
             for (work, after) in &nodes {
@@ -321,7 +328,8 @@ mod tests {
                 let (record, next) = rest.split_at(head.bytes as usize);
                 let edges: Vec<u32> = record[8..][..4 * head.dependencies as usize]
                     .chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
-                prop_assert_eq!(&edges, after);
+                let expected: Vec<u32> = after.iter().map(|edge| edge.to_wire(known)).collect();
+                prop_assert_eq!(&edges, &expected);
                 let message = &record[8 + (4 * edges.len()).next_multiple_of(8)..];
                 prop_assert_eq!(message, work.bytes());
                 prop_assert!(Message::decode(message).is_ok());

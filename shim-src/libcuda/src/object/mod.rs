@@ -13,6 +13,7 @@ pub mod capture;
 pub mod context;
 pub mod current;
 pub mod default_stream;
+pub mod edge;
 pub mod event;
 pub mod function;
 pub mod gpu;

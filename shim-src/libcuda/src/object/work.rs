@@ -2,6 +2,7 @@
 
 use vgpu_abi::driver::graph_node;
 use vgpu_wire::body::copy::CopyIn;
+use vgpu_wire::body::launch::Launch;
 use vgpu_wire::{Header, Kind, Payload, SEGMENT_INLINE, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -44,6 +45,12 @@ impl Work {
     pub fn kind(&self) -> Option<Kind> {
         let (header, _) = Header::read_from_prefix(self.bytes()).ok()?;
         Kind::try_from(header.kind).ok()
+    }
+
+    /// Returns the launch that the work is, if it is one.
+    pub fn launch(&self) -> Option<Launch> {
+        let launch = self.kind() == Some(Kind::Launch);
+        launch.then(|| Launch::read_from_prefix(self.body()).ok()).flatten().map(|(launch, _)| launch)
     }
 
     /// Returns whether the work reads or writes pinned memory.

@@ -13,6 +13,7 @@ use zerocopy::FromBytes;
 use crate::Result;
 use crate::arg::{In, Out};
 use crate::object::context::Context;
+use crate::object::edge::Edge;
 use crate::object::gpu::Gpu;
 use crate::object::library::find_function;
 use crate::object::work::Work;
@@ -38,7 +39,7 @@ pub fn add(
         .ok_or(CUresult::INVALID_VALUE)?;
     places.sort_unstable();
     places.dedup();
-    let node = found.add(work, places);
+    let node = found.add(work, places.into_iter().map(Edge::full).collect());
     out.set(graph::node_handle(graph.0, found, node)?)
 }
 

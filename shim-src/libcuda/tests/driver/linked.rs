@@ -25,7 +25,7 @@ pub fn choose() {
             cuEventSynchronize, cuFuncGetAttribute, cuFuncGetParamInfo, cuFuncSetAttribute, cuGetErrorName,
             cuGetExportTable, cuGraphDestroy, cuGraphExecDestroy, cuGraphExecKernelNodeSetParams_v2,
             cuGraphExecUpdate, cuGraphGetNodes, cuGraphInstantiateWithFlags, cuGraphKernelNodeGetParams_v2,
-            cuGraphKernelNodeSetParams_v2, cuGraphLaunch, cuGraphNodeGetType, cuInit, cuKernelGetFunction,
+            cuGraphKernelNodeSetParams_v2, cuGraphLaunch, cuGraphNodeGetDependencies, cuGraphNodeGetDependencies_v2, cuGraphNodeGetType, cuInit, cuKernelGetFunction,
             cuLaunchHostFunc, cuLaunchKernel, cuLaunchKernelEx, cuLibraryGetKernel, cuLibraryLoadData,
             cuLibraryUnload, cuLinkAddData_v2, cuLinkAddFile, cuLinkComplete, cuLinkCreate, cuLinkCreate_v2,
             cuLinkDestroy, cuMemAddressFree, cuMemAddressReserve, cuMemAllocAsync, cuMemAllocFromPoolAsync,
@@ -53,8 +53,8 @@ pub fn choose() {
             cuModuleGetGlobal_v2, cuModuleLoadData, cuModuleLoadDataEx, cuModuleUnload,
             cuOccupancyMaxActiveBlocksPerMultiprocessor, cuPointerGetAttribute, cuStreamAddCallback,
             cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
-            cuStreamGetCaptureInfo_v2, cuStreamGetPriority, cuStreamIsCapturing, cuStreamQuery,
-            cuStreamSynchronize, cuStreamUpdateCaptureDependencies, cuStreamWaitEvent,
+            cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v3, cuStreamGetPriority, cuStreamIsCapturing, cuStreamQuery,
+            cuStreamSynchronize, cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_v2, cuStreamWaitEvent,
             cuThreadExchangeStreamCaptureMode,
         };
         let found = exports.iter().find(|(export, _)| *export == name);

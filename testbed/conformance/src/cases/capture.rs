@@ -20,17 +20,18 @@ pub const CASES: &[Case] = cases![
 
 const GLOBAL: u32 = 0;
 const THREAD: u32 = 1;
-const RELAXED: u32 = 2;
+pub(super) const RELAXED: u32 = 2;
 
-struct Scene {
-    stream: CUstream,
-    other: CUstream,
-    event: CUevent,
-    kernel: CUfunction,
-    address: u64,
+/// Streams that capture, and what is put on them.
+pub(super) struct Scene {
+    pub(super) stream: CUstream,
+    pub(super) other: CUstream,
+    pub(super) event: CUevent,
+    pub(super) kernel: CUfunction,
+    pub(super) address: u64,
 }
 
-fn scene() -> Scene {
+pub(super) fn scene() -> Scene {
     begin();
     let module = get!(CUmodule, cuModuleLoadData(PTX.as_ptr().cast()));
     let kernel = function(module, "nothing");
@@ -52,7 +53,7 @@ fn status(stream: CUstream) -> u32 {
 }
 
 /// Returns the nodes after which the stream's next node comes.
-fn tips(stream: CUstream) -> Vec<CUgraphNode> {
+pub(super) fn tips(stream: CUstream) -> Vec<CUgraphNode> {
     let (mut state, mut count, mut nodes) = (0, 0, ptr::null());
     let none = ptr::null_mut();
     ok!(cuStreamGetCaptureInfo_v2(
@@ -67,7 +68,7 @@ fn tips(stream: CUstream) -> Vec<CUgraphNode> {
     unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
 }
 
-fn end(stream: CUstream) -> CUgraph {
+pub(super) fn end(stream: CUstream) -> CUgraph {
     let mut graph = CUgraph(0);
     ok!(cuStreamEndCapture(stream, &raw mut graph));
     assert_ne!(graph, CUgraph(0));
@@ -80,7 +81,7 @@ fn ends_with(stream: CUstream, code: u32) {
     assert_eq!(graph, CUgraph(0));
 }
 
-fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
+pub(super) fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     let mut count = 0;
     ok!(cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count));
     let mut nodes = vec![CUgraphNode(1); count];
@@ -88,7 +89,7 @@ fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     nodes
 }
 
-fn kinds(graph: CUgraph) -> Vec<u32> {
+pub(super) fn kinds(graph: CUgraph) -> Vec<u32> {
     nodes(graph)
         .into_iter()
         .map(|node| {

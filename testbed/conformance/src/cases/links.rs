@@ -175,7 +175,7 @@ fn what_cannot_be_linked_is_refused_in_words() {
     assert_eq!(complete(twice), Err(999));
     ok!(cuLinkDestroy(twice));
     let newer = create();
-    assert_eq!(add(newer, PTX, CALLEE.replace("sm_50", "sm_90").as_bytes(), ptr::null()), 0);
+    assert_eq!(add(newer, PTX, CALLEE.replace("sm_50", "sm_121").as_bytes(), ptr::null()), 0);
     assert_eq!(complete(newer), Err(209));
     ok!(cuLinkDestroy(newer));
     let none = create();

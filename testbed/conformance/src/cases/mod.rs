@@ -4,6 +4,7 @@ mod callbacks;
 mod capture;
 mod code;
 mod devices;
+mod edges;
 mod kernels;
 mod links;
 mod memory;
@@ -27,6 +28,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         devices::copies::CASES,
         devices::fills::CASES,
         devices::order::CASES,
+        edges::CASES,
         kernels::CASES,
         links::CASES,
         memory::CASES,

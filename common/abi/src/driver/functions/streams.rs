@@ -62,6 +62,9 @@ functions! {
     cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_uint);
     cuGraphNodeGetDependencies(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize);
+    cuGraphNodeGetDependencies_v2(
+        node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut [u8; 8], count: *mut usize
+    );
     cuGraphAddKernelNode_v2(
         node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
         params: *const KernelNodeParams

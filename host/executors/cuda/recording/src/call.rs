@@ -148,7 +148,7 @@ impl ApiCall {
     /// Checks that the operands of a graph's node still exist: functions, and memory.
     pub fn check_operands(&mut self, kind: &NodeKind) -> CallResult {
         match kind {
-            NodeKind::Kernel { context, function } => self.modules.get(*context, *function).map(drop),
+            NodeKind::Kernel { context, function, .. } => self.modules.get(*context, *function).map(drop),
             NodeKind::Copy { sides, .. } => self.copy(*sides),
             NodeKind::Fill { range, .. } => self.device_range(*range, true),
             NodeKind::Product { ranges } => {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUgraphNode, capture_mode};
 
-use crate::graph::{Graphs, NodeKind};
+use crate::graph::{Edge, EdgeData, FULL, Graphs, NodeKind, PROGRAMMATIC};
 use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::work::StreamKey;
 
@@ -21,6 +21,15 @@ struct Capture {
     /// Nodes on which the stream's next node depends. The program may read those that
     /// `cuStreamGetCaptureInfo` returned until its next call that names the stream.
     after: Vec<CUgraphNode>,
+    /// Data of the edges to these nodes.
+    edges: Vec<EdgeData>,
+}
+
+impl Capture {
+    /// Returns the nodes on which the stream's next node depends, and the data of the edges to them.
+    fn dependencies(&self) -> Vec<Edge> {
+        self.after.iter().map(|node| node.0).zip(self.edges.iter().copied()).collect()
+    }
 }
 
 /// Result of `cuStreamGetCaptureInfo` for an active capture.
@@ -32,6 +41,8 @@ pub struct CaptureInfo<'a> {
     pub graph: usize,
     /// Nodes on which the stream's next node depends.
     pub nodes: &'a [CUgraphNode],
+    /// Data of the edges to these nodes.
+    pub edges: &'a [EdgeData],
 }
 
 /// All captures in progress.
@@ -94,12 +105,14 @@ impl Captures {
             return Err(Rule::CapturingAlready.into());
         }
         self.next += 1;
-        let capture = Capture { stream, graph: graphs.create(), invalid: false, after: Vec::new() };
+        let (after, edges) = (Vec::new(), Vec::new());
+        let capture = Capture { stream, graph: graphs.create(), invalid: false, after, edges };
         self.captures.insert(self.next, capture);
         Ok(())
     }
 
-    /// Adds work to the capture of a stream, as a node. `None` if the stream does not capture.
+    /// Adds work to the capture of a stream, as a node. `None` if the stream does not capture. Edges between
+    /// kernels are programmatic if the later launch has the attribute for programmatic stream serialization.
     pub fn add(
         &mut self,
         stream: StreamKey,
@@ -108,9 +121,14 @@ impl Captures {
     ) -> CallResult<Option<usize>> {
         self.not_implicit(stream)?;
         let Some((_, capture)) = self.find_valid(stream)? else { return Ok(None) };
-        let after: Vec<usize> = capture.after.iter().map(|node| node.0).collect();
-        let node = graphs.add_node(capture.graph, &after, kind())?;
-        capture.after = vec![CUgraphNode(node)];
+        let (mut after, kind) = (capture.dependencies(), kind());
+        if matches!(kind, NodeKind::Kernel { early: true, .. }) {
+            for (node, data) in after.iter_mut().filter(|(_, data)| *data == FULL) {
+                *data = if graphs.is_kernel(*node) { PROGRAMMATIC } else { FULL };
+            }
+        }
+        let node = graphs.add_node(capture.graph, &after, kind)?;
+        (capture.after, capture.edges) = (vec![CUgraphNode(node)], vec![FULL]);
         Ok(Some(node))
     }
 
@@ -118,20 +136,27 @@ impl Captures {
     pub fn info(&mut self, stream: StreamKey) -> CallResult<Option<CaptureInfo<'_>>> {
         self.not_implicit(stream)?;
         let valid = self.find(stream).filter(|(_, capture)| !capture.invalid);
-        Ok(valid.map(|(id, capture)| CaptureInfo { id, graph: capture.graph, nodes: &capture.after }))
+        Ok(valid.map(|(id, Capture { graph, after, edges, .. })| CaptureInfo {
+            id,
+            graph: *graph,
+            nodes: after,
+            edges,
+        }))
     }
 
     /// Carries out `cuStreamUpdateCaptureDependencies`. It adds `nodes` to the dependencies of the stream's
     /// next node, or with `set` replaces them. Replaced dependencies need not be joined.
-    pub fn update(&mut self, stream: StreamKey, nodes: &[usize], set: bool, graphs: &Graphs) -> CallResult {
+    pub fn update(&mut self, stream: StreamKey, nodes: &[Edge], set: bool, graphs: &Graphs) -> CallResult {
         let (_, capture) = self.find_valid(stream)?.ok_or(Rule::NotCapturing)?;
         graphs.check_dependencies(capture.graph, nodes)?;
         if set {
             capture.after.clear();
+            capture.edges.clear();
         }
-        for node in nodes.iter().map(|&node| CUgraphNode(node)) {
+        for (node, data) in nodes.iter().map(|&(node, data)| (CUgraphNode(node), data)) {
             if !capture.after.contains(&node) {
                 capture.after.push(node);
+                capture.edges.push(data);
             }
         }
         Ok(())

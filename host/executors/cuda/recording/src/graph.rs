@@ -31,7 +31,12 @@ impl CopySide {
 #[derive(Clone, Debug)]
 pub enum NodeKind {
     /// The node launches a kernel.
-    Kernel { context: usize, function: usize },
+    Kernel {
+        context: usize,
+        function: usize,
+        /// Whether the launch has the attribute for programmatic stream serialization.
+        early: bool,
+    },
     Copy {
         sides: [CopySide; 2],
         /// Whether the copy or fill has a single row.
@@ -117,12 +122,24 @@ impl NodeKind {
     }
 }
 
+/// `CUgraphEdgeData` as bytes: the ports of the earlier and the later node, the type, and reserved bytes.
+pub type EdgeData = [u8; 8];
+/// Data of an edge that waits for the end of the earlier node.
+pub const FULL: EdgeData = [0; 8];
+/// Data of an edge from `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
+pub const PROGRAMMATIC: EdgeData = [1, 0, 1, 0, 0, 0, 0, 0];
+/// Data of an edge from `CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER`.
+const LAUNCH_ORDER: EdgeData = [2, 0, 1, 0, 0, 0, 0, 0];
+
+/// A node on which another depends, and the data of the edge between them.
+pub type Edge = (usize, EdgeData);
+
 #[derive(Debug)]
 pub struct GraphNode {
     graph: usize,
     pub kind: NodeKind,
     /// Nodes on which the node depends.
-    pub after: Vec<usize>,
+    pub after: Vec<Edge>,
 }
 
 #[derive(Debug)]
@@ -130,16 +147,16 @@ struct Exec {
     /// Nodes in the order of their creation.
     order: Vec<usize>,
     nodes: HashMap<usize, NodeKind>,
-    /// Positions of the dependencies of each node, by the position of the node in `order`.
-    after: Vec<Vec<usize>>,
+    /// Dependencies of each node as positions, by the position of the node in `order`.
+    after: Vec<Vec<Edge>>,
     /// Number of the newest launch's work.
     newest: Option<u64>,
 }
 
-/// Returns the positions of nodes in the order of their graph.
-fn places(order: &[usize], nodes: &[usize]) -> Vec<usize> {
-    let mut places: Vec<usize> =
-        nodes.iter().filter_map(|node| order.iter().position(|one| one == node)).collect();
+/// Returns edges to nodes as edges to positions in the order of their graph.
+fn places(order: &[usize], edges: &[Edge]) -> Vec<Edge> {
+    let place = |&(node, data): &Edge| Some((order.iter().position(|&one| one == node)?, data));
+    let mut places: Vec<Edge> = edges.iter().filter_map(place).collect();
     places.sort_unstable();
     places
 }
@@ -174,20 +191,33 @@ impl Graphs {
         Ok(())
     }
 
-    /// Refuses dependencies that belong to another graph or are named twice.
-    pub fn check_dependencies(&self, graph: usize, after: &[usize]) -> CallResult {
-        for (at, &node) in after.iter().enumerate() {
-            if self.nodes.get(node).ok().is_none_or(|one| one.graph != graph) || after[..at].contains(&node) {
-                return Err(Rule::ForeignNode.into());
+    /// Refuses dependencies that belong to another graph or are named twice, and data that no edge from them
+    /// can have.
+    pub fn check_dependencies(&self, graph: usize, after: &[Edge]) -> CallResult {
+        for (at, &(node, data)) in after.iter().enumerate() {
+            let twice = after[..at].iter().any(|&(earlier, _)| earlier == node);
+            let known = self.nodes.get(node).ok().filter(|one| one.graph == graph && !twice);
+            let kernel = matches!(known.ok_or(Rule::ForeignNode)?.kind, NodeKind::Kernel { .. });
+            if data != FULL && !(kernel && matches!(data, PROGRAMMATIC | LAUNCH_ORDER)) {
+                return Err(Rule::EdgeData.into());
             }
         }
         Ok(())
     }
 
+    /// Returns whether a node launches a kernel.
+    pub fn is_kernel(&self, node: usize) -> bool {
+        self.nodes.get(node).is_ok_and(|node| matches!(node.kind, NodeKind::Kernel { .. }))
+    }
+
     /// Carries out the functions `cuGraphAdd*Node`.
-    pub fn add_node(&mut self, graph: usize, after: &[usize], kind: NodeKind) -> CallResult<usize> {
+    pub fn add_node(&mut self, graph: usize, after: &[Edge], kind: NodeKind) -> CallResult<usize> {
         self.contents.get(graph)?;
         self.check_dependencies(graph, after)?;
+        let kernel = matches!(kind, NodeKind::Kernel { .. });
+        if !kernel && after.iter().any(|&(_, data)| data != FULL) {
+            return Err(Rule::EdgeData.into());
+        }
         let node = self.nodes.add(GraphNode { graph, kind, after: after.to_vec() });
         self.contents.get_mut(graph)?.push(node);
         Ok(node)

@@ -154,6 +154,12 @@ rules! {
     GraphCaptured = INVALID_VALUE, "a graph is destroyed, or a node of it, while it is captured";
     /// A dependency must be a node of the same graph, and must be named once.
     ForeignNode = INVALID_VALUE, "a dependency that is no node of the graph, or that is named twice";
+    /// The data of an edge must be zeros, or describe a programmatic edge, which "may only be used between
+    /// kernel nodes".
+    EdgeData = INVALID_VALUE, "edge data that CUDA does not define, or a programmatic edge of other nodes";
+    /// The manual of `cuStreamGetCaptureInfo` fails a query without a place for edge data if there is
+    /// "non-zero edge data for one or more of the current stream dependencies".
+    LossyQuery = LOSSY_QUERY, "a query that would hide the data of an edge";
     /// The node passed to `cuGraphExecKernelNodeSetParams` must be a kernel.
     NodeKind = INVALID_VALUE, "a node of another kind than the function sets";
     /// The node passed to `cuGraphExecKernelNodeSetParams` must belong to the graph that was instantiated.

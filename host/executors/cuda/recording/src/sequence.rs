@@ -26,6 +26,7 @@ pub const QUIET: &[&str] = &[
     "cuMemGetInfo_v2",
     "cuMemHostGetDevicePointer_v2",
     "cuStreamGetCaptureInfo_v2",
+    "cuStreamGetCaptureInfo_v3",
     "cuStreamQuery",
 ];
 

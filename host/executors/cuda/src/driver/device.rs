@@ -118,6 +118,12 @@ impl DriverDevice {
             && table.cuLinkDestroy.is_some()
     }
 
+    /// Returns whether edges of graphs can have data, which came with CUDA 12.3.
+    pub(crate) fn has_edge_data(&self) -> bool {
+        let table = &self.driver.table;
+        table.cuStreamGetCaptureInfo_v3.is_some() && table.cuStreamUpdateCaptureDependencies_v2.is_some()
+    }
+
     /// Returns whether streams can store words in host memory and wait for them.
     pub(crate) fn has_stream_memory_operations(&self) -> bool {
         // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of version 2 of these calls.

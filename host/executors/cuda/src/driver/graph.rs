@@ -11,6 +11,7 @@ use vgpu_abi::driver::{
     CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUkernel, KernelNodeParams,
     capture_mode, capture_status, graph_update,
 };
+use vgpu_device::GraphEdge;
 
 use super::code::DriverFunction;
 use super::context::DriverContext;
@@ -22,6 +23,12 @@ const SET_DEPENDENCIES: u32 = 1;
 /// The flag `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`: kernels run with the priorities of their
 /// launches.
 const USE_NODE_PRIORITY: u64 = 8;
+
+/// `CUgraphEdgeData` of an edge that waits for the end of the earlier node.
+const FULL: [u8; 8] = [0; 8];
+/// `CUgraphEdgeData` of a programmatic edge: from `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`, of the type
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
+const PROGRAMMATIC: [u8; 8] = [1, 0, 1, 0, 0, 0, 0, 0];
 
 /// A capture in progress. Work that is added to its stream becomes nodes of a graph.
 #[derive(Debug)]
@@ -52,16 +59,23 @@ impl<'a> Capture<'a> {
         Ok(capture)
     }
 
-    /// Returns the graph of the capture, and the nodes on which the stream's next work would depend.
+    /// Returns the graph of the capture, and the nodes on which the stream's next work would depend. The query
+    /// with edge data is used where the driver has it, because the other one fails if an edge has data.
     fn capture_info(&self) -> Result<(CUgraph, Vec<CUgraphNode>), DriverError> {
-        const CALL: &str = "cuStreamGetCaptureInfo_v2";
+        const CALL: &str = "cuStreamGetCaptureInfo";
         let (mut status, mut id, mut graph) = (0, 0, CUgraph::NULL);
-        let (mut nodes, mut count) = (ptr::null(), 0);
-        let look = self.stream.context().table().cuStreamGetCaptureInfo_v2;
+        let (mut nodes, mut edges, mut count) = (ptr::null(), ptr::null(), 0);
+        let (stream, table) = (self.stream.handle(), self.stream.context().table());
         let (places, list) =
             ((&raw mut status, &raw mut id, &raw mut graph), (&raw mut nodes, &raw mut count));
-        // SAFETY: live places for the answers, a live stream.
-        let code = unsafe { look(self.stream.handle(), places.0, places.1, places.2, list.0, list.1) };
+        let code = if let Some(look) = table.cuStreamGetCaptureInfo_v3 {
+            // SAFETY: live places for the answers, a live stream.
+            unsafe { look(stream, places.0, places.1, places.2, list.0, &raw mut edges, list.1) }
+        } else {
+            let look = table.cuStreamGetCaptureInfo_v2;
+            // SAFETY: live places for the answers, a live stream.
+            unsafe { look(stream, places.0, places.1, places.2, list.0, list.1) }
+        };
         check(CALL, code)?;
         if status != capture_status::ACTIVE {
             return Err(DriverError { call: CALL, code: CUresult::STREAM_CAPTURE_INVALIDATED });
@@ -76,35 +90,47 @@ impl<'a> Capture<'a> {
         Ok((graph, nodes))
     }
 
-    /// Returns the handles of earlier nodes, each once.
-    fn earlier(&mut self, after: impl Iterator<Item = u32>) -> Vec<CUgraphNode> {
-        let mut after: Vec<u32> = after.collect();
+    /// Returns the handles of earlier nodes, each once, and the data of the edges to them. A full edge takes
+    /// precedence over a programmatic one to the same node.
+    fn earlier(&mut self, after: impl Iterator<Item = GraphEdge>) -> (Vec<CUgraphNode>, Vec<[u8; 8]>) {
+        let mut after: Vec<GraphEdge> = after.collect();
         after.sort_unstable();
-        after.dedup();
-        for &node in &after {
-            self.followed[node as usize] = true;
+        after.dedup_by_key(|edge| edge.node);
+        for edge in &after {
+            self.followed[edge.node as usize] = true;
         }
-        after.into_iter().map(|node| self.nodes[node as usize]).collect()
+        let data = |edge: &GraphEdge| if edge.programmatic { PROGRAMMATIC } else { FULL };
+        let edges = after.iter().map(|edge| (self.nodes[edge.node as usize], data(edge)));
+        edges.unzip()
     }
 
     /// Makes the stream's next work depend on these nodes and no others.
-    fn depend(&self, nodes: &mut [CUgraphNode]) -> Result<(), DriverError> {
-        let update = self.stream.context().table().cuStreamUpdateCaptureDependencies;
+    fn depend(&self, nodes: &mut [CUgraphNode], edges: &[[u8; 8]]) -> Result<(), DriverError> {
+        let table = self.stream.context().table();
         let (first, count) = (nodes.as_mut_ptr(), nodes.len());
+        if let Some(update) = table.cuStreamUpdateCaptureDependencies_v2
+            && edges.iter().any(|data| *data != FULL)
+        {
+            let stream = self.stream.handle();
+            // SAFETY: live handles of the graph that the live stream captures, and as many live edges.
+            let code = unsafe { update(stream, first, edges.as_ptr(), count, SET_DEPENDENCIES) };
+            return check("cuStreamUpdateCaptureDependencies_v2", code);
+        }
+        let update = table.cuStreamUpdateCaptureDependencies;
         // SAFETY: live handles of the graph that the live stream captures.
         let code = unsafe { update(self.stream.handle(), first, count, SET_DEPENDENCIES) };
         check("cuStreamUpdateCaptureDependencies", code)
     }
 
     /// Adds the next node, which depends on earlier ones. `give` adds the node's work to the stream, and must
-    /// make no other stream wait for it.
+    /// make no other stream wait for it. Only kernels may have programmatic edges, and only to kernels.
     pub(crate) fn work<E: From<DriverError>>(
         &mut self,
-        after: impl Iterator<Item = u32>,
+        after: impl Iterator<Item = GraphEdge>,
         give: impl FnOnce(&DriverStream) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut earlier = self.earlier(after);
-        self.depend(&mut earlier)?;
+        let (mut earlier, edges) = self.earlier(after);
+        self.depend(&mut earlier, &edges)?;
         give(self.stream)?;
         match self.capture_info()?.1[..] {
             [node] => self.push(node),
@@ -114,8 +140,8 @@ impl<'a> Capture<'a> {
     }
 
     /// Adds an empty node that depends on earlier ones.
-    pub(crate) fn point(&mut self, after: impl Iterator<Item = u32>) -> Result<(), DriverError> {
-        let earlier = self.earlier(after);
+    pub(crate) fn point(&mut self, after: impl Iterator<Item = GraphEdge>) -> Result<(), DriverError> {
+        let (earlier, _) = self.earlier(after);
         self.empty(&earlier)
     }
 
@@ -143,7 +169,7 @@ impl<'a> Capture<'a> {
         // Several nodes may have the same handle.
         last.sort_unstable_by_key(|node| node.0);
         last.dedup();
-        self.depend(&mut last)?;
+        self.depend(&mut last, &[])?;
         let handle = self.close()?;
         let nodes = std::mem::take(&mut self.nodes);
         Ok(DriverGraph { context: Arc::clone(self.stream.context()), handle, nodes })

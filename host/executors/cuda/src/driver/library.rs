@@ -70,6 +70,7 @@ table! {
         cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
         cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
         cuGraphExecUpdate_v2 cuGraphExecKernelNodeSetParams_v2
+        cuStreamGetCaptureInfo_v3 cuStreamUpdateCaptureDependencies_v2
     }
 }
 

@@ -15,7 +15,7 @@ mod stand_in;
 
 use std::sync::Arc;
 
-use vgpu_device::{SessionHost, Violation};
+use vgpu_device::{GraphEdge, SessionHost, Violation};
 use vgpu_wire::{Body, JOIN_ALL};
 
 use crate::driver::error::DriverError;
@@ -52,12 +52,14 @@ pub(crate) struct GraphInstance {
     newest: Option<Arc<Fence>>,
 }
 
-/// Captures nodes with their operands. Products that share a workspace depend on each other.
+/// Captures nodes with their operands. Products that share a workspace depend on each other. Without
+/// `programmatic` all edges are full.
 fn capture(
     gpu: &mut GpuSession,
     nodes: &[GuestNode],
     steps: &[NodeOperands],
     workspace: Option<DeviceRange>,
+    programmatic: bool,
 ) -> Result<DriverGraph, GraphError> {
     let host = gpu.host().clone();
     let (stream, products, memory) = gpu.capturing()?;
@@ -67,12 +69,14 @@ fn capture(
         if host.stopping() {
             return Err(operands::STOPPED.into());
         }
-        let after = node.after.iter().copied();
+        let after = node.edges(programmatic);
+        let full = |node| GraphEdge { node, programmatic: false };
         match step {
-            NodeOperands::Point => capture.point(after.chain(node.awaits))?,
+            NodeOperands::Point => capture.point(after.chain(node.awaits.map(full)))?,
             NodeOperands::Product => {
                 let shares = node.shares_workspace();
-                capture.work(after.chain(product.filter(|_| shares)), |stream| {
+                let other = product.filter(|_| shares).map(full);
+                capture.work(after.chain(other), |stream| {
                     products.issue(&ProductTarget { stream, memory, workspace }, &node.body)
                 })?;
                 product = if shares { Some(number) } else { product };
@@ -81,6 +85,28 @@ fn capture(
         }
     }
     Ok(capture.end()?)
+}
+
+/// Captures and instantiates nodes with their operands. If the driver takes the graph only without its
+/// programmatic edges, all edges of this and of later graphs are full.
+fn instantiate(
+    gpu: &mut GpuSession,
+    shared: &SharedGpu,
+    nodes: &[GuestNode],
+    steps: &[NodeOperands],
+    workspace: Option<DeviceRange>,
+) -> Result<GraphExec, GraphError> {
+    let mut make =
+        |programmatic| Ok(GraphExec::instantiate(capture(gpu, nodes, steps, workspace, programmatic)?)?);
+    let programmatic = shared.has_edges() && nodes.iter().any(GuestNode::is_early);
+    match make(programmatic) {
+        Err(GraphError::Driver(error)) if programmatic && !error.loses_context() => {
+            let exec = make(false)?;
+            shared.give_up_edges(&error);
+            Ok(exec)
+        }
+        made => made,
+    }
 }
 
 impl GraphInstance {
@@ -100,8 +126,7 @@ impl GraphInstance {
         let all: Vec<u32> = (0..nodes.len() as u32).collect();
         let steps = operands::find(gpu, nodes, &all)?;
         let stands_in = operands::stand_in(nodes, &steps)?;
-        let graph = capture(gpu, nodes, &steps, workspace.as_ref().map(BlasWorkspace::range))?;
-        let exec = GraphExec::instantiate(graph)?;
+        let exec = instantiate(gpu, shared, nodes, &steps, workspace.as_ref().map(BlasWorkspace::range))?;
         shared.count_instantiation();
         let (launched, newest) = (false, None);
         Ok(Self { exec, steps, workspace, has_products, checked, stands_in, launched, newest })
@@ -165,7 +190,7 @@ impl GraphInstance {
     ) -> Result<(), GraphError> {
         let checked = gpu.memory.changes();
         let workspace = self.workspace.as_ref().map(BlasWorkspace::range);
-        let graph = capture(gpu, nodes, &self.steps, workspace)?;
+        let graph = capture(gpu, nodes, &self.steps, workspace, shared.has_edges())?;
         match self.exec.update(&graph) {
             Ok(()) => {}
             Err(error) if error.loses_context() => return Err(error.into()),

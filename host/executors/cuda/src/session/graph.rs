@@ -73,7 +73,7 @@ pub(super) fn node(record: &GraphRecord<'_>, code: &SessionCode) -> Result<Guest
         _ => None,
     };
     let (body, tail) = (record.message.body, record.message.tail.into());
-    Ok(GuestNode { body, tail, kernel, after: record.dependencies().collect(), awaits: None })
+    Ok(GuestNode { body, tail, kernel, after: record.edges().collect(), awaits: None })
 }
 
 impl GraphOutline {

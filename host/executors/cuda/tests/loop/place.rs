@@ -82,7 +82,13 @@ pub fn test_again(name: &str) -> Command {
 
 /// Serves the second device and starts the test again.
 pub fn outer(name: &str, adversary: Option<u64>) {
-    let gpu = GpuConfig { memory_bytes: 1 << 30, ..GpuConfig::new("Second GPU").expect("a GPU") };
+    // Its kernels may overlap.
+    let compute_capability = (9, 0);
+    let gpu = GpuConfig {
+        memory_bytes: 1 << 30,
+        compute_capability,
+        ..GpuConfig::new("Second GPU").expect("a GPU")
+    };
     let range = Soft::reservable(&gpu);
     let soft = Soft::with_hooks(&gpu, SoftOptions::default(), TestHooks { adversary }).expect("an executor");
     let dir = folder();

@@ -1,15 +1,16 @@
 //! Tests of how graphs are carried out.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vgpu_host_testing::commands::{
     LAUNCH, allocate, function, load, node, params, patch, stream, synchronize, window,
 };
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
-use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
+use vgpu_wire::body::graph::{EDGE_PROGRAMMATIC, GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::ModuleUnload;
 use vgpu_wire::body::session::WindowFree;
+use vgpu_wire::facts::exec;
 use vgpu_wire::{Mark, Span};
 
 use crate::gpu::RecordedGpu;
@@ -128,6 +129,63 @@ fn a_refused_update_makes_the_graph_anew() {
     guest.send(&GraphUpdate { graph: 1, nodes: 1, reserved: 0, records: span }, &records);
     guest.send(&GO, &[]);
     synchronize(&mut guest);
+    assert_eq!((gpu.count("cuGraphInstantiateWithFlags"), gpu.count("cuGraphLaunch")), (2, 2));
+    gpu.check_all(&guest);
+}
+
+/// Defines graph 1: three kernels. The second may start before the first has ended, and the third waits for
+/// the end of the second.
+fn define_early(guest: &mut Guest, memory: u64) {
+    let scale = |after: &[u32]| node(after, &SCALE, &params(memory, &[1, 2]));
+    let records = [scale(&[]), scale(&[EDGE_PROGRAMMATIC]), scale(&[1])].concat();
+    let span = Span::inline(records.len() as u64);
+    guest.send(&GraphDefine { graph: 1, nodes: 3, flags: 0, records: span }, &records);
+}
+
+/// Returns the edge data of the nodes that have any.
+fn edge_data(gpu: &RecordedGpu) -> Vec<Value> {
+    let with_data = |line: &&Value| line["call"] == "cuStreamUpdateCaptureDependencies_v2";
+    gpu.calls().iter().filter(with_data).map(|line| line["args"]["edges"].clone()).collect()
+}
+
+/// A programmatic dependency of the guest is one of the driver's graph, and stays one when the graph changes.
+#[test]
+fn kernels_overlap_where_the_guest_permits_it() {
+    let gpu = RecordedGpu::new(&json!({ "failures": [
+        { "call": "cuGraphExecKernelNodeSetParams_v2", "nth": 1, "status": 910 },
+    ] }));
+    assert_ne!(gpu.abilities & exec::EDGES, 0);
+    let (mut guest, memory, _) = prepared(&gpu);
+    define_early(&mut guest, memory);
+    guest.send(&GO, &[]);
+    let programmatic = |count| vec![json!([[1, 0, 1, 0, 0, 0, 0, 0]]); count];
+    synchronize(&mut guest);
+    assert_eq!(edge_data(&gpu), programmatic(1));
+    // The driver refuses the change in place, so that the graph is captured again.
+    let records = patch(2, &SCALE, &params(memory, &[3, 2]));
+    let span = Span::inline(records.len() as u64);
+    guest.send(&GraphUpdate { graph: 1, nodes: 1, reserved: 0, records: span }, &records);
+    guest.send(&GO, &[]);
+    synchronize(&mut guest);
+    assert_eq!(edge_data(&gpu), programmatic(2));
+    assert_eq!((gpu.count("cuGraphExecUpdate_v2"), gpu.count("cuGraphInstantiateWithFlags")), (1, 1));
+    gpu.check_all(&guest);
+}
+
+/// A driver that refuses programmatic edges gets full ones, and is not asked again.
+#[test]
+fn a_driver_that_refuses_programmatic_edges_orders_kernels_fully() {
+    let gpu = RecordedGpu::new(&json!({ "failures": [
+        { "call": "cuStreamUpdateCaptureDependencies_v2", "nth": 1, "status": 801 },
+    ] }));
+    let (mut guest, memory, _) = prepared(&gpu);
+    for _ in 0..2 {
+        define_early(&mut guest, memory);
+        guest.send(&GO, &[]);
+        guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
+    }
+    synchronize(&mut guest);
+    assert_eq!(gpu.count("cuStreamUpdateCaptureDependencies_v2"), 1);
     assert_eq!((gpu.count("cuGraphInstantiateWithFlags"), gpu.count("cuGraphLaunch")), (2, 2));
     gpu.check_all(&guest);
 }

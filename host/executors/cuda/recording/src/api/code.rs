@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use vgpu_abi::driver::arg::{In, Out, Text};
 use vgpu_abi::driver::{
     CUdeviceptr, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchConfig, CUmodule, CUstream,
+    launch_attribute,
 };
 
 use crate::call::ApiCall;
@@ -37,7 +38,10 @@ fn launch(
         let bytes = extra.buffer_bytes()?;
         call.line.arg("parameter_bytes", bytes.into());
     }
-    call.submit(lane, NodeKind::Kernel { context, function: function.0 })
+    let early = attributes.iter().any(|attribute| {
+        attribute.id == launch_attribute::PROGRAMMATIC_STREAM_SERIALIZATION && attribute.words()[0] != 0
+    });
+    call.submit(lane, NodeKind::Kernel { context, function: function.0, early })
 }
 
 calls! {

@@ -9,19 +9,32 @@ use vgpu_abi::driver::{
 
 use crate::call::ApiCall;
 use crate::code::LaunchShape;
-use crate::graph::NodeKind;
+use crate::graph::{Edge, EdgeData, FULL, NodeKind};
 use crate::raw::{Extra, Parameters};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
 /// Valid flags of an instantiation. The flag for launches by the device itself is missing.
 const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
 
-/// Reads handles of nodes, and records them as dependencies.
-pub fn nodes(call: &mut ApiCall, after: In<CUgraphNode>, count: usize) -> CallResult<Vec<usize>> {
-    let nodes: Vec<usize> = after.slice(count)?.iter().map(|node| node.0).collect();
-    let names: Vec<_> = nodes.iter().map(|&node| crate::machine::RecordingMachine::handle(node)).collect();
+/// Reads handles of nodes with the data of the edges to them, and records them as dependencies. Without data
+/// the edges are full.
+pub fn edges(
+    call: &mut ApiCall,
+    after: In<CUgraphNode>,
+    data: In<EdgeData>,
+    count: usize,
+) -> CallResult<Vec<Edge>> {
+    let data = if data.is_null() { &[] } else { data.slice(count)? };
+    let data = data.iter().copied().chain(std::iter::repeat(FULL));
+    let edges: Vec<Edge> = after.slice(count)?.iter().map(|node| node.0).zip(data).collect();
+    let names: Vec<_> =
+        edges.iter().map(|&(node, _)| crate::machine::RecordingMachine::handle(node)).collect();
     call.line.arg("after", names.into());
-    Ok(nodes)
+    if edges.iter().any(|&(_, data)| data != FULL) {
+        let data: Vec<_> = edges.iter().map(|(_, data)| data.to_vec()).collect();
+        call.line.arg("edges", data.into());
+    }
+    Ok(edges)
 }
 
 calls! {
@@ -36,7 +49,7 @@ calls! {
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
     ) |call| {
         let node = node.check()?;
-        let after = nodes(call, after, count)?;
+        let after = edges(call, after, In::nowhere(), count)?;
         let made = CUgraphNode(call.graphs.add_node(graph.0, &after, NodeKind::Empty)?);
         call.out("node", &made);
         Ok(node.set(made)?)
@@ -81,7 +94,7 @@ calls! {
         call.line.arg("block", params.block.to_vec().into());
         let function = call.modules.get(context, params.function.0)?;
         function.check(shape, Parameters::from_field(params.params), Extra::from_field(params.extra))?;
-        let kind = NodeKind::Kernel { context, function: params.function.0 };
+        let kind = NodeKind::Kernel { context, function: params.function.0, early: false };
         call.graphs.set_node(graph.0, node.0, kind)
     }
 

@@ -1,11 +1,12 @@
 //! Exports of the manual's chapter "Stream Management", with captures.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, Out};
 use vgpu_abi::driver::{CUevent, CUgraph, CUgraphNode, CUstream};
 
+use crate::graph::{EdgeData, FULL};
 use crate::rule::{CallRefusal, Rule};
 use crate::stream::Recorded;
 
@@ -91,9 +92,33 @@ calls! {
         let lane = call.streams.lane(context, stream.0)?;
         let found = call.captures.status(lane);
         if let Some(info) = call.captures.info(lane)? {
+            if info.edges.iter().any(|data| *data != FULL) {
+                return Err(Rule::LossyQuery.into());
+            }
             id.set_if(info.id);
             graph.set_if(CUgraph(info.graph));
             nodes.set_if(info.nodes.as_ptr());
+            count.set_if(info.nodes.len());
+        }
+        Ok(status.set(found)?)
+    }
+
+    /// Implements `cuStreamGetCaptureInfo_v3`, which returns the data of edges too.
+    pub fn cuStreamGetCaptureInfo_v3(
+        stream: CUstream, status: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>,
+        nodes: Out<*const CUgraphNode>, edges: Out<*const c_void>, count: Out<usize>,
+    ) |call| {
+        let (context, status) = (call.context()?, status.check()?);
+        let lane = call.streams.lane(context, stream.0)?;
+        let found = call.captures.status(lane);
+        if let Some(info) = call.captures.info(lane)? {
+            if edges.is_null() && info.edges.iter().any(|data| *data != FULL) {
+                return Err(Rule::LossyQuery.into());
+            }
+            id.set_if(info.id);
+            graph.set_if(CUgraph(info.graph));
+            nodes.set_if(info.nodes.as_ptr());
+            edges.set_if(info.edges.as_ptr().cast());
             count.set_if(info.nodes.len());
         }
         Ok(status.set(found)?)
@@ -108,7 +133,21 @@ calls! {
         }
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
-        let after = super::graph::nodes(call, nodes, count)?;
+        let after = super::graph::edges(call, nodes, In::nowhere(), count)?;
+        let machine = &mut **call;
+        machine.captures.update(lane, &after, flags == SET_DEPENDENCIES, &machine.graphs)
+    }
+
+    /// Implements `cuStreamUpdateCaptureDependencies_v2`, which takes the data of edges too.
+    pub fn cuStreamUpdateCaptureDependencies_v2(
+        stream: CUstream, nodes: In<CUgraphNode>, edges: In<EdgeData>, count: usize, flags: c_uint,
+    ) |call| {
+        if flags > SET_DEPENDENCIES {
+            return Err(Rule::Argument.into());
+        }
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let after = super::graph::edges(call, nodes, edges, count)?;
         let machine = &mut **call;
         machine.captures.update(lane, &after, flags == SET_DEPENDENCIES, &machine.graphs)
     }

@@ -3,6 +3,7 @@
 #[macro_use]
 mod bench;
 mod driver;
+mod edges;
 mod links;
 mod matmuls;
 mod refusals;

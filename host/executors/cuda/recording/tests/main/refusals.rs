@@ -16,7 +16,7 @@ use vgpu_recording_cuda::Rule;
 
 use crate::bench::{PROP, RecordingBench};
 use crate::matmuls::TestProduct;
-use crate::{links, matmuls};
+use crate::{edges, links, matmuls};
 
 const MIB: usize = 1 << 20;
 const NONE: CUstream = CUstream::NULL;
@@ -442,7 +442,7 @@ const CASES: &[RuleCase] = &[
 
 /// Returns the cases that start with a context, including those of the linker and of cuBLASLt.
 fn warm() -> impl Iterator<Item = &'static RuleCase> {
-    CASES.iter().chain(links::CASES).chain(matmuls::OTHERS)
+    CASES.iter().chain(edges::CASES).chain(links::CASES).chain(matmuls::OTHERS)
 }
 
 /// Checks that the newest call returned this status, was refused by the rule, and was the first refused call.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vgpu_device::Violation;
+use vgpu_device::{GraphEdge, Violation};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::{Body, SEGMENT_INLINE, Span};
 
@@ -20,8 +20,8 @@ pub(crate) struct GuestNode {
     pub(crate) tail: Box<[u8]>,
     /// Kernel of a launch, and `None` for other nodes.
     pub(crate) kernel: Option<Arc<LoadedKernel>>,
-    /// Numbers of the earlier nodes on which the node depends.
-    pub(crate) after: Box<[u32]>,
+    /// Earlier nodes on which the node depends.
+    pub(crate) after: Box<[GraphEdge]>,
     /// Number of the earlier node that records the event for which this node waits.
     pub(crate) awaits: Option<u32>,
 }
@@ -56,6 +56,19 @@ impl From<ProductError> for GraphError {
 }
 
 impl GuestNode {
+    /// Returns whether the node may start before an earlier one has ended.
+    pub(super) fn is_early(&self) -> bool {
+        self.after.iter().any(|edge| edge.programmatic)
+    }
+
+    /// Returns the earlier nodes on which the node depends. Without `programmatic` all edges are full.
+    pub(super) fn edges(&self, programmatic: bool) -> impl Iterator<Item = GraphEdge> + '_ {
+        self.after.iter().map(move |&GraphEdge { node, programmatic: early }| GraphEdge {
+            node,
+            programmatic: early && programmatic,
+        })
+    }
+
     /// Returns whether cuBLAS carries the node out.
     pub(super) const fn is_product(&self) -> bool {
         matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::MatmulLt(_) | Body::VectorOp(_))
@@ -101,8 +114,8 @@ impl GuestNode {
     }
 }
 
-/// Returns the shape of a kernel in a graph. The kernel may not start before its predecessors have ended,
-/// because the guest's dependencies do not permit that.
+/// Returns the shape of a kernel in a graph. The node's edges tell before which predecessors' ends the kernel
+/// may start, so the launch has no attribute for it.
 pub(super) fn shape(body: &Launch) -> LaunchShape {
     LaunchShape { programmatic: false, ..launch::shape(body) }
 }
