@@ -133,6 +133,10 @@ pub(crate) struct ExecutorOptions {
     /// finds its device by a socket.
     #[arg(long, requires = "worker")]
     pub(crate) worker_connects: bool,
+    /// Have worker processes name each system call that they are refused on stderr, once for each call. For
+    /// diagnosis only: a refused call of a thread that blocks the signal SIGSYS ends the process.
+    #[arg(long, requires = "worker")]
+    pub(crate) explain_refusals: bool,
     /// Directory that caches the code that the driver compiles for worker processes, created if it does not
     /// exist. It must belong to this device alone. By default it is below `CACHE_DIRECTORY`; without that
     /// nothing is cached.
@@ -163,6 +167,7 @@ impl Default for ExecutorOptions {
             worker: false,
             worker_user: None,
             worker_connects: false,
+            explain_refusals: false,
             compiled: None,
         }
     }
@@ -310,6 +315,7 @@ impl ExecutorOptions {
             executor: serde_json::to_value(&description)?,
             user: self.worker_user.clone(),
             connects: self.worker_connects,
+            explains: self.explain_refusals,
             compiled: self.compiled()?,
         };
         Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))

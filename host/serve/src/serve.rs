@@ -132,6 +132,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         worker: executor == ExecutorKind::Cuda,
         worker_user: settings.worker_user.clone(),
         worker_connects: settings.worker_connects.unwrap_or(false),
+        explain_refusals: settings.explain_refusals.unwrap_or(false),
         compiled: settings.compiled.clone(),
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),

@@ -107,6 +107,11 @@ pub(crate) struct Settings {
     /// finds its device by a socket [default: false].
     #[arg(long, value_name = "BOOL")]
     pub(crate) worker_connects: Option<bool>,
+    /// Whether worker processes name each system call that they are refused on stderr, once for each call, to
+    /// find out what a new driver needs. For diagnosis only: a refused call of a thread that blocks the signal
+    /// SIGSYS ends the process [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) explain_refusals: Option<bool>,
     /// Directory that caches the code that the driver compiles for the cuda executor's worker processes. It
     /// is created if it does not exist, and must belong to this device alone [default: below the unit's
     /// CacheDirectory=; without one nothing is cached].
@@ -164,8 +169,8 @@ impl Settings {
         }
         first_given! {
             bus executor gpu memory window channels address_range address_part group control vm_memory
-            vm_slot libcuda libcublas worker_user worker_connects compiled cc threads kernel_timeout engine
-            rate grace log
+            vm_slot libcuda libcublas worker_user worker_connects explain_refusals compiled cc threads
+            kernel_timeout engine rate grace log
         }
     }
 
@@ -184,6 +189,7 @@ impl Settings {
             ("address-part", self.address_part.is_some(), executor == cuda),
             ("worker-user", self.worker_user.is_some(), executor == cuda),
             ("worker-connects", self.worker_connects.is_some(), executor == cuda),
+            ("explain-refusals", self.explain_refusals.is_some(), executor == cuda),
             ("compiled", self.compiled.is_some(), executor == cuda),
             ("cc", self.cc.is_some(), executor != cuda),
             ("threads", self.threads.is_some(), executor == soft),
@@ -227,7 +233,7 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 24] = [
+    const VALUES: [(&str, &str); 25] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
@@ -244,6 +250,7 @@ mod tests {
         ("libcublas", "libcublas.so.12"),
         ("worker-user", "nobody"),
         ("worker-connects", "true"),
+        ("explain-refusals", "true"),
         ("compiled", "/var/cache/compiled"),
         ("cc", "9.0"),
         ("threads", "3"),
@@ -255,7 +262,8 @@ mod tests {
     ];
 
     /// Settings whose values are numbers or booleans in a file, not strings.
-    const BARE: [&str; 6] = ["worker-connects", "address-range", "channels", "vm-slot", "threads", "rate"];
+    const BARE: [&str; 7] =
+        ["worker-connects", "explain-refusals", "address-range", "channels", "vm-slot", "threads", "rate"];
 
     fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
         let quote = if BARE.contains(&name) { "" } else { "\"" };
@@ -325,7 +333,15 @@ mod tests {
         let cuda = ["cc", "threads", "kernel-timeout", "engine"];
         assert_eq!(unused(None), cuda, "the GPU, if none is named");
         assert_eq!(unused(Some(ExecutorKind::Cuda)), cuda);
-        let of_cuda = ["libcuda", "libcublas", "address-part", "worker-user", "worker-connects", "compiled"];
+        let of_cuda = [
+            "libcuda",
+            "libcublas",
+            "address-part",
+            "worker-user",
+            "worker-connects",
+            "explain-refusals",
+            "compiled",
+        ];
         assert_eq!(unused(Some(ExecutorKind::Soft)), of_cuda);
         let null = [&of_cuda[..], &["threads", "kernel-timeout", "engine"]].concat();
         assert_eq!(unused(Some(ExecutorKind::Null)), null);

@@ -31,8 +31,7 @@
 //! Device memory is reserved from the device's pool before an allocation is forwarded ([`WorkerExecutor`]).
 //!
 //! The modules `device` and `worker` are the halves of the two processes; `shared` is their protocol. The
-//! only
-//! `unsafe` code is in `worker::window_mapping`.
+//! only `unsafe` code is in `worker::window_mapping`, and in `worker::explain`, which is for diagnosis.
 
 #![deny(unsafe_code)]
 

@@ -48,6 +48,9 @@ pub struct WorkerConfig {
     /// Whether workers may connect to UNIX sockets of this host. Only a stand-in of the driver needs that, to
     /// find its device behind a socket.
     pub connects: bool,
+    /// Whether workers name each system call that they are refused on standard error, for the first start
+    /// with a new driver. A thread that blocks SIGSYS ends its worker by a refused call then.
+    pub explains: bool,
     /// Directory in which NVIDIA's driver caches the code that it compiles. It is created if it is missing
     /// and belongs to the workers' user. Only one device may use it, because workers execute its content.
     /// `None` disables the cache.
@@ -109,6 +112,7 @@ impl WorkerExecutor {
             executor: config.executor,
             identity,
             connects: config.connects,
+            explains: config.explains,
             compiled: config.compiled,
         };
         Ok(Self {

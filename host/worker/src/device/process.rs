@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink};
 
 use crate::shared::packet::{self, WorkerOrder};
@@ -26,8 +27,11 @@ pub(crate) struct WorkerProcess {
     pub(crate) host: SessionHost,
     pub(crate) page: Arc<StatusPage>,
     pub(crate) socket: OwnedFd,
-    pub(crate) pidfd: OwnedFd,
+    /// Descriptor of the process, where the system has one. Otherwise the socket tells of the process's end.
+    pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) pid: u32,
+    /// Whether the process's number is still its own, because nobody has reaped it.
+    named: Mutex<bool>,
     /// Start time of the worker, which limits the time that it can claim to have worked.
     started: Instant,
     /// Number of the newest message that was forwarded.
@@ -57,7 +61,7 @@ impl WorkerProcess {
         host: SessionHost,
         page: Arc<StatusPage>,
         socket: OwnedFd,
-        pidfd: OwnedFd,
+        pidfd: Option<OwnedFd>,
         pid: u32,
     ) -> Self {
         Self {
@@ -66,6 +70,7 @@ impl WorkerProcess {
             socket,
             pidfd,
             pid,
+            named: Mutex::new(true),
             started: Instant::now(),
             newest: AtomicU64::new(0),
             done_here: AtomicU64::new(0),
@@ -160,8 +165,25 @@ impl WorkerProcess {
 
     /// Kills the worker if it is alive.
     pub(crate) fn kill(&self) {
+        let named = lock(&self.named);
         // The worker may be dead already.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = match (&self.pidfd, Pid::from_raw(self.pid.cast_signed())) {
+            (Some(pidfd), _) => pidfd_send_signal(pidfd, Signal::KILL),
+            (None, Some(pid)) if *named => kill_process(pid, Signal::KILL),
+            (None, _) => Ok(()),
+        };
+    }
+
+    /// Waits until the worker is dead, and reaps it.
+    pub(crate) fn reap(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
+        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
+            // Its number stays its own until the lock is held, under which nobody kills it. An error shows
+            // again below.
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        }
+        let mut named = lock(&self.named);
+        *named = false;
+        child.wait()
     }
 
     /// Keeps retired memory until the worker reports that nothing refers to it.

@@ -153,7 +153,7 @@ mod tests {
             limits: Limits::default(),
         };
         let host = SessionHost::in_worker(known, Arc::new(Nobody));
-        (WorkerProcess::new(host, Arc::clone(page), socket, pidfd, child.id()), child)
+        (WorkerProcess::new(host, Arc::clone(page), socket, Some(pidfd), child.id()), child)
     }
 
     fn shared() -> (Arc<StatusPage>, Window, Window) {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::fstat;
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use vgpu_device::threads;
 use vgpu_device::{
     Awake, Charge, OUT_OF_MEMORY, Progress, Resource, RetiredMemory, Session, SessionError, SessionHost,
@@ -88,7 +88,8 @@ impl SessionWorker {
         let supervisor = supervisor.map_err(|error| {
             link.kill();
             // The process is this process's child and was killed, so the call cannot fail.
-            let _ = waitid(WaitId::PidFd(link.pidfd.as_fd()), WaitIdOptions::EXITED);
+            let pid = Pid::from_raw(link.pid.cast_signed());
+            let _ = pid.map(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED));
             context.pool.close(&quota);
             lost("watch a worker process", &error)
         })?;

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tracing::level_filters::LevelFilter;
@@ -25,6 +26,7 @@ pub(crate) struct WorkerProgram {
     pub(crate) executor: serde_json::Value,
     pub(crate) identity: Option<WorkerUser>,
     pub(crate) connects: bool,
+    pub(crate) explains: bool,
     /// Directory of the driver's cache of compiled code, or `None` to disable the cache.
     pub(crate) compiled: Option<PathBuf>,
 }
@@ -34,7 +36,8 @@ pub(crate) struct WorkerProgram {
 pub(crate) struct SpawnedWorker {
     pub(crate) child: Child,
     pub(crate) socket: OwnedFd,
-    pub(crate) pidfd: OwnedFd,
+    /// Descriptor of the process. `None` if the system has none: gVisor, and Linux before 5.3.
+    pub(crate) pidfd: Option<OwnedFd>,
 }
 
 /// Starts a worker and sends it the setup of its session.
@@ -56,8 +59,12 @@ pub(crate) fn start(
     };
     let mut child = command.stdin(theirs).stdout(Stdio::from(log)).spawn()?;
     // Nobody else reaps the process, so its number cannot be reused.
-    let pidfd = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
-    let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let pidfd = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
+    let pidfd = pidfd.and_then(|pid| match pidfd_open(pid, PidfdFlags::empty()) {
+        // Some filters of system calls refuse calls that they do not know with this error.
+        Err(Errno::NOSYS | Errno::PERM) => Ok(None),
+        opened => opened.map(Some),
+    });
     let told = pidfd.map_err(io::Error::from).and_then(|pidfd| {
         send_setup(program, host, page, ring, &ours)?;
         Ok(pidfd)
@@ -93,6 +100,7 @@ fn send_setup(
         limits: *host.charges().limits(),
         identity: program.identity.clone(),
         connects: program.connects,
+        explains: program.explains,
         log: LevelFilter::current().to_string(),
         executor: program.executor.clone(),
     };

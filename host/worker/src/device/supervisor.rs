@@ -19,10 +19,15 @@ const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Supervises a worker until it is reaped.
 pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<MemoryPool>, quota: &Quota) {
     read_reports(link);
-    if poll(&mut [PollFd::new(&link.pidfd, PollFlags::IN)], Some(&MUTE_MOST)) == Ok(0) {
+    let ended = link
+        .pidfd
+        .as_ref()
+        .is_some_and(|pidfd| poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&MUTE_MOST)) != Ok(0));
+    if !ended {
+        // Without a descriptor of the process at once: a worker closes its socket only as it ends.
         link.kill();
     }
-    let end = match child.wait() {
+    let end = match link.reap(&mut child) {
         Ok(status) if status.signal().is_some() => format!("was killed by {status}"),
         Ok(status) => format!("ended with {status}"),
         Err(error) => format!("cannot be waited for: {error}"),
@@ -40,7 +45,8 @@ pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<Memor
 /// Handles reports until the worker closes its socket, dies, or sends a bad packet.
 fn read_reports(link: &WorkerProcess) {
     loop {
-        let mut fds = [PollFd::new(&link.socket, PollFlags::IN), PollFd::new(&link.pidfd, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&link.socket, PollFlags::IN)];
+        fds.extend(link.pidfd.as_ref().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
@@ -48,7 +54,7 @@ fn read_reports(link: &WorkerProcess) {
                 return;
             }
         }
-        let dead = !fds[1].revents().is_empty();
+        let dead = fds.get(1).is_some_and(|process| !process.revents().is_empty());
         // The worker's last packets are still readable after its death.
         while let Some(packet) = receive(link) {
             match packet {

@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub(crate) identity: Option<WorkerUser>,
     /// Whether the worker may connect to UNIX sockets.
     pub(crate) connects: bool,
+    /// Whether the worker names refused system calls on standard error.
+    pub(crate) explains: bool,
     /// Log level in the form of `tracing`.
     pub(crate) log: String,
     /// Description from which the program makes the executor.

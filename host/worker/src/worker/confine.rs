@@ -29,6 +29,8 @@ use seccompiler::{
 };
 
 use crate::shared::setup::WorkerUser;
+use crate::worker::explain;
+use crate::worker::refused::REFUSED;
 
 /// Reason for which a worker cannot be confined. It does not start then.
 #[derive(Debug, thiserror::Error)]
@@ -43,74 +45,6 @@ fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
 ) -> impl FnOnce(E) -> NotConfined {
     move |error| NotConfined { step, source: error.into() }
 }
-
-/// System calls that are always refused.
-const REFUSED: &[libc::c_long] = &[
-    // Starting programs.
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    // Accepting connections from other processes. [`other_sockets`] restricts the kinds of sockets.
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    // Access to other processes.
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_send_signal,
-    libc::SYS_kcmp,
-    libc::SYS_tkill,
-    libc::SYS_rt_sigqueueinfo,
-    // Namespaces and mounts.
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    // Interfaces of the kernel itself.
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_reboot,
-    libc::SYS_syslog,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_vhangup,
-    libc::SYS_personality,
-];
 
 /// Mask of the low bits of a socket's type that select the kind of socket. The others are flags. It is
 /// `SOCK_TYPE_MASK` in the kernel's `linux/net.h`.
@@ -129,8 +63,13 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP) as u32 as u64;
 
 /// Confines the process, which must have a single thread. Any failure is an error, because an unconfined
-/// worker must not carry out messages. `connects` permits connections to UNIX sockets.
-pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<(), NotConfined> {
+/// worker must not carry out messages. `connects` permits connections to UNIX sockets. With `explains` the
+/// process names each call that it is refused ([`explain`]).
+pub(crate) fn confine(
+    identity: Option<WorkerUser>,
+    connects: bool,
+    explains: bool,
+) -> Result<(), NotConfined> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(failed("forbid core files"))?;
     if let Some(WorkerUser { user, group, groups }) = identity {
@@ -143,7 +82,14 @@ pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<()
     // After the change of user, which resets it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("forbid being looked into"))?;
     set_no_new_privs(true).map_err(failed("forbid new rights"))?;
-    for (step, program) in filters(connects).map_err(failed("make a filter of system calls"))? {
+    let filters = filters(connects, explains).map_err(failed("make a filter of system calls"))?;
+    if explains {
+        explain::handle().map_err(failed("explain refused calls"))?;
+    }
+    for Filter { step, mut program, explained } in filters {
+        if explained {
+            explain::trap(&mut program);
+        }
         apply_filter(&program).map_err(failed(step))?;
     }
     Ok(())
@@ -156,8 +102,21 @@ pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<()
 /// # Errors
 /// Returns the step that failed, with the system's reason.
 pub fn confine_process(connects: bool) -> Result<(), String> {
-    confine(None, connects).map_err(|error| error.to_string())
+    confine(None, connects, false).map_err(|error| error.to_string())
 }
+
+/// A filter of system calls.
+struct Filter {
+    /// The step of the confinement that an error names.
+    step: &'static str,
+    program: BpfProgram,
+    /// Whether calls that this filter refuses are explained.
+    explained: bool,
+}
+
+/// Calls that start programs. A process that is about to start one may block all signals and have no handlers,
+/// so that a trap would kill it.
+const PROGRAMS: [libc::c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
 /// Returns the arguments of `socket` and `socketpair` that are refused: families other than UNIX, and types
 /// that can send without a connection.
@@ -174,20 +133,26 @@ fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     Ok(refused)
 }
 
-/// Returns the filters, each with the step that an error names.
-fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompiler::BackendError> {
+/// Returns the filters. If refusals are explained, those of programs have a filter of their own.
+fn filters(connects: bool, explains: bool) -> Result<Vec<Filter>, seccompiler::BackendError> {
     // The arguments of clone3 are in memory, which no filter can read. Without clone3 the C library uses
-    // clone.
-    let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
-    let mut all = vec![("refuse clone3", no_clone3)];
+    // clone. It tries clone3 with all signals blocked, so that a trap would kill it.
+    let program = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
+    let mut all = vec![Filter { step: "refuse clone3", program, explained: false }];
     // If it may connect, the modes of the sockets' files decide to which of them.
     if !connects {
-        all.push(("refuse connections", filter([(libc::SYS_connect, vec![])], libc::ENOENT)?));
+        let program = filter([(libc::SYS_connect, vec![])], libc::ENOENT)?;
+        all.push(Filter { step: "refuse connections", program, explained: explains });
+    }
+    if explains {
+        let program = filter(PROGRAMS.map(|call| (call, vec![])), libc::EPERM)?;
+        all.push(Filter { step: "refuse programs", program, explained: false });
     }
     let condition =
         |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
     let mut rules: Vec<(libc::c_long, Vec<SeccompRule>)> =
-        REFUSED.iter().map(|&call| (call, vec![])).collect();
+        REFUSED.iter().map(|&(call, _)| (call, vec![])).collect();
+    rules.retain(|(call, _)| !(explains && PROGRAMS.contains(call)));
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         rules.push((call, other_sockets()?));
     }
@@ -207,7 +172,8 @@ fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompile
         namespaces.push(SeccompRule::new(vec![made])?);
     }
     rules.push((libc::SYS_clone, namespaces));
-    all.push(("refuse system calls", filter(rules, libc::EPERM)?));
+    let program = filter(rules, libc::EPERM)?;
+    all.push(Filter { step: "refuse system calls", program, explained: explains });
     Ok(all)
 }
 
@@ -226,17 +192,13 @@ fn filter(
 mod tests {
     use super::*;
 
-    /// Each refused call has a number of its own, so that none was listed twice in place of another.
     #[test]
     fn the_filters_can_be_made() {
-        let mut calls = REFUSED.to_vec();
-        calls.sort_unstable();
-        calls.dedup();
-        assert_eq!(calls.len(), REFUSED.len());
-        for connects in [false, true] {
-            let all = filters(connects).unwrap();
-            assert_eq!(all.len(), if connects { 2 } else { 3 });
-            assert!(all.last().unwrap().1.len() > REFUSED.len());
+        for (connects, explains, count) in [(false, false, 3), (true, false, 2), (false, true, 4)] {
+            let all = filters(connects, explains).unwrap();
+            assert_eq!(all.len(), count);
+            assert!(all.last().unwrap().program.len() > REFUSED.len());
+            assert_eq!(all.iter().any(|filter| filter.explained), explains);
         }
     }
 }

@@ -92,7 +92,7 @@ fn live(
     socket: &OwnedFd,
     make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>,
 ) -> Result<(), NotStarted> {
-    confine(setup.identity, setup.connects)?;
+    confine(setup.identity, setup.connects, setup.explains)?;
     let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
     let mut files = files.into_iter();
     let mut file = || files.next().ok_or_else(|| map(&"a file is missing"));

@@ -1,4 +1,4 @@
-//! The only unsafe code of this crate: [`close_inherited`], and the mapping of the window ([`Reservation`]).
+//! Unsafe code of every worker: [`close_inherited`], and the mapping of the window ([`Reservation`]).
 //! A worker reserves addresses for the whole window, and maps memory only for the parts of its session.
 //!
 //! **Invariant.** `base` and `bytes` are a mapping that this module made and that lives as long as the

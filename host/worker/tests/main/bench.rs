@@ -21,6 +21,8 @@ use crate::probe::Probe;
 /// First argument of the program when it runs as a worker or as a device.
 pub const WORKER: &str = "worker";
 pub const DEVICE: &str = "device";
+/// First argument of the program when it runs tests in a system that has no descriptors of processes.
+pub const WITHOUT_PIDFD: &str = "without-pidfd";
 
 pub const RAM: u64 = 8 << 20;
 
@@ -57,6 +59,7 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
         executor: json!({ "kind": kind, "gpu": gpu }),
         user: None,
         connects: false,
+        explains: false,
         compiled: None,
     }
 }

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use vgpu_device::Limits;
 use vgpu_host_testing::bench::{address, folder};
 use vgpu_host_testing::commands::allocate;
@@ -19,7 +21,7 @@ use vgpu_wire::body::stream::Signal as SignalBody;
 use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{Mark, body::session::WindowAlloc};
 
-use crate::bench::{DEVICE, WorkerBench, log_lines, worker_config};
+use crate::bench::{DEVICE, WITHOUT_PIDFD, WorkerBench, log_lines, worker_config};
 use crate::data::{launch, wait_until_done};
 use crate::probe;
 
@@ -97,6 +99,30 @@ impl DeathScene {
         let status = self.bench.status();
         assert_eq!((status.workers_running, status.charged_bytes, status.allocated), (Some(0), 0, 0));
     }
+}
+
+/// The tests of this module and of the walls pass where the system has no descriptors of processes.
+pub fn a_system_without_descriptors_of_processes_will_do() {
+    let program = std::env::current_exe().expect("this program");
+    for module in ["death::killed", "death::rubbish", "death::a_worker_that", "memory::", "walls::"] {
+        // Those that need such descriptors themselves, or start other tests.
+        let skipped = ["--skip", "a_worker_whose_device_is_killed", "--skip", "each_refused_call"];
+        let output = Command::new(&program).arg(WITHOUT_PIDFD).arg(module).args(skipped).output();
+        let output = output.expect("the tests are started");
+        assert!(output.status.success(), "{module}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// Makes all processes from this one on get ENOSYS from `pidfd_open` and `pidfd_send_signal`, as in gVisor.
+pub fn take_pidfds_away() {
+    let rules = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal].map(|call| (call, vec![]));
+    let absent = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let filter =
+        SeccompFilter::new(rules.into(), SeccompAction::Allow, absent, TargetArch::x86_64).expect("a filter");
+    let program: BpfProgram = filter.try_into().expect("a program");
+    apply_filter(&program).expect("the filter is applied");
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    assert_eq!(own.err(), Some(Errno::NOSYS));
 }
 
 pub fn killed_while_it_starts() {

@@ -28,9 +28,14 @@ fn trial(name: &str, test: fn()) -> Trial {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
+    let mut options: Vec<String> = std::env::args().collect();
     match arguments.next().as_deref() {
         Some(bench::WORKER) => return vgpu_worker::main(bench::executor),
         Some(bench::DEVICE) => return bench::serve(&arguments.next().expect("a folder")),
+        Some(bench::WITHOUT_PIDFD) => {
+            death::take_pidfds_away();
+            options.remove(1);
+        }
         _ => {}
     }
     bench::keep_log();
@@ -68,9 +73,12 @@ fn main() -> ExitCode {
             a_worker_that_cannot_be_started_ends_its_session,
             rubbish_ends_the_session,
             a_panic_ends_the_session,
+            a_system_without_descriptors_of_processes_will_do,
         }
         walls {
             calls_are_refused,
+            calls_that_are_explained_are_refused_as_others,
+            each_refused_call_is_named_once,
             sockets_are_connected_to_where_that_is_allowed,
             what_nvidias_driver_does_when_it_starts_works,
             compiled_code_is_kept_for_this_device_or_not_at_all,
@@ -79,5 +87,5 @@ fn main() -> ExitCode {
             addresses_stay_the_devices_while_it_has_an_executor,
         }
     };
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&Arguments::from_iter(options), trials).exit_code()
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use rustix::io::Errno;
 use vgpu_device::{Limits, RangeLocks};
@@ -33,7 +34,12 @@ pub fn calls_are_refused() {
     let leaked =
         std::fs::File::open("/etc/hostname").or_else(|_| std::fs::File::open("/etc/passwd")).expect("a file");
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).expect("a flag");
-    let bench = WorkerBench::new("probe");
+    refused_as_expected(worker_config("probe"));
+}
+
+/// Checks that workers of this configuration are refused what they may not do, and nothing else.
+fn refused_as_expected(config: WorkerConfig) {
+    let bench = WorkerBench::with(config, Limits::default());
     let mut guest = bench.guest(0);
     for (function, expected) in [
         (probe::SOCKET_INET, REFUSED),
@@ -52,6 +58,45 @@ pub fn calls_are_refused() {
     ] {
         assert_eq!(look(&mut guest, function), expected, "{function}");
     }
+}
+
+pub fn calls_that_are_explained_are_refused_as_others() {
+    let config = || WorkerConfig { explains: true, ..worker_config("probe") };
+    refused_as_expected(config());
+    // A second worker, in which each call is refused twice.
+    let bench = WorkerBench::with(config(), Limits::default());
+    let mut guest = bench.guest(0);
+    for function in [probe::UNSHARE, probe::CONNECT_UNIX].repeat(2) {
+        look(&mut guest, function);
+    }
+}
+
+/// Runs the test above in a process whose standard error, which is that of its workers, is read.
+pub fn each_refused_call_is_named_once() {
+    let test = "walls::calls_that_are_explained_are_refused_as_others";
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program).args([test, "--exact"]).output().expect("the test is started");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let mut lines: Vec<_> = text.lines().filter(|line| line.contains("refused system call")).collect();
+    lines.sort_unstable();
+    let line =
+        |call, name, error| format!("vgpu-worker: refused system call {call} ({name}) with error {error}");
+    let (shared, alone) = (
+        [line(308, "setns", REFUSED), line(42, "connect", ABSENT)],
+        // Of the first worker: sockets and pairs of other kinds, a connection that would be accepted, and a
+        // signal to another process.
+        [
+            line(288, "accept4", REFUSED),
+            line(41, "socket", REFUSED),
+            line(53, "socketpair", REFUSED),
+            line(62, "kill", REFUSED),
+        ],
+    );
+    let mut expected = [shared.clone(), shared].concat();
+    expected.extend(alone);
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
 }
 
 pub fn sockets_are_connected_to_where_that_is_allowed() {
