@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use vgpu_executor_cuda::cublas_files;
 use vgpu_findings::style::{Style, When};
 use vgpu_host_check::{Root, Subject, answer, list};
 
@@ -101,7 +102,11 @@ impl CheckArguments {
             libnvidia_ml: self.libnvidia_ml.clone(),
             libcublas: match &settings.libcublas {
                 Some(library) => vec![library.clone()],
-                None => CUBLAS.map(PathBuf::from).to_vec(),
+                // First as the loader finds it, and then where the executor searches it as well.
+                None => CUBLAS
+                    .iter()
+                    .flat_map(|name| [name.into()].into_iter().chain(cublas_files(name)))
+                    .collect(),
             },
             library_limit: self.library_limit.0,
             asker: ["/proc/self/exe", ASK].map(PathBuf::from).to_vec(),

@@ -72,7 +72,7 @@ pub(crate) struct ExecutorOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) libcuda: Option<PathBuf>,
     /// Library that computes the cuda executor's matrix products; by default `libcublas.so.13` or
-    /// `libcublas.so.12`, as the loader finds them.
+    /// `libcublas.so.12`, as the loader finds them, or of a toolkit or a Python environment.
     #[arg(long, value_name = "PATH")]
     pub(crate) libcublas: Option<PathBuf>,
     /// GPU of the cuda executor; the first by default.
@@ -301,6 +301,13 @@ impl ExecutorOptions {
             adversarial: knobs.adversarial,
         };
         let executor = description.make()?;
+        if self.executor == ExecutorKind::Cuda && executor.facts().driver_text[0] == 0 {
+            tracing::warn!(
+                "the driver's version is not known: neither /sys/module/nvidia/version nor \
+                 /proc/driver/nvidia/version nor NVML (libnvidia-ml.so.1) tells it; programs of the guest that ask \
+                 for it may refuse the GPU"
+            );
+        }
         if !self.worker {
             return Ok(knobs.wrapped(executor));
         }

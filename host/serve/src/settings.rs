@@ -96,7 +96,8 @@ pub(crate) struct Settings {
     /// The driver's library, by path or name [default: libcuda.so.1].
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcuda: Option<PathBuf>,
-    /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12].
+    /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12, as the loader finds them, or of a
+    /// toolkit or a Python environment]. The cuBLASLt of its version lies beside it.
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcublas: Option<PathBuf>,
     /// User that the cuda executor's worker processes run as, if root starts them [default: vgpu-worker if

@@ -61,6 +61,7 @@ use driver::library::DriverLibrary;
 use session::CudaSession;
 use shared_gpu::SharedGpu;
 
+pub use driver::blas::library::cublas_files;
 pub use driver::error::{DriverError, LoadError};
 pub use offers::{RangeOffer, offered_ranges};
 pub use options::CudaOptions;

@@ -13,7 +13,8 @@ const CONTEXT_BYTES: u64 = 640 << 20;
 pub struct CudaOptions {
     /// Path of the driver's library. `None` selects the `libcuda.so.1` that the loader finds.
     pub libcuda: Option<PathBuf>,
-    /// Path of cuBLAS. `None` selects the `libcublas.so.13` or `libcublas.so.12` that the loader finds.
+    /// Path or name of cuBLAS. `None` selects `libcublas.so.13`, or `libcublas.so.12`: what the loader finds,
+    /// or what a toolkit or a Python environment has.
     pub libcublas: Option<PathBuf>,
     /// UUID of the GPU, or of a part of one. `None` selects the first.
     pub uuid: Option<[u8; 16]>,
@@ -29,8 +30,13 @@ pub struct CudaOptions {
     /// Range in which sessions map device memory. It is all of `addresses`, unless the driver is a stand-in
     /// that gives others.
     pub range: AddressRange,
-    /// Version of the driver as NVML reports it. `None` reads the kernel module's.
+    /// Version of the driver as NVML reports it. `None` asks the kernel module, or NVML.
     pub driver_text: Option<String>,
+    /// Path of NVML. `None` selects the `libnvidia-ml.so.1` that the loader finds. It is loaded only where the
+    /// kernel module's files are missing.
+    pub libnvidia_ml: Option<PathBuf>,
+    /// Directory in place of `/`, in which cuBLAS and the kernel module's files are searched, for tests.
+    pub root: PathBuf,
 }
 
 impl CudaOptions {
@@ -47,6 +53,8 @@ impl CudaOptions {
             range: addresses.range(),
             addresses,
             driver_text: None,
+            libnvidia_ml: None,
+            root: "/".into(),
         }
     }
 }

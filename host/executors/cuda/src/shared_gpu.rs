@@ -9,7 +9,7 @@ use vgpu_device::{Addresses, MemoryPool};
 use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
-use crate::driver::blas::library::{Blas, NoBlas};
+use crate::driver::blas::library::{Blas, BlasFiles};
 use crate::driver::device::DriverDevice;
 use crate::driver::error::DriverError;
 use crate::driver::range;
@@ -35,9 +35,12 @@ pub(crate) struct SharedGpu {
     /// Version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
     driver_version: u32,
     libcublas: Option<PathBuf>,
+    /// Directory in place of `/`, in which cuBLAS is searched.
+    root: PathBuf,
+    /// The files of cuBLAS that the host has, searched when they are first needed.
+    blas_files: OnceLock<Vec<BlasFiles>>,
     /// cuBLAS, loaded when a session first needs it. `None` if the host has none.
     blas: OnceLock<Option<Arc<Blas>>>,
-    extensions: OnceLock<u32>,
     contexts: AtomicU64,
     instantiations: AtomicU64,
     /// Unsupported features that were logged.
@@ -73,8 +76,9 @@ impl SharedGpu {
             edges: AtomicBool::new(facts.abilities & exec::EDGES != 0),
             driver_version: facts.driver_version,
             libcublas: options.libcublas.clone(),
+            root: options.root.clone(),
+            blas_files: OnceLock::new(),
             blas: OnceLock::new(),
-            extensions: OnceLock::new(),
             contexts: AtomicU64::new(0),
             instantiations: AtomicU64::new(0),
             lacking: Mutex::default(),
@@ -82,31 +86,40 @@ impl SharedGpu {
         })
     }
 
+    /// Returns the files of cuBLAS, and searches them on the first call. Their absence is logged once.
+    fn blas_files(&self) -> &[BlasFiles] {
+        let path = self.libcublas.as_deref();
+        let find = || BlasFiles::find(path, self.driver_version, &self.root);
+        self.blas_files
+            .get_or_init(|| find().inspect_err(|error| tracing::warn!("{error}")).unwrap_or_default())
+    }
+
     /// Returns cuBLAS, and loads it on the first call. Its absence is logged once.
     pub(crate) fn blas(&self) -> Option<&Arc<Blas>> {
-        let load = || self.load_blas().inspect_err(|error| tracing::warn!("{error}")).ok();
+        let load = || match self.blas_files() {
+            [] => None,
+            files => Blas::load(files).inspect_err(|error| tracing::warn!("{error}")).ok(),
+        };
         self.blas.get_or_init(load).as_ref()
     }
 
     /// Returns the contract's extensions that the host's libraries support, as bits of [`exec`]. The
-    /// libraries are loaded for this query and unloaded again, because another process may carry out the
-    /// calls.
+    /// libraries are not loaded for this query, because another process may carry out the calls: their files
+    /// tell which functions they have.
     pub(crate) fn extensions(&self) -> u32 {
-        *self.extensions.get_or_init(|| {
-            let links = if self.device.has_linker() { exec::LINKS } else { 0 };
-            match self.load_blas() {
-                Ok(blas) if blas.has_lt() => links | exec::VECTORS | exec::EPILOGUES,
-                Ok(_) => links | exec::VECTORS,
-                Err(error) => {
-                    tracing::warn!("{error}");
-                    links
+        let links = if self.device.has_linker() { exec::LINKS } else { 0 };
+        let Some(files) = self.blas_files().first() else { return links };
+        match files.lacks_lt() {
+            None => links | exec::VECTORS | exec::EPILOGUES,
+            Some(why) => {
+                if self.first_lack("cuBLASLt") {
+                    tracing::warn!(
+                        "products with epilogues are refused, because there is no cuBLASLt: {why}"
+                    );
                 }
+                links | exec::VECTORS
             }
-        })
-    }
-
-    fn load_blas(&self) -> Result<Arc<Blas>, NoBlas> {
-        Blas::load(self.libcublas.as_deref(), self.driver_version)
+        }
     }
 
     /// Takes the addresses for a session. `None` if another session of this process uses them.

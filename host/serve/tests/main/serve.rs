@@ -288,3 +288,22 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
     let said = refused(&["--config", text(&config)]);
     assert!(said.contains("line 2") && said.contains("memroy") && said.contains("bad.toml"), "{said}");
 }
+
+/// A GPU of this machine whose driver has no version is served, with a warning.
+#[test]
+fn a_driver_without_a_version_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = vgpu_recording_cuda::Recording::new(&serde_json::json!({})).unwrap();
+    let (libcuda, libcublas) = (recording.library(), recording.cublas());
+    let bus = format!("sim:{}", text(&folder.path().join("bus")));
+    let arguments = ["--bus", &bus, "--libcuda", text(&libcuda), "--libcublas", text(&libcublas)];
+    let mut served = Served::start(folder.path(), &arguments);
+    let mut errors = served.child.stderr.take().unwrap();
+    served.end();
+    let mut warnings = String::new();
+    errors.read_to_string(&mut warnings).unwrap();
+    let known = ["/sys/module/nvidia/version", "/proc/driver/nvidia/version"]
+        .iter()
+        .any(|file| Path::new(file).exists());
+    assert_eq!(warnings.contains("the driver's version is not known"), !known, "{warnings}");
+}

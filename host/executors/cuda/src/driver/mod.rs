@@ -33,6 +33,7 @@ pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod library;
 pub(crate) mod link;
+pub(crate) mod nvml;
 pub(crate) mod range;
 pub(crate) mod sticky;
 pub(crate) mod stream;

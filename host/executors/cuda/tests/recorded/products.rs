@@ -9,7 +9,7 @@ use vgpu_wire::body::stream::StreamDestroy;
 use crate::gpu::RecordedGpu;
 
 /// Creates a message for a product of 16 by 16 matrices of single precision that are adjacent in memory.
-fn product(stream: u32, memory: u64) -> Gemm {
+pub fn product(stream: u32, memory: u64) -> Gemm {
     let mut one = [0; 16];
     one[..4].copy_from_slice(&1_f32.to_le_bytes());
     Gemm {

@@ -1,14 +1,16 @@
-//! Loads cuBLAS and cuBLASLt and finds their functions.
+//! Finds the files of cuBLAS and cuBLASLt, loads them, and finds their functions.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use super::exports::exports;
 use super::functions;
+use super::search::LibrarySearch;
 
-/// Names by which the loader finds cuBLAS, each with the oldest driver (`cuDriverGetVersion`) that it
-/// supports.
+/// Names of cuBLAS, each with the oldest driver (`cuDriverGetVersion`) that it supports.
 const SONAMES: [(&str, u32); 2] = [("libcublas.so.13", 13_000), ("libcublas.so.12", 12_000)];
 
 /// Reason for which cuBLAS cannot be used.
@@ -31,6 +33,12 @@ macro_rules! table {
         pub(super) struct $table { $( pub(super) $name: functions::$name, )* }
 
         impl $table {
+            /// Returns the name of a function that is not among the exports of a library, if there is one.
+            fn lacks(exports: &HashSet<String>) -> Option<&'static str> {
+                let all: &[&'static str] = &[$( stringify!($name) ),*];
+                all.iter().copied().find(|name| !exports.contains(*name))
+            }
+
             /// Finds all functions, or returns the name of one that the library lacks.
             fn find(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self { $(
@@ -69,6 +77,58 @@ table! {
     }
 }
 
+/// The files of a cuBLAS that has all functions, and of the cuBLASLt beside it. Nothing is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlasFiles {
+    blas: PathBuf,
+    /// cuBLASLt, or why the host has none that can be used.
+    lt: Result<PathBuf, String>,
+}
+
+impl BlasFiles {
+    /// Finds the library at `path`, or each that supports a driver of this version, the newest first. A path
+    /// without a directory is the name of a library that is searched. `root` is the directory in place of
+    /// `/`.
+    pub(crate) fn find(path: Option<&Path>, driver_version: u32, root: &Path) -> Result<Vec<Self>, NoBlas> {
+        let search = LibrarySearch { root, variable: &|name| std::env::var_os(name) };
+        let mut tried = Vec::new();
+        let mut files = Vec::new();
+        let mut add = |name: &Path, tried: &mut Vec<String>| {
+            let found = search.files(&name.to_string_lossy());
+            if found.is_empty() {
+                tried.push(format!("there is no {}", name.display()));
+            }
+            files.extend(found);
+        };
+        match path {
+            Some(name) if name.components().count() == 1 => add(name, &mut tried),
+            Some(path) => files.push(path.to_owned()),
+            None => {
+                for (soname, least) in SONAMES {
+                    if driver_version < least {
+                        tried.push(format!("{soname} needs a driver of CUDA {} or later", least / 1000));
+                    } else {
+                        add(Path::new(soname), &mut tried);
+                    }
+                }
+            }
+        }
+        let mut usable = Vec::new();
+        for file in files {
+            match examine(&file, FunctionTable::lacks) {
+                Ok(()) => usable.push(Self { lt: lt_beside(&file), blas: file }),
+                Err(why) => tried.push(why),
+            }
+        }
+        if usable.is_empty() { Err(NoBlas { tried }) } else { Ok(usable) }
+    }
+
+    /// Returns why there is no cuBLASLt that can be used, or `None` if there is one.
+    pub(crate) fn lacks_lt(&self) -> Option<&str> {
+        self.lt.as_ref().err().map(String::as_str)
+    }
+}
+
 /// The host's cuBLAS and cuBLASLt. They stay loaded while this value lives.
 pub(crate) struct Blas {
     pub(super) table: FunctionTable,
@@ -85,19 +145,12 @@ impl std::fmt::Debug for Blas {
 }
 
 impl Blas {
-    /// Loads the library at `path`, or the newest that supports a driver of this version. The call takes as
-    /// long as the loader needs for several hundred megabytes.
-    pub(crate) fn load(path: Option<&Path>, driver_version: u32) -> Result<Arc<Self>, NoBlas> {
-        if let Some(path) = path {
-            return Self::open(path).map_err(|why| NoBlas { tried: vec![why] });
-        }
+    /// Loads the first library that can be loaded. The call takes as long as the loader needs for several
+    /// hundred megabytes.
+    pub(crate) fn load(files: &[BlasFiles]) -> Result<Arc<Self>, NoBlas> {
         let mut tried = Vec::new();
-        for (soname, least) in SONAMES {
-            if driver_version < least {
-                tried.push(format!("{soname} needs a driver of CUDA {} or later", least / 1000));
-                continue;
-            }
-            match Self::open(Path::new(soname)) {
+        for files in files {
+            match Self::open(files) {
                 Ok(blas) => return Ok(blas),
                 Err(why) => tried.push(why),
             }
@@ -105,22 +158,19 @@ impl Blas {
         Err(NoBlas { tried })
     }
 
-    /// Returns whether the host has cuBLASLt.
-    pub(crate) const fn has_lt(&self) -> bool {
-        self.lt.is_some()
-    }
-
-    fn open(path: &Path) -> Result<Arc<Self>, String> {
-        let (library, table) = find(path, FunctionTable::find)?;
-        tracing::info!("cuBLAS is {}", path.display());
-        let lt = lt_beside(path).ok_or_else(|| format!("{} has no version in its name", path.display()));
-        let (lt_library, lt) = match lt.and_then(|path| find(&path, LtTable::find)) {
+    /// Loads cuBLASLt before cuBLAS, which needs it: the loader takes a library that is loaded already,
+    /// whatever its directory, and otherwise might find none, or one of another version.
+    fn open(files: &BlasFiles) -> Result<Arc<Self>, String> {
+        let lt = files.lt.clone().and_then(|path| find(&path, LtTable::find));
+        let (lt_library, lt) = match lt {
             Ok((library, table)) => (Some(library), Some(table)),
             Err(why) => {
                 tracing::warn!("products with epilogues are refused, because cuBLASLt cannot be used: {why}");
                 (None, None)
             }
         };
+        let (library, table) = find(&files.blas, FunctionTable::find)?;
+        tracing::info!("cuBLAS is {}", files.blas.display());
         Ok(Arc::new(Self { table, lt, _libraries: (library, lt_library) }))
     }
 }
@@ -138,9 +188,26 @@ fn find<T>(
     Ok((library, table))
 }
 
+/// Checks that a file is a library with all functions of a table.
+fn examine(path: &Path, lacks: fn(&HashSet<String>) -> Option<&'static str>) -> Result<(), String> {
+    match lacks(&exports(path)?) {
+        Some(lacks) => Err(format!("{} has no {lacks}", path.display())),
+        None => Ok(()),
+    }
+}
+
 /// Returns the path of the cuBLASLt that belongs to a cuBLAS: the library of the same version in the same
 /// directory.
-fn lt_beside(path: &Path) -> Option<PathBuf> {
-    let version = path.file_name()?.to_str()?.strip_prefix("libcublas.")?;
-    Some(path.with_file_name(format!("libcublasLt.{version}")))
+fn lt_beside(path: &Path) -> Result<PathBuf, String> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let version = name.strip_prefix("libcublas.");
+    let version = version.ok_or_else(|| format!("{} has no version in its name", path.display()))?;
+    let path = path.with_file_name(format!("libcublasLt.{version}"));
+    examine(&path, LtTable::lacks).map(|()| path)
+}
+
+/// Returns the files called `name`, such as `libcublas.so.13`, where the executor searches cuBLAS.
+#[must_use]
+pub fn cublas_files(name: &str) -> Vec<PathBuf> {
+    LibrarySearch { root: Path::new("/"), variable: &|name| std::env::var_os(name) }.files(name)
 }
