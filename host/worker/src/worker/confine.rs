@@ -102,7 +102,7 @@ pub(crate) fn confine(
 /// # Errors
 /// Returns the step that failed, with the system's reason.
 pub fn confine_process(connects: bool) -> Result<(), String> {
-    confine(None, connects, false).map_err(|error| error.to_string())
+    confine(None, connects, true).map_err(|error| error.to_string())
 }
 
 /// A filter of system calls.
