@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "the driver is C: the audited module of this crate")]
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr;
 use std::time::Instant;
@@ -92,7 +93,8 @@ mod streams;
 /// A loaded libcuda with a context on its first device, which is current in the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    library: Library,
+    /// Never unloaded, because the end of the process is part of the answers.
+    library: ManuallyDrop<Library>,
     context: CUcontext,
     /// Time that `cuInit` took, in milliseconds.
     pub(crate) init_ms: f64,
@@ -115,7 +117,12 @@ impl Driver {
             let reason = source.unwrap_or_else(|| error.to_string());
             CallError::Load { path: path.display().to_string(), reason }
         })?;
-        let mut driver = Self { library, context: CUcontext::NULL, init_ms: 0.0, context_ms: 0.0 };
+        let mut driver = Self {
+            library: ManuallyDrop::new(library),
+            context: CUcontext::NULL,
+            init_ms: 0.0,
+            context_ms: 0.0,
+        };
         let start = Instant::now();
         call!(driver, cuInit(0))?;
         driver.init_ms = since(start);

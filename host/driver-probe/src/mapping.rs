@@ -42,7 +42,7 @@ impl Mapping {
         let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the kernel chooses the addresses, so nothing that exists is replaced.
         let address = unsafe { mmap(std::ptr::null_mut(), bytes, access, shared, file, 0) }?;
-        Ok(Self { address: address.addr(), bytes })
+        Ok(Self { address: address.expose_provenance(), bytes })
     }
 
     /// Returns the first address.

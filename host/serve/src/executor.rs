@@ -183,6 +183,8 @@ pub(crate) struct Description {
     gpu: GpuConfig,
     libcuda: Option<PathBuf>,
     libcublas: Option<PathBuf>,
+    /// Version of the host's driver, which a worker does not look up again. `None` looks it up.
+    host_driver: Option<String>,
     host_gpu: Option<[u8; 16]>,
     gpu_memory: Option<u64>,
     /// Offset and size in bytes of the part of the addresses that is used, or `None` for all of them.
@@ -223,6 +225,7 @@ impl Description {
                     libcublas: self.libcublas.clone(),
                     uuid: self.host_gpu,
                     memory: self.gpu_memory,
+                    driver_text: self.host_driver.clone(),
                     range,
                     ..CudaOptions::new(self.gpu.addresses.clone())
                 };
@@ -286,11 +289,12 @@ impl ExecutorOptions {
 
     /// Returns the executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
-        let description = Description {
+        let mut description = Description {
             kind: self.executor,
             gpu: gpu.clone(),
             libcuda: self.libcuda.clone(),
             libcublas: self.libcublas.clone(),
+            host_driver: None,
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
             gpu_memory: self.gpu_memory.map(|memory| memory.0),
             address_part: self.address_part.map(|part| part.0),
@@ -311,6 +315,9 @@ impl ExecutorOptions {
         if !self.worker {
             return Ok(knobs.wrapped(executor));
         }
+        let version = executor.facts().driver_text;
+        let version = version.split(|&byte| byte == 0).next().unwrap_or_default();
+        description.host_driver = Some(String::from_utf8_lossy(version).into_owned());
         // The executor of this process provides the device's facts; those of the workers carry out messages.
         let config = WorkerConfig {
             name: executor.name(),

@@ -71,7 +71,6 @@ fn spin_then_sleep(
 ) -> Result<(), SessionError> {
     let start = Instant::now();
     let WaitPlan { nap, spin_until } = link.pace.plan(usual);
-    let nap = nap.min(SLICE);
     if !nap.is_zero() {
         Live::add(&link.counters.sleeps, 1);
         *slept = true;
@@ -137,7 +136,7 @@ fn sleep_before_end(
     }
     // A signal ends a sleep early.
     while let Some(left) = nap.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
-        sleep_for(left);
+        sleep_for(left.min(SLICE));
         link.enter()?;
         stop(link)?;
         link.ping()?;
@@ -166,7 +165,7 @@ fn sleep_until_woken(
         }
         link.enter()?;
         stop(link)?;
-        let left = until.map_or(SLICE, |until| until.saturating_sub(start.elapsed()));
+        let left = until.map_or(SLICE, |until| until.saturating_sub(start.elapsed()).min(SLICE));
         if left.is_zero() {
             return Ok(false);
         }

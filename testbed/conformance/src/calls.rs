@@ -7,6 +7,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUfunction, CUmodule, CUstream};
@@ -161,6 +162,16 @@ pub fn memory_info() -> (usize, usize) {
     let (mut free, mut total) = (0, 0);
     ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
     (free, total)
+}
+
+/// Checks that the device has `bytes` of free memory, or has them soon: memory that earlier work has used comes
+/// back a moment after that work.
+pub fn wait_for_free_memory(bytes: usize) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while memory_info().0 != bytes && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert_eq!(memory_info().0, bytes, "free bytes");
 }
 
 pub fn pinned(bytes: usize) -> *mut u8 {

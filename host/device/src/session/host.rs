@@ -2,6 +2,7 @@
 //! spans of messages are resolved to memory. It decides when a session stops and ends, and when the guest's
 //! threads are woken.
 
+mod holds;
 mod retirement;
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -51,6 +52,8 @@ struct HostState {
     epoch: Instant,
     stopping: Arc<AtomicBool>,
     ended: AtomicBool,
+    /// Whether the session's memory was freed.
+    freed: AtomicBool,
     /// Lock that serializes the storing of errors. The value is true once a sticky error is stored.
     sticky: Mutex<bool>,
     charges: Arc<Charges>,
@@ -100,6 +103,7 @@ impl SessionHost {
             epoch,
             stopping: Arc::default(),
             ended: AtomicBool::new(false),
+            freed: AtomicBool::new(false),
             sticky: Mutex::new(false),
             charges,
             gauges: Gauges::default(),
@@ -341,20 +345,6 @@ impl SessionHost {
         self.0.wakes
     }
 
-    /// Returns the memory with the word of released holds ([`area::SUBMIT_RELEASED`]), and the word's offset.
-    #[must_use]
-    pub fn release_word(&self) -> (Grant, u64) {
-        (self.0.memory.area_grant(), area::SUBMIT + area::SUBMIT_RELEASED)
-    }
-
-    /// Releases all holds up to a number, as the guest does.
-    pub fn release_holds(&self, hold: u32) {
-        if !self.ended() {
-            let word = self.window().u32_at(self.area() + area::SUBMIT + area::SUBMIT_RELEASED);
-            word.fetch_max(hold, Ordering::AcqRel);
-        }
-    }
-
     /// Returns the shared memory that the session owns.
     pub(crate) fn memory(&self) -> &SessionMemory {
         &self.0.memory
@@ -362,6 +352,7 @@ impl SessionHost {
 
     /// Frees and clears everything that the guest could write to. Nothing of the session may be in progress.
     pub(crate) fn release(&self) {
+        self.0.freed.store(true, Ordering::Release);
         self.0.memory.release_window();
         self.0.memory.release_pages();
         let (window, base) = (self.window(), self.area());
@@ -414,7 +405,7 @@ impl SessionHost {
     /// waits for a held stream.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
-        self.release_holds(area::HOLD_MAX);
+        self.release_all_holds();
         if let Some(remote) = self.remote() {
             remote.stop();
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink};
@@ -179,7 +180,8 @@ impl WorkerProcess {
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
             // Its number stays its own until the lock is held, under which nobody kills it. An error shows
             // again below.
-            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            let dead = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), dead), Err(Errno::INTR)) {}
         }
         let mut named = lock(&self.named);
         *named = false;

@@ -79,6 +79,7 @@ pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Strea
         return Err(CUresult::INVALID_VALUE);
     }
     gpu.queue.async_error()?;
+    stream.timeline.wait_for_room(&gpu.queue);
     let bytes = bytes as u64;
     pool.charge(bytes)?;
     let message = MemAllocAsync { reply: 0, stream: stream.timeline.number(), bytes };

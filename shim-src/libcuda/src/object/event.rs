@@ -6,6 +6,7 @@
 use std::ffi::c_uint;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUevent, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS};
@@ -43,11 +44,18 @@ struct EventState {
     word: Option<Word>,
     /// Time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
-    /// [`Queue::observed_epoch`] before the record.
+    /// [`Queue::join_epoch`] and [`Queue::observed_epoch`] before the record.
+    join_epoch: u64,
     observed_epoch: u64,
+    /// Whether the program has been told that the record's work is complete.
+    told: bool,
     /// Set if the newest record is part of a capture.
     captured: Option<capture::CapturePoint>,
 }
+
+/// Time by which a host stores a mark after another one that is ordered after it, at most. Hosts whose GPU
+/// stores marks itself notice an event with timing up to a millisecond later.
+const LATE_MOST: Duration = Duration::from_millis(100);
 
 static EVENTS: Slab<Event> = Slab::new(3);
 
@@ -67,21 +75,46 @@ impl Event {
 }
 
 impl EventState {
-    /// Returns whether the record's work is complete, for a program that asks. If the program has learned of
-    /// a completion since the record, that completion may have been ordered after this work, and the host
-    /// may merely not have stored this mark yet. So the work is waited for.
-    fn answer(&mut self, queue: &Queue) -> Result<bool> {
-        if !self.done(queue)? {
-            if self.observed_epoch == queue.observed_epoch() || queue.holds.any() {
-                return Ok(false);
-            }
-            if let Some((word, value)) = self.fence {
-                queue.wait(word, value)?;
-                self.harvest(queue);
+    /// Returns whether the record's work is complete, for a program that asks and whose
+    /// [`Queue::observed_epoch`] was `epoch`. Work that a synchronize may have covered by a join is waited for.
+    /// If the program had learned of another completion since the record, that one may have been ordered after
+    /// this work, and the host may merely not have stored this mark yet. So the mark is waited for, but no
+    /// longer than the host may need.
+    fn answer(&mut self, queue: &Queue, epoch: u64) -> Result<bool> {
+        if self.done(queue)? {
+            self.tell(queue);
+            return Ok(true);
+        }
+        if queue.holds.any() {
+            return Ok(false);
+        }
+        if self.join_epoch != queue.join_epoch()
+            && let Some((word, value)) = self.fence
+        {
+            queue.wait(word, value)?;
+            self.harvest(queue);
+            self.told = true;
+            return Ok(true);
+        }
+        if self.observed_epoch == epoch {
+            return Ok(false);
+        }
+        let end = Instant::now() + LATE_MOST;
+        while Instant::now() < end {
+            std::thread::yield_now();
+            if self.done(queue)? {
+                self.tell(queue);
+                return Ok(true);
             }
         }
-        queue.observe_completion();
-        Ok(true)
+        Ok(false)
+    }
+
+    /// Counts that the program learns of the completion, the first time that it does.
+    fn tell(&mut self, queue: &Queue) {
+        if !std::mem::replace(&mut self.told, true) {
+            queue.observe_completion();
+        }
     }
 
     /// Returns whether the record's work has completed. If so, stores the time and frees the word.
@@ -127,8 +160,11 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
         return Ok(());
     }
     gpu.queue.async_error()?;
+    stream.timeline.wait_for_room(&gpu.queue);
     let mut record = event.record.lock();
+    record.join_epoch = gpu.queue.join_epoch();
     record.observed_epoch = gpu.queue.observed_epoch();
+    record.told = false;
     let number = stream.timeline.number();
     let send = |mark| gpu.queue.send(&EventRecord { event: event.number(), stream: number, mark }, &[]);
     if event.timed() {
@@ -176,6 +212,8 @@ pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
         return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
     }
     let gpu = event.gpu();
+    // Before the lock, because a function that the stream waits for may ask about the event.
+    stream.timeline.wait_for_room(&stream.gpu().queue);
     let mut record = event.record.lock();
     if capture::any() || record.captured.is_some() {
         match (&record.captured, capture::intercept(stream)?) {
@@ -194,7 +232,9 @@ pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
         return Ok(());
     }
     if ptr::eq(gpu, stream.gpu()) {
-        return stream.send(&StreamWait { stream: stream.timeline.number(), event: event.number() }, &[]);
+        gpu.queue.send(&StreamWait { stream: stream.timeline.number(), event: event.number() }, &[])?;
+        stream.timeline.submitted(&gpu.queue);
+        return Ok(());
     }
     // The hosts of two devices do not know each other's events, so the guest waits.
     let fence = record.fence;
@@ -214,7 +254,7 @@ pub fn query(event: &Event) -> Result<bool> {
         return Err(capture::fail_capture(place, CUresult::CAPTURED_EVENT));
     }
     capture::forbid_unsafe()?;
-    let done = record.answer(&gpu.queue)?;
+    let done = record.answer(&gpu.queue, gpu.queue.observed_epoch())?;
     drop(record);
     gpu.queue.async_error()?;
     Ok(done)
@@ -229,8 +269,8 @@ pub fn synchronize(event: &Event) -> Result {
     }
     capture::forbid_unsafe()?;
     if record.done(&gpu.queue)? {
+        record.tell(&gpu.queue);
         drop(record);
-        gpu.queue.observe_completion();
         return gpu.queue.async_error();
     }
     let fence = record.fence;
@@ -242,7 +282,8 @@ pub fn synchronize(event: &Event) -> Result {
 }
 
 /// Returns the time at which an event's newest record completed, in nanoseconds on the executor's clock.
-fn time(event: &Event) -> Result<u64> {
+/// `epoch` is [`Queue::observed_epoch`] when the program asked.
+fn time(event: &Event, epoch: u64) -> Result<u64> {
     if !event.timed() {
         return Err(CUresult::INVALID_HANDLE);
     }
@@ -254,7 +295,7 @@ fn time(event: &Event) -> Result<u64> {
     if record.fence.is_none() {
         return Err(CUresult::INVALID_HANDLE);
     }
-    if !record.answer(&gpu.queue)? {
+    if !record.answer(&gpu.queue, epoch)? {
         return Err(CUresult::NOT_READY);
     }
     record.time.ok_or(CUresult::UNKNOWN)
@@ -265,7 +306,8 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     if !ptr::eq(start.gpu(), end.gpu()) {
         return Err(CUresult::INVALID_HANDLE);
     }
-    let (from, to) = (time(start)?, time(end)?);
+    let epoch = start.gpu().queue.observed_epoch();
+    let (from, to) = (time(start, epoch)?, time(end, epoch)?);
     // The difference is signed: CUDA answers a negative time for events in the other order.
     let nanoseconds = to.wrapping_sub(from).cast_signed();
     #[allow(clippy::cast_precision_loss, reason = "CUDA's unit and type")]

@@ -50,6 +50,7 @@ pub struct Queue {
     deferred_frees: Mutex<Vec<Word>>,
     /// Number of the message whose asynchronous error was logged last.
     logged_error: AtomicU64,
+    join_epoch: AtomicU64,
     observed_epoch: AtomicU64,
     /// Host functions that have not returned yet. While there is one, a query must answer "not complete"
     /// instead of waiting, because the function may itself wait for the thread that asks.
@@ -72,6 +73,7 @@ impl Queue {
             minted: Default::default(),
             deferred_frees: Mutex::default(),
             logged_error: AtomicU64::new(0),
+            join_epoch: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(0),
             holds: Holds::default(),
         }
@@ -227,7 +229,15 @@ impl Queue {
     /// work as complete.
     pub fn join(&self, stream: u32) {
         self.session.join(stream);
+        self.join_epoch.fetch_add(1, Ordering::Release);
         self.observe_completion();
+    }
+
+    /// Returns the number of synchronizes answered by a join. An event recorded before the latest of them
+    /// must not be reported as incomplete, because the join may have covered it.
+    #[inline]
+    pub fn join_epoch(&self) -> u64 {
+        self.join_epoch.load(Ordering::Acquire)
     }
 
     /// Counts that the program has learned of the completion of some work.
@@ -236,8 +246,8 @@ impl Queue {
     }
 
     /// Number of times that the program has learned of the completion of some work. A stream or an event
-    /// whose newest work is older than the latest of them must not be reported as incomplete: that completion
-    /// may have been ordered after this work, even if the mark of this work arrives a moment later.
+    /// whose newest work is older than the latest of them may have completed: that completion may have been
+    /// ordered after this work, even if the mark of this work arrives a moment later.
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)

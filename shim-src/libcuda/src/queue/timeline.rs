@@ -14,9 +14,9 @@ use crate::queue::pending::{FencePoint, Outstanding};
 use crate::queue::submission::Queue;
 use crate::sync::Mutex;
 
-/// Largest number of pieces of work of a stream that may wait for a host function. The host refuses work
-/// beyond 768 pieces, of which a message here makes at most two.
-const HELD_MOST: u64 = 384;
+/// Largest number of messages of a stream that may wait for a host function. The host refuses work beyond 768
+/// pieces, of which a host function makes three and other messages at most two.
+const HELD_MOST: u64 = 256;
 
 /// Order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
 #[derive(Debug, Default)]
@@ -99,17 +99,20 @@ impl Timeline {
     fn wait_for_holds(&self, queue: &Queue) {
         loop {
             let released = queue.holds.released();
-            let mut holds = self.holds.lock();
-            holds.retain(|&(hold, _)| hold > released);
-            let oldest = holds.front().copied();
-            drop(holds);
-            match oldest {
+            match self.oldest_hold(released) {
                 Some((hold, before)) if self.submitted_so_far() - before > HELD_MOST => {
                     queue.holds.wait(hold);
                 }
                 _ => return,
             }
         }
+    }
+
+    /// Removes holds up to the number `released`, and returns the oldest one that is left.
+    fn oldest_hold(&self, released: u32) -> Option<(u32, u64)> {
+        let mut holds = self.holds.lock();
+        while holds.pop_front_if(|&mut (hold, _)| hold <= released).is_some() {}
+        holds.front().copied()
     }
 
     /// Counts a piece of work. It is called after the work was sent, so that a thread which sees the count
@@ -192,6 +195,7 @@ impl Timeline {
         send(mark)?;
         marks.covered = submitted;
         marks.value = mark.value;
+        self.oldest_hold(queue.holds.released());
         self.holds.lock().push_back((hold, submitted));
         self.submitted(queue);
         Ok((mark.word, mark.value))

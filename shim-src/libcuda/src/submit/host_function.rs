@@ -65,6 +65,7 @@ pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
         return Err(CUresult::NOT_SUPPORTED);
     }
     gpu.queue.async_error()?;
+    stream.timeline.wait_for_room(&gpu.queue);
     // Locked from sending the message until the function is in the list, so that both have a stream's
     // functions in one order.
     let mut tasks = TASKS.lock();

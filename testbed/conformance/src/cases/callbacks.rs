@@ -19,6 +19,7 @@ pub const CASES: &[Case] = cases![
     functions_run_in_order_and_hold_their_stream_alone,
     a_synchronize_waits_for_the_function,
     much_work_behind_a_function_is_done,
+    times_of_pending_work_are_not_ready,
     what_cannot_be_called_is_refused,
 ];
 
@@ -105,7 +106,47 @@ fn much_work_behind_a_function_is_done() {
         go.send(()).unwrap();
     });
     ok!(cuStreamSynchronize(held));
+    let counted = AtomicU32::new(0);
+    let (data, go) = job(2, &said);
+    ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
+    hears.recv().unwrap();
+    std::thread::scope(|scope| {
+        let counter = (&raw const counted).cast_mut().cast::<c_void>() as usize;
+        scope.spawn(move || {
+            ok!(cuCtxSetCurrent(context));
+            for _ in 0..500 {
+                ok!(cuLaunchHostFunc(held, Some(add), counter as *mut c_void));
+            }
+            ok!(cuStreamSynchronize(held));
+        });
+        std::thread::yield_now();
+        go.send(()).unwrap();
+    });
+    assert_eq!(counted.load(Ordering::SeqCst), 500);
     assert_eq!(download(address, 4096), [2999_u32 as u8; 4096]);
+}
+
+fn times_of_pending_work_are_not_ready() {
+    begin_with_host_functions();
+    let held = get!(CUstream, cuStreamCreate(1));
+    let [begun, ended, over] = [0; 3].map(|_| get!(CUevent, cuEventCreate(0)));
+    let (said, hears) = channel();
+    ok!(cuEventRecord(begun, held));
+    ok!(cuEventSynchronize(begun));
+    let (data, go) = job(1, &said);
+    ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
+    ok!(cuEventRecord(ended, held));
+    hears.recv().unwrap();
+    ok!(cuEventRecord(over, CUstream(2)));
+    ok!(cuEventSynchronize(over));
+    for _ in 0..20 {
+        ok!(cuEventQuery(begun));
+        assert_eq!(fails!(f32, cuEventElapsedTime(begun, ended)), 600);
+        assert_eq!(cu!(cuEventQuery(ended)), 600);
+    }
+    go.send(()).unwrap();
+    ok!(cuStreamSynchronize(held));
+    assert!(get!(f32, cuEventElapsedTime(begun, ended)) >= 0.0);
 }
 
 fn a_small_copy_reads_what_a_function_before_it_wrote() {

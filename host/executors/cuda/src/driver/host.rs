@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_abi::driver::{HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_PORTABLE};
 use vgpu_device::{Grant, SharedSlice};
@@ -143,6 +144,21 @@ impl Pinned {
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the driver gave so many bytes, which stay until `self` is dropped.
         unsafe { SharedSlice::new(self.address, self.bytes) }
+    }
+
+    /// Stores the first 32 bits.
+    pub(crate) fn store_word(&self, value: u32) {
+        assert!(self.bytes >= size_of::<u32>(), "a buffer with a word");
+        let word = ptr::with_exposed_provenance_mut(self.address.expose_provenance());
+        // SAFETY: the driver allocates whole pages, so the word is aligned and within the allocation. It is
+        // accessed only by atomics and the GPU.
+        unsafe { AtomicU32::from_ptr(word) }.store(value, Ordering::Release);
+    }
+
+    /// Returns the GPU address of the first 32 bits.
+    pub(crate) fn device_word(&self) -> Result<HostWord<'_>, DriverError> {
+        let part = self.part(0, size_of::<u32>() as u64).expect("a buffer with a word");
+        Ok(HostWord { address: device_address(&self.context, part)?, _of: PhantomData })
     }
 }
 

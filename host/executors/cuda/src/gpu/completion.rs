@@ -30,7 +30,7 @@ use crate::gpu::health::Health;
 const SPIN: Duration = Duration::from_micros(50);
 /// Interval of queries about work after which the GPU stores a word. They find errors, and earlier
 /// completions of the stream.
-const PULSE: Duration = Duration::from_micros(250);
+const PULSE: Duration = Duration::from_millis(1);
 /// Shortest pause between two queries after the spinning.
 const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);

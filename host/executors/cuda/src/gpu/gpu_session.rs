@@ -262,7 +262,7 @@ impl GpuSession {
 impl Drop for GpuSession {
     fn drop(&mut self) {
         // The compiler may wait for work that is held.
-        self.holds.release_all();
+        self.holds.release_all(&self.health);
         drop(self.loader.take());
         // A failure here has been reported before: the context is lost.
         let _ = self.context.enter();

@@ -1,6 +1,9 @@
 //! Holds: streams that wait for the guest. A stream waits for the word of shared memory in which the guest
 //! stores the number of the newest hold that it has released. So a release needs no thread of this process,
 //! all of which may be in calls of the driver that wait for a held stream.
+//!
+//! Where the driver does not register the guest's memory, the stream waits for a word of pinned memory, which
+//! the session's thread stores when it reads the release.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use vgpu_wire::area;
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
+use crate::driver::host::Pinned;
 use crate::driver::stream::DriverStream;
+use crate::gpu::health::Health;
 use crate::gpu::host_memory::HostMemory;
 
 /// Pause between two stores that release all holds.
@@ -23,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Holds {
     host: SessionHost,
+    /// Word of pinned memory, if the driver does not register that of the guest.
+    own: Option<Pinned>,
     /// Numbers of the holds that were not released.
     held: HashSet<u32>,
     /// Each wait that is not over has a copy.
@@ -32,7 +39,7 @@ pub(crate) struct Holds {
 impl Holds {
     /// Creates the state without holds.
     pub(crate) fn new(host: SessionHost) -> Self {
-        Self { host, held: HashSet::new(), waiting: Arc::default() }
+        Self { host, own: None, held: HashSet::new(), waiting: Arc::default() }
     }
 
     /// Returns whether any stream waits for the guest.
@@ -51,9 +58,20 @@ impl Holds {
     ) -> Result<Arc<()>, DriverError> {
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
         let (grant, offset) = self.host.release_word();
-        let shared = memory.registered(context, grant)?.ok_or(lacks)?;
-        let word = shared.device_word(offset).expect("a word of the area")?;
-        stream.wait_for(word, hold).unwrap_or(Err(lacks))?;
+        if let Some(shared) = memory.registered(context, grant)? {
+            let word = shared.device_word(offset).expect("a word of the area")?;
+            stream.wait_for(word, hold).unwrap_or(Err(lacks))?;
+        } else {
+            let own = if let Some(own) = self.own.take() {
+                own
+            } else {
+                let own = Pinned::allocate(context, size_of::<u32>())?;
+                own.store_word(0);
+                own
+            };
+            let own = self.own.insert(own);
+            stream.wait_for(own.device_word()?, hold).unwrap_or(Err(lacks))?;
+        }
         self.held.insert(hold);
         Ok(Arc::clone(&self.waiting))
     }
@@ -63,16 +81,21 @@ impl Holds {
     pub(crate) fn release(&mut self, hold: u32) {
         if self.held.remove(&hold) {
             self.host.release_holds(hold);
+            if let Some(own) = &self.own {
+                own.store_word(hold);
+            }
         }
     }
 
-    /// Releases all holds because the session ends. Returns when no stream waits any more. The guest can
-    /// overwrite the word, so it is stored until then.
-    pub(crate) fn release_all(&mut self) {
+    /// Releases all holds because the session ends. Returns when no stream waits any more, or the context is
+    /// lost. The guest can overwrite the shared word, so it is stored until then.
+    pub(crate) fn release_all(&mut self, health: &Health) {
         self.held.clear();
-        self.host.release_holds(area::HOLD_MAX);
-        while Arc::strong_count(&self.waiting) > 1 {
-            self.host.release_holds(area::HOLD_MAX);
+        if let Some(own) = &self.own {
+            own.store_word(area::HOLD_MAX);
+        }
+        while Arc::strong_count(&self.waiting) > 1 && health.dead().is_none() {
+            self.host.release_all_holds();
             thread::sleep(PAUSE);
         }
     }

@@ -1,9 +1,9 @@
 //! Pinned staging buffers: for data inside messages, and for guest memory that the driver does not register.
 //!
 //! Their number is bounded. Whoever finds none waits for the GPU, as CUDA's own calls do when a queue is
-//! full. While the guest holds a stream, nobody waits, because the release is a later message that the
-//! waiting thread would have to read. Then there are more buffers, charged to the session, and beyond those
-//! the copy is out of memory.
+//! full. While the guest holds a stream, nobody waits, because the waiting thread also serves the session's
+//! other streams, on which the release may depend. Then there are more buffers, charged to the session, and
+//! beyond those the copy is out of memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -13,7 +13,7 @@ use crate::gpu::fence::Fence;
 const CARRIED_MOST: usize = 16;
 
 /// Largest number of pieces of work that may wait for a hold. More are refused. A queue of the driver takes
-/// about a thousand, and more would block. The release that would end the block is a later message.
+/// about a thousand, and more would block the thread that also serves the session's other streams.
 const HELD_MOST: u64 = 768;
 
 /// State of one stream.

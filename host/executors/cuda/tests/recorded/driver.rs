@@ -21,7 +21,7 @@ use crate::gpu::RecordedGpu;
 /// First completion word for marks of this module.
 const WORD: u32 = 930;
 /// Time between two queries of the driver about errors, at least.
-const PULSE: Duration = Duration::from_micros(250);
+const PULSE: Duration = Duration::from_millis(1);
 /// Queries of the driver.
 const QUERIES: [&str; 2] = ["cuEventQuery", "cuStreamQuery"];
 
@@ -56,7 +56,7 @@ fn the_driver_is_asked_at_the_pace_of_the_pulse() {
     kernel(&mut guest, memory, 0);
     signal(&mut guest, 0, 1);
     guest.echo();
-    let (before, begun) = (queries(&gpu), Instant::now());
+    let (begun, before) = (Instant::now(), queries(&gpu));
     until("the driver has been asked 100 times", || queries(&gpu) >= before + 100);
     let (asked, passed) = (queries(&gpu) - before, begun.elapsed());
     // A pulse asks about the event. Each millisecond also asks about streams without one.
@@ -79,7 +79,7 @@ fn launches_cost_few_queries() {
     let memory = start(&mut guest);
     synchronize(&mut guest);
     for (waits, each) in [(true, 3), (false, 0)] {
-        let (before, begun) = (queries(&gpu), Instant::now());
+        let (begun, before) = (Instant::now(), queries(&gpu));
         for number in 1..=LAUNCHES {
             kernel(&mut guest, memory, 0);
             if waits {

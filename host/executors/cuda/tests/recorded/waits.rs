@@ -162,6 +162,26 @@ fn a_session_that_ends_releases_its_streams() {
     gpu.check();
 }
 
+/// A session that breaks the contract ends, though nobody will release its stream, and even if the guest has
+/// stored a number that no hold has.
+#[test]
+fn a_session_that_is_ended_releases_its_streams() {
+    for stored in [0, u32::MAX] {
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+        allocate(&mut guest, 4096);
+        stream(&mut guest, 1, 1);
+        guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::NONE }, &[]);
+        guest.echo();
+        guest.store_release(stored);
+        // No stream has this number.
+        guest.send(&Signal { stream: 99, reserved: 0, mark: Mark::NONE }, &[]);
+        guest.ended();
+        guest.detach();
+        assert_eq!(gpu.bench.allocated(), 0);
+        gpu.check();
+    }
+}
+
 /// While the guest holds a stream, the driver's queue fills, and further launches would block. The release of
 /// the hold is a later message, so further launches are refused. Releases of successive holds admit more
 /// launches.
