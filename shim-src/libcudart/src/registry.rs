@@ -16,6 +16,8 @@ use core::ffi::{c_char, c_void};
 use core::ptr;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vgpu_abi::driver::{CUlibrary, LIBRARY_BINARY_IS_PRESERVED};
 use vgpu_abi::runtime::CudaError;
@@ -23,6 +25,10 @@ use vgpu_abi::runtime::CudaError;
 use crate::entries::{Entries, Entry, Gathered, List};
 use crate::process;
 use crate::writer::WRITER;
+
+/// Longest time for which a lookup waits for the contents of a fat binary that another thread registers. GGML's
+/// take less than a millisecond each. The code of compilers before CUDA 10.1 does not announce the end.
+const REGISTRATION_MOST: Duration = Duration::from_secs(1);
 
 /// Magic number of the structure that `__cudaRegisterFatBinary` is given.
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -171,10 +177,10 @@ impl Registry {
     }
 
     /// Adds the entries of the log, unless another thread is writing to it. Those of the calling thread are
-    /// complete, because it looks one up.
-    fn gather(&mut self) {
+    /// complete, because it looks one up. Returns whether all entries are there.
+    fn gather(&mut self) -> bool {
         if !WRITER.try_own() {
-            return;
+            return false;
         }
         WRITER.mine(|open| {
             open.handle = ptr::null_mut();
@@ -185,6 +191,7 @@ impl Registry {
             }
         });
         WRITER.release();
+        true
     }
 
     /// Returns the number of the fatbin with that handle. Its kernels are registered right after it, so the
@@ -210,13 +217,30 @@ pub fn variable(host: *const c_void) -> Option<Found> {
 }
 
 fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<Found> {
+    let mut end = None;
+    loop {
+        match find_now(host, list) {
+            Ok(found) => return Some(found),
+            Err(true) => return None,
+            Err(false) => {}
+        }
+        // The entry may be in the log, to which another thread is writing.
+        if Instant::now() > *end.get_or_insert_with(|| Instant::now() + REGISTRATION_MOST) {
+            return None;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Looks an address up. An error says whether all entries were there.
+fn find_now(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Result<Found, bool> {
     let mut guard = registry();
     let registry = &mut *guard;
     registry.sweep();
-    registry.gather();
-    let entry = list(&mut registry.gathered).find(host.addr())?;
-    let fatbin = registry.fatbins.get(&entry.fatbin)?;
-    Some(Found { name: entry.name, fatbin: Arc::clone(fatbin), number: entry.fatbin })
+    let complete = registry.gather();
+    let entry = list(&mut registry.gathered).find(host.addr()).ok_or(complete)?;
+    let fatbin = registry.fatbins.get(&entry.fatbin).ok_or(complete)?;
+    Ok(Found { name: entry.name, fatbin: Arc::clone(fatbin), number: entry.fatbin })
 }
 
 /// Registers a kernel or a variable under the address of its host stub or host variable.

@@ -95,7 +95,7 @@ fn much_work_behind_a_function_is_done() {
                 submitted.store(value + 1, Ordering::SeqCst);
             }
         });
-        while submitted.load(Ordering::SeqCst) < 300 {
+        while submitted.load(Ordering::SeqCst) < 200 {
             std::thread::yield_now();
         }
         for value in 0..300_u32 {
