@@ -49,8 +49,8 @@ impl LauncherError for ExecError {
     }
 }
 
-/// Replaces this process by the program. `command` is the program's name, as the user gave it, followed by its
-/// arguments. Returns only on failure, with the error.
+/// Replaces this process by the program. `command` is the program's name, as the user gave it, followed by
+/// its arguments. Returns only on failure, with the error.
 pub fn exec(program: &Program, command: &[OsString], environment: &Environment) -> ExecError {
     match try_exec(program, command, environment) {
         Err(error) => error,

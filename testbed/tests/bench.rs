@@ -56,8 +56,8 @@ fn cpu_has(feature: &str) -> bool {
         .is_some_and(|line| line.split(' ').any(|flag| flag == feature))
 }
 
-/// A launch takes as long as its work, and the figures of all processes are there. How late a program sees the end
-/// depends on who else uses the processors.
+/// A launch takes as long as its work, and the figures of all processes are there. How late a program sees
+/// the end depends on who else uses the processors.
 #[test]
 fn a_wait_for_work_takes_as_long_as_the_work() {
     let wait = ["bench", "wait", "--complete-after", "4ms", "--seconds", "1", "--worker", "--json"];

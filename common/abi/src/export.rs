@@ -17,8 +17,8 @@ use std::sync::Once;
 /// being the answer after a panic. A panic becomes the status's `UNKNOWN` and a line in the log;
 /// it never leaves the function.
 ///
-/// With `--cfg vgpu_core` the symbol is the crate's name, an underscore, and the name: in the static library of
-/// all shims two crates export the same names. The linking step gives each object its own names.
+/// With `--cfg vgpu_core` the symbol is the crate's name, an underscore, and the name: in the static library
+/// of all shims two crates export the same names. The linking step gives each object its own names.
 ///
 /// Every export has the safety contract of the CUDA function whose name it bears: its pointers are
 /// what the manual says.

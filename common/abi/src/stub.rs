@@ -39,7 +39,8 @@ impl fmt::Display for Name<'_> {
         if !known || found.dli_sname.is_null() {
             return out.write_str("a function");
         }
-        // SAFETY: dladdr points to a name, ended by zero, of an object that stays loaded: shims are linked so.
+        // SAFETY: dladdr points to a name, ended by zero, of an object that stays loaded: shims are linked
+        // so.
         let name = unsafe { CStr::from_ptr(found.dli_sname) };
         out.write_str(&name.to_string_lossy())
     }

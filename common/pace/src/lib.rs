@@ -19,10 +19,11 @@ const LONG: Duration = Duration::from_micros(300);
 pub const WAKING: Duration = Duration::from_micros(80);
 /// Least distance from the predicted end to which a thread spins beyond it.
 const LATE: Duration = Duration::from_micros(50);
-/// Time between two readings of the clock by which a spinning thread knows that it had no processor meanwhile.
-/// Others need the processor then, so such a spin counts as one in vain.
+/// Time between two readings of the clock by which a spinning thread knows that it had no processor
+/// meanwhile. Others need the processor then, so such a spin counts as one in vain.
 pub const PREEMPTED: Duration = Duration::from_micros(200);
-/// Longest half of the time through which a wait spins to learn when an end comes of which only bounds are known.
+/// Longest half of the time through which a wait spins to learn when an end comes of which only bounds are
+/// known.
 const SEARCH_MOST: Duration = Duration::from_millis(2);
 /// Number of deviations around the prediction within which a wait is expected to end.
 const DEVIATIONS: u32 = 3;
@@ -167,8 +168,8 @@ impl WaitEstimate {
         self.learn_between(Duration::ZERO, slept);
     }
 
-    /// Updates the estimate with a wait that ended while its thread spun, `unseen` after the thread had last read
-    /// the clock.
+    /// Updates the estimate with a wait that ended while its thread spun, `unseen` after the thread had last
+    /// read the clock.
     pub fn spun(&self, took: Duration, unseen: Duration) {
         self.tried(unseen < PREEMPTED);
         self.learn(took);
@@ -179,8 +180,8 @@ impl WaitEstimate {
         self.backoff.learn(paid);
     }
 
-    /// Updates the estimate with a wait that went on after its thread had spun until `spun`, and that was over
-    /// when the thread was woken after `took`. Who woke it may have been late.
+    /// Updates the estimate with a wait that went on after its thread had spun until `spun`, and that was
+    /// over when the thread was woken after `took`. Who woke it may have been late.
     pub fn outlasted(&self, spun: Duration, took: Duration) {
         if spun.is_zero() || self.get() <= LONG && took <= LONG {
             self.learn(took);
@@ -189,7 +190,8 @@ impl WaitEstimate {
         }
     }
 
-    /// Returns how the next wait of this kind starts if threads may spin. A thread that naps spins from at most
+    /// Returns how the next wait of this kind starts if threads may spin. A thread that naps spins from at
+    /// most
     /// `most` before the predicted end.
     pub fn plan(&self, most: Duration) -> WaitPlan {
         if !self.backoff.spins() {

@@ -18,8 +18,8 @@ const MOST: Duration = Duration::from_micros(100);
 /// Initial time to spin, because a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
 
-/// Number of waits of which one spins at least. The other side tries only now and then, and its spin pays only if
-/// this thread is awake.
+/// Number of waits of which one spins at least. The other side tries only now and then, and its spin pays
+/// only if this thread is awake.
 const TRIED_EVERY: u32 = 4;
 
 /// Number of polls between two readings of the clock while spinning.
@@ -95,8 +95,8 @@ pub struct SpinBudget {
     rhythm: WaitEstimate,
 }
 
-/// Polls without a pause until `until` from `start`, or until the thread has lost its CPU for a while. Returns
-/// the event that it saw, and whether the spin paid.
+/// Polls without a pause until `until` from `start`, or until the thread has lost its CPU for a while.
+/// Returns the event that it saw, and whether the spin paid.
 fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -> (WaitEvent, bool) {
     let mut read = start.elapsed();
     while read < until {

@@ -22,8 +22,8 @@ const REFUSED: &str = "refused system call ";
 pub struct Probe {
     /// The driver's library, by path or by the name under which the loader finds it.
     pub libcuda: PathBuf,
-    /// Program that answers a question as a child, with the arguments that make it do so. The question follows
-    /// as JSON.
+    /// Program that answers a question as a child, with the arguments that make it do so. The question
+    /// follows as JSON.
     pub program: Vec<PathBuf>,
     /// Questions, in the order in which they are asked.
     pub questions: Vec<Question>,
@@ -147,8 +147,8 @@ async fn ask_one(probe: &Probe, question: Question, confined: bool) -> Result<Ch
 }
 
 /// Answers one question in the process that was started for it, and prints the answer as one line of JSON.
-/// `confine` gives up rights as a worker does. Its argument says whether the process may still connect to UNIX
-/// sockets.
+/// `confine` gives up rights as a worker does. Its argument says whether the process may still connect to
+/// UNIX sockets.
 pub fn answer(argument: &str, confine: impl FnOnce(bool) -> Result<(), String>) -> ExitCode {
     let start = Instant::now();
     let Ok(argument) = serde_json::from_str::<ChildArgument>(argument) else { return ExitCode::from(2) };

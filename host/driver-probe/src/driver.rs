@@ -1,5 +1,6 @@
-//! The calls of libcuda that the questions make. The process of a question exists for it alone, so objects are
-//! plain handles that nobody destroys, and a call that the driver does not survive ends that process only.
+//! The calls of libcuda that the questions make. The process of a question exists for it alone, so objects
+//! are plain handles that nobody destroys, and a call that the driver does not survive ends that process
+//! only.
 
 #![allow(unsafe_code, reason = "the driver is C: the audited module of this crate")]
 

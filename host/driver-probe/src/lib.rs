@@ -4,8 +4,8 @@
 //!
 //! A question may hang or crash its process, or leave the driver in a state that answers the next question
 //! differently. So each is asked by a child process ([`answer`]), within its own time limit. The child
-//! frees nothing: its end does. [`ask`] starts the children and merges their answers to one JSON object, which
-//! can be recorded as data (`testbed/bench/drivers`).
+//! frees nothing: its end does. [`ask`] starts the children and merges their answers to one JSON object,
+//! which can be recorded as data (`testbed/bench/drivers`).
 //!
 //! ```text
 //!  ask        the parent: a child for each question, and the report

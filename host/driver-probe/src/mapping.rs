@@ -59,8 +59,8 @@ impl Mapping {
     pub(crate) fn word(self, offset: usize) -> &'static AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset < self.bytes, "a word of the mapping");
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(self.address + offset);
-        // SAFETY: the word lies in the mapping, which is never unmapped, and is aligned; all of this process's
-        // accesses to it are atomic.
+        // SAFETY: the word lies in the mapping, which is never unmapped, and is aligned; all of this
+        // process's accesses to it are atomic.
         unsafe { AtomicU64::from_ptr(pointer) }
     }
 

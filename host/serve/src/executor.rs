@@ -17,7 +17,7 @@ use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::engine::Engine;
 use crate::knobs::Knobs;
-use crate::ranges::{OfferQuestion, choose};
+use crate::ranges::{OfferQuestion, choose, claim};
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
 /// Default size of the device memory, in bytes.
@@ -243,17 +243,16 @@ impl ExecutorOptions {
 
     /// Returns the device addresses of the process's device with the number `index`, counted from 0.
     fn addresses(&self, index: usize) -> Result<Addresses> {
-        let number = |first: u32| first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX));
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let (number, locks) =
+            (self.address_range.map(|first| first.saturating_add(index)), RangeLocks::of_host());
         // A part is for a driver whose addresses are known.
         if self.executor == ExecutorKind::Cuda && self.address_part.is_none() {
             let question =
                 OfferQuestion { libcuda: self.libcuda.clone(), uuid: self.host_gpu.map(|gpu| gpu.0) };
-            return choose(&question.ask()?, self.address_range.map(number), RangeLocks::of_host());
+            return choose(&question.ask()?, number, locks);
         }
-        let Some(first) = self.address_range else { return Ok(RangeLocks::of_host()?.draw()?) };
-        // A range that was chosen by option is used even where no lock can be taken.
-        let locks = RangeLocks::of_host().ok();
-        Ok(Addresses::chosen(number(first), locks.as_ref())?)
+        Ok(claim(number, 0..ADDRESS_RANGES, locks)?)
     }
 
     /// Returns the GPU of the process's device with the number `index`, as the options describe it. Its UUID

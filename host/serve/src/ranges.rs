@@ -1,5 +1,5 @@
-//! Device addresses of the cuda executor: those that no other device of this host has and that the GPU's driver
-//! reserves. The driver is asked in a process of its own, which may crash or hang.
+//! Device addresses of the cuda executor: those that no other device of this host has and that the GPU's
+//! driver reserves. The driver is asked in a process of its own, which may crash or hang.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,13 +73,8 @@ pub(crate) fn choose(
         let reason = reason.map_or("it was asked for none", String::as_str);
         bail!("the GPU's driver reserves none of the address ranges that a device can have: {reason}");
     };
-    let addresses = if let Some(number) = number {
-        // A range that was chosen by option is used even where no lock can be taken.
-        Addresses::chosen(number, locks.ok().as_ref())?
-    } else {
-        let good = offers.iter().filter(|offer| offer.bytes == Ok(greatest)).map(|offer| offer.index);
-        locks?.draw_of(good)?
-    };
+    let good = offers.iter().filter(|offer| offer.bytes == Ok(greatest)).map(|offer| offer.index);
+    let addresses = claim(number, good, locks)?;
     let offer = offers.iter().find(|offer| offer.index == addresses.index());
     let bytes = offer.ok_or_else(|| anyhow!("the driver was not asked for range {}", addresses.index()))?;
     let bytes = bytes.bytes.clone().map_err(|reason| {
@@ -88,6 +83,19 @@ pub(crate) fn choose(
     let addresses = addresses.shortened(bytes);
     tracing::info!(range = %addresses.range(), "device addresses that the GPU's driver reserves");
     Ok(addresses)
+}
+
+/// Returns the range of this number, or one of those `wanted` that no other device of this host has.
+pub(crate) fn claim(
+    number: Option<u32>,
+    wanted: impl IntoIterator<Item = u32>,
+    locks: Result<RangeLocks, ClaimError>,
+) -> Result<Addresses, ClaimError> {
+    match number {
+        // A range that was chosen by option is used even where no lock can be taken.
+        Some(number) => Addresses::chosen(number, locks.ok().as_ref()),
+        None => locks?.draw_of(wanted),
+    }
 }
 
 #[cfg(test)]

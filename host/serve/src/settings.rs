@@ -96,8 +96,8 @@ pub(crate) struct Settings {
     /// The driver's library, by path or name [default: libcuda.so.1].
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcuda: Option<PathBuf>,
-    /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12, as the loader finds them, or of a
-    /// toolkit or a Python environment]. The cuBLASLt of its version lies beside it.
+    /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12, as the loader finds them, or of
+    /// a toolkit or a Python environment]. The cuBLASLt of its version lies beside it.
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcublas: Option<PathBuf>,
     /// User that the cuda executor's worker processes run as, if root starts them [default: vgpu-worker if
@@ -109,8 +109,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL")]
     pub(crate) worker_connects: Option<bool>,
     /// Whether worker processes name each system call that they are refused on stderr, once for each call, to
-    /// find out what a new driver needs. For diagnosis only: a refused call of a thread that blocks the signal
-    /// SIGSYS ends the process [default: false].
+    /// find out what a new driver needs. For diagnosis only: a refused call of a thread that blocks the
+    /// signal SIGSYS ends the process [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) explain_refusals: Option<bool>,
     /// Directory that caches the code that the driver compiles for the cuda executor's worker processes. It

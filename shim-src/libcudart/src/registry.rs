@@ -26,8 +26,9 @@ use crate::entries::{Entries, Entry, Gathered, List};
 use crate::process;
 use crate::writer::WRITER;
 
-/// Longest time for which a lookup waits for the contents of a fat binary that another thread registers. GGML's
-/// take less than a millisecond each. The code of compilers before CUDA 10.1 does not announce the end.
+/// Longest time for which a lookup waits for the contents of a fat binary that another thread registers.
+/// GGML's take less than a millisecond each. The code of compilers before CUDA 10.1 does not announce the
+/// end.
 const REGISTRATION_MOST: Duration = Duration::from_secs(1);
 
 /// Magic number of the structure that `__cudaRegisterFatBinary` is given.

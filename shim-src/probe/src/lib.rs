@@ -4,9 +4,10 @@
 //!
 //! ```text
 //! vgpu-probe resolve SONAME...              which file each name gets
-//! vgpu-probe load BACKEND [--with LIB]...   a GGML backend, as Ollama opens it, and the devices that it finds
-//! vgpu-probe facts [--runtime SONAME]       what the driver, the runtime and NVML say of each device
-//! vgpu-probe data-path [--blas SONAME]      memory, copies, a kernel, a graph, a matrix product, and how fast
+//! vgpu-probe load BACKEND [--with LIB]...   a GGML backend, as Ollama opens it, and the devices that it
+//! finds vgpu-probe facts [--runtime SONAME]       what the driver, the runtime and NVML say of each device
+//! vgpu-probe data-path [--blas SONAME]      memory, copies, a kernel, a graph, a matrix product, and how
+//! fast
 //! ```
 //!
 //! It prints one JSON object a line: `{"step":"copy","begin":true}`, then the same step with `"ok"` and the

@@ -192,8 +192,8 @@ impl Session {
         }
     }
 
-    /// Lets the streams continue that wait for holds up to this number. The caller releases holds in the order
-    /// of their numbers and sends [`StreamRelease`](vgpu_wire::body::stream::StreamRelease) for each.
+    /// Lets the streams continue that wait for holds up to this number. The caller releases holds in the
+    /// order of their numbers and sends [`StreamRelease`](vgpu_wire::body::stream::StreamRelease) for each.
     pub fn release_holds(&self, hold: u32) {
         if let Some(core) = self.core.get()
             && core.link().enter().is_ok()

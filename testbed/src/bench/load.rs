@@ -1,6 +1,6 @@
-//! `vgpu-testbed bench load`: how long code takes from `cuModuleLoadData` to the end of its first launch, beside
-//! memcpy of the same bytes. The null executor shows the cost of the way to the host; what a driver needs to
-//! compile the code comes on top.
+//! `vgpu-testbed bench load`: how long code takes from `cuModuleLoadData` to the end of its first launch,
+//! beside memcpy of the same bytes. The null executor shows the cost of the way to the host; what a driver
+//! needs to compile the code comes on top.
 
 use std::process::ExitCode;
 

@@ -32,8 +32,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Returns the seconds of the stage out of a budget of ten and a half minutes. It has the same share of a smaller
-    /// budget.
+    /// Returns the seconds of the stage out of a budget of ten and a half minutes. It has the same share of a
+    /// smaller budget.
     pub(super) const fn seconds(self) -> u64 {
         match self {
             Self::Facts | Self::Check => 15,

@@ -93,8 +93,8 @@ pub fn measure(launches: usize, rounds: usize, calls: usize) -> Result<ExitCode>
     let library = library.context("load libcudart.so.12")?;
     // SAFETY: what compilers generate calls: `void **__cudaRegisterFatBinary(void *)`.
     let register = *unsafe { library.get::<RegisterFatBinary>(b"__cudaRegisterFatBinary") }?;
-    // SAFETY: `void __cudaRegisterFunction(void **, const char *, char *, const char *, int, uint3 *, uint3 *,
-    // dim3 *, dim3 *, int *)`.
+    // SAFETY: `void __cudaRegisterFunction(void **, const char *, char *, const char *, int, uint3 *, uint3
+    // *, dim3 *, dim3 *, int *)`.
     let function = *unsafe { library.get::<RegisterFunction>(b"__cudaRegisterFunction") }?;
     // SAFETY: `void __cudaRegisterFatBinaryEnd(void **)`.
     let end = *unsafe { library.get::<RegisterEnd>(b"__cudaRegisterFatBinaryEnd") }?;

@@ -1,9 +1,9 @@
 //! Builds the shims: compile all crates to one static library ([`core`]), take out what no shim uses
 //! ([`backtrace`]), link it to libcuda.so.1, which holds the code of all ([`link`]), and generate the objects
-//! of the other libraries, whose names jump there ([`gate`]). A listed name that is not defined becomes a stub
-//! ([`stub`]). Then examine the results ([`inspect`]) and describe them ([`manifest`]). And what goes with
-//! them: the helper program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs
-//! are unchanged ([`inputs`]).
+//! of the other libraries, whose names jump there ([`gate`]). A listed name that is not defined becomes a
+//! stub ([`stub`]). Then examine the results ([`inspect`]) and describe them ([`manifest`]). And what goes
+//! with them: the helper program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose
+//! inputs are unchanged ([`inputs`]).
 
 pub mod archive;
 pub mod backtrace;

@@ -34,8 +34,8 @@ const BANDS: [(u64, u32); 2] = [(0x4000_0000_0000, 20), (0x1100_0000_0000, 25)];
 pub const ADDRESS_RANGES: u32 = BANDS[0].1 + BANDS[1].1;
 
 /// The device addresses of one function: one of the ranges or its beginning, and the lock by which no other
-/// device process of this host draws the range while this value or a copy of it lives. As text it has no lock,
-/// because the process that made it holds the lock.
+/// device process of this host draws the range while this value or a copy of it lives. As text it has no
+/// lock, because the process that made it holds the lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Addresses {
     index: u32,

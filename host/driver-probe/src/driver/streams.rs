@@ -157,7 +157,8 @@ impl Driver {
         if edges.is_null() {
             return Ok(Vec::new());
         }
-        // SAFETY: the driver stored the number of edges and where they lie, until the next call on the stream.
+        // SAFETY: the driver stored the number of edges and where they lie, until the next call on the
+        // stream.
         Ok(unsafe { std::slice::from_raw_parts(edges.cast::<[u8; 8]>(), count) }.to_vec())
     }
 }

@@ -1,5 +1,5 @@
-//! Questions about kernels: their errors and the cost of a launch. The other questions take their kernels from
-//! here.
+//! Questions about kernels: their errors and the cost of a launch. The other questions take their kernels
+//! from here.
 
 use std::ffi::CString;
 use std::hint::black_box;
@@ -20,7 +20,8 @@ const BATCH: usize = 250;
 /// An address at which no device memory lies.
 const UNMAPPED: u64 = 8;
 
-/// Returns the PTX of a kernel `store` that stores `value` at its parameter. Modules with different values differ.
+/// Returns the PTX of a kernel `store` that stores `value` at its parameter. Modules with different values
+/// differ.
 pub(super) fn ptx(value: u32) -> CString {
     let text = format!(
         ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry store(.param .u64 at)\n{{\n\

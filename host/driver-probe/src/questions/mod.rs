@@ -1,7 +1,7 @@
 //! What a driver is asked. Each question is a function of a fresh process with a context of its own.
 
 mod code;
-mod held;
+mod holds;
 mod memory;
 mod stream;
 
@@ -71,8 +71,8 @@ impl Question {
             Self::ProgrammaticEdges => stream::programmatic_edges(&driver),
             Self::CodesAfterAFault => code::codes_after_a_fault(&driver),
             Self::LaunchCost => code::launch_cost(driver),
-            Self::CallsBehindAHold => held::calls_behind_a_hold(driver),
-            Self::QueueDepth => held::queue_depth(driver),
+            Self::CallsBehindAHold => holds::calls_behind_a_hold(driver),
+            Self::QueueDepth => holds::queue_depth(driver),
             Self::Teardown => memory::teardown(&driver),
             Self::EndWithMemory => memory::end_with_memory(&driver),
         }

@@ -22,8 +22,8 @@
 //!
 //! **While the guest holds a stream**, some calls of the driver wait for the release: those that load or
 //! unload a module, end a registration or free pinned memory. Beside one of these, a launch, a copy or an
-//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). So the stream waits for a word that the guest
-//! stores, and a release needs no thread of this process.
+//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). So the stream waits for a word that the
+//! guest stores, and a release needs no thread of this process.
 //!
 //! **One session of a process has memory.** All sessions of a device have the same addresses, and the driver
 //! gives a process a range once. Without worker processes, a second session that needs a context is refused

@@ -1,8 +1,8 @@
 //! Offers of a driver: which device addresses it reserves, asked before a device announces its addresses.
 //!
-//! A driver takes the address of `cuMemAddressReserve` as a hint, and some refuse 1 TiB. So each range is asked
-//! for at several sizes. The calls need a context, and a driver may fail badly in them, so they belong in a
-//! process that ends afterwards.
+//! A driver takes the address of `cuMemAddressReserve` as a hint, and some refuse 1 TiB. So each range is
+//! asked for at several sizes. The calls need a context, and a driver may fail badly in them, so they belong
+//! in a process that ends afterwards.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const SIZES: [u64; 5] = [1 << 40, 1 << 39, 1 << 38, 1 << 37, 1 << 36];
 pub struct RangeOffer {
     /// Number of the range, as [`Addresses::index`] returns it.
     pub index: u32,
-    /// Greatest number of bytes that the driver reserves at the start of the range, or the reason for which it
-    /// does not reserve the smallest size either.
+    /// Greatest number of bytes that the driver reserves at the start of the range, or the reason for which
+    /// it does not reserve the smallest size either.
     pub bytes: Result<u64, String>,
 }
 

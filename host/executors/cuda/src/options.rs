@@ -32,8 +32,8 @@ pub struct CudaOptions {
     pub range: AddressRange,
     /// Version of the driver as NVML reports it. `None` asks the kernel module, or NVML.
     pub driver_text: Option<String>,
-    /// Path of NVML. `None` selects the `libnvidia-ml.so.1` that the loader finds. It is loaded only where the
-    /// kernel module's files are missing.
+    /// Path of NVML. `None` selects the `libnvidia-ml.so.1` that the loader finds. It is loaded only where
+    /// the kernel module's files are missing.
     pub libnvidia_ml: Option<PathBuf>,
     /// Directory in place of `/`, in which cuBLAS and the kernel module's files are searched, for tests.
     pub root: PathBuf,

@@ -96,8 +96,8 @@ fn code_is_compiled_once() {
     assert_eq!(compiled, [&json!(["compiled"]), &Value::Null]);
 }
 
-/// A stream waits for the guest, and the driver returns neither from the load of a module nor, beside it, from
-/// a launch. The release must not need the threads that wait.
+/// A stream waits for the guest, and the driver returns neither from the load of a module nor, beside it,
+/// from a launch. The release must not need the threads that wait.
 #[test]
 fn a_release_ends_the_calls_that_wait_for_the_held_stream() {
     let driver = Recording::new(&json!({ "blocking": BLOCKING })).unwrap();

@@ -114,8 +114,8 @@ struct Filter {
     explained: bool,
 }
 
-/// Calls that start programs. A process that is about to start one may block all signals and have no handlers,
-/// so that a trap would kill it.
+/// Calls that start programs. A process that is about to start one may block all signals and have no
+/// handlers, so that a trap would kill it.
 const PROGRAMS: [libc::c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
 /// Returns the arguments of `socket` and `socketpair` that are refused: families other than UNIX, and types

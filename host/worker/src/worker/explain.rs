@@ -1,7 +1,7 @@
 //! Names refused system calls on standard error, to find out which one a new driver needs.
 //!
-//! The filters trap where they would refuse: the kernel sends SIGSYS to the thread, with the call's number and
-//! the error of the filter. The handler prints each number once, and lets the call return that error. A
+//! The filters trap where they would refuse: the kernel sends SIGSYS to the thread, with the call's number
+//! and the error of the filter. The handler prints each number once, and lets the call return that error. A
 //! thread that blocks SIGSYS cannot have it handled, and the kernel kills the process instead. So this is for
 //! diagnosis, and off unless the configuration asks for it.
 //!

@@ -76,10 +76,10 @@ impl Event {
 
 impl EventState {
     /// Returns whether the record's work is complete, for a program that asks and whose
-    /// [`Queue::observed_epoch`] was `epoch`. Work that a synchronize may have covered by a join is waited for.
-    /// If the program had learned of another completion since the record, that one may have been ordered after
-    /// this work, and the host may merely not have stored this mark yet. So the mark is waited for, but no
-    /// longer than the host may need.
+    /// [`Queue::observed_epoch`] was `epoch`. Work that a synchronize may have covered by a join is waited
+    /// for. If the program had learned of another completion since the record, that one may have been ordered
+    /// after this work, and the host may merely not have stored this mark yet. So the mark is waited for, but
+    /// no longer than the host may need.
     fn answer(&mut self, queue: &Queue, epoch: u64) -> Result<bool> {
         if self.done(queue)? {
             self.tell(queue);

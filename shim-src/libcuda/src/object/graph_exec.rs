@@ -315,9 +315,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn definitions_read_back(nodes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<(prop::sample::Index, bool)>(), 0..4)), 1..20), known: bool) {
+        fn definitions_read_back(
+            nodes in prop::collection::vec(
+                (any::<u32>(), prop::collection::vec(any::<(prop::sample::Index, bool)>(), 0..4)),
+                1..20,
+            ),
+            known: bool,
+        ) {
             let nodes: Vec<(Work, Vec<Edge>)> = nodes.iter().enumerate().map(|(i, (value, after))| {
-                let after = if i == 0 { vec![] } else { after.iter().map(|(a, programmatic)| Edge { node: a.index(i) as u32, programmatic: *programmatic }).collect() };
+                let edge = |(to, programmatic): &(prop::sample::Index, bool)| {
+                    Edge { node: to.index(i) as u32, programmatic: *programmatic }
+                };
+                let after = if i == 0 { vec![] } else { after.iter().map(edge).collect() };
                 (fill(*value), after)
             }).collect();
             let records = definition(&nodes, known);

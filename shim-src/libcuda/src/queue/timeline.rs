@@ -86,8 +86,8 @@ impl Timeline {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Waits while [`HELD_MOST`] pieces of work of the stream wait for a host function. A queue of CUDA's driver
-    /// fills in the same way, and then the call that submits work blocks.
+    /// Waits while [`HELD_MOST`] pieces of work of the stream wait for a host function. A queue of CUDA's
+    /// driver fills in the same way, and then the call that submits work blocks.
     #[inline]
     pub fn wait_for_room(&self, queue: &Queue) {
         if queue.holds.any() {
@@ -97,19 +97,16 @@ impl Timeline {
 
     #[cold]
     fn wait_for_holds(&self, queue: &Queue) {
-        loop {
-            let released = queue.holds.released();
-            match self.oldest_hold(released) {
-                Some((hold, before)) if self.submitted_so_far() - before > HELD_MOST => {
-                    queue.holds.wait(hold);
-                }
-                _ => return,
-            }
+        while let Some((hold, before)) = self.oldest_hold(queue)
+            && self.submitted_so_far() - before > HELD_MOST
+        {
+            queue.holds.wait(hold);
         }
     }
 
-    /// Removes holds up to the number `released`, and returns the oldest one that is left.
-    fn oldest_hold(&self, released: u32) -> Option<(u32, u64)> {
+    /// Removes the holds whose functions have returned, and returns the oldest one that is left.
+    fn oldest_hold(&self, queue: &Queue) -> Option<(u32, u64)> {
+        let released = queue.holds.released();
         let mut holds = self.holds.lock();
         while holds.pop_front_if(|&mut (hold, _)| hold <= released).is_some() {}
         holds.front().copied()
@@ -181,8 +178,8 @@ impl Timeline {
         Ok((mark.word, mark.value))
     }
 
-    /// Sends a hold with a number. Its mark is stored once the work before it has completed and says nothing about the hold
-    /// itself, which counts as work like any other.
+    /// Sends a hold with a number. Its mark is stored once the work before it has completed and says nothing
+    /// about the hold itself, which counts as work like any other.
     pub fn hold(
         &self,
         queue: &Queue,
@@ -195,7 +192,7 @@ impl Timeline {
         send(mark)?;
         marks.covered = submitted;
         marks.value = mark.value;
-        self.oldest_hold(queue.holds.released());
+        self.oldest_hold(queue);
         self.holds.lock().push_back((hold, submitted));
         self.submitted(queue);
         Ok((mark.word, mark.value))

@@ -1,11 +1,11 @@
 //! Host functions that a stream calls, by `cuLaunchHostFunc` and `cuStreamAddCallback`.
 //!
 //! The host holds the stream at the function's position ([`StreamHold`]). A thread of the guest waits for
-//! that, calls the function, and releases the stream: it stores the hold's number where a GPU can poll it, and
-//! sends [`StreamRelease`]. There is one such thread, created
-//! with the first function, which calls functions in the order in which they were submitted. It never waits
-//! for a function further back in the queue, since work can be ordered only after work that was submitted
-//! earlier. CUDA too may call functions one after the other.
+//! that, calls the function, and releases the stream: it stores the hold's number where a GPU can poll it,
+//! and sends [`StreamRelease`]. There is one such thread, created with the first function, which calls
+//! functions in the order in which they were submitted. It never waits for a function further back in the
+//! queue, since work can be ordered only after work that was submitted earlier. CUDA too may call functions
+//! one after the other.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

@@ -1,6 +1,6 @@
-//! `vgpu-run check --service` beside a real systemd: it reads the unit's properties and the journal, and starts
-//! Ollama's server in a transient unit with the sandbox of the service. Ollama is the stand-in of a release, with
-//! GGML's own backend.
+//! `vgpu-run check --service` beside a real systemd: it reads the unit's properties and the journal, and
+//! starts Ollama's server in a transient unit with the sandbox of the service. Ollama is the stand-in of a
+//! release, with GGML's own backend.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Ollama's service, of which vgpu-run becomes a part: a stand-in for Ollama with the unit of its installer. It
-//! is set up, crashes, is upgraded, boots, and is undone; its user gains the device's group and nothing else.
+//! Ollama's service, of which vgpu-run becomes a part: a stand-in for Ollama with the unit of its installer.
+//! It is set up, crashes, is upgraded, boots, and is undone; its user gains the device's group and nothing
+//! else.
 
 use std::collections::BTreeMap;
 

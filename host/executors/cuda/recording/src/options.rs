@@ -93,8 +93,8 @@ pub struct RecordingOptions {
     /// Answers to reservations, of which the first that matches is given. Without one, free addresses are
     /// looked for from the wished address on.
     pub reservations: Vec<ReservationAnswer>,
-    /// Functions that return only when all work is complete. Meanwhile calls of other threads that submit work
-    /// do not return either ([`crate::call`]).
+    /// Functions that return only when all work is complete. Meanwhile calls of other threads that submit
+    /// work do not return either ([`crate::call`]).
     pub blocking: Vec<String>,
     /// Number of pieces of work that a channel takes, or 0 for any number. Streams share 8 channels. A call
     /// that submits more returns when there is room, and the calls of other threads wait as with `blocking`.

@@ -1,5 +1,5 @@
-//! What the driver asks of the operating system: the calls of `cuInit`, CUDA's cache of compiled code, and the
-//! files that a program has mapped.
+//! What the driver asks of the operating system: the calls of `cuInit`, CUDA's cache of compiled code, and
+//! the files that a program has mapped.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,8 +20,8 @@ const MPS: &str = "/tmp/nvidia-mps/control";
 /// Types of file systems whose pages are memory.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "devtmpfs", "hugetlbfs"];
 
-/// Makes the system calls that `cuInit` of driver 580 makes, in its order: a connection to MPS, which need not
-/// be there, the name of a thread, a memory file, and a socket with an abstract name that stays open.
+/// Makes the system calls that `cuInit` of driver 580 makes, in its order: a connection to MPS, which need
+/// not be there, the name of a thread, a memory file, and a socket with an abstract name that stays open.
 pub fn start() -> io::Result<()> {
     let unix = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     match connect(&unix()?, &SocketAddrUnix::new(MPS)?) {

@@ -59,8 +59,8 @@ impl<'a> Capture<'a> {
         Ok(capture)
     }
 
-    /// Returns the graph of the capture, and the nodes on which the stream's next work would depend. The query
-    /// with edge data is used where the driver has it, because the other one fails if an edge has data.
+    /// Returns the graph of the capture, and the nodes on which the stream's next work would depend. The
+    /// query with edge data is used where the driver has it, because the other one fails if an edge has data.
     fn capture_info(&self) -> Result<(CUgraph, Vec<CUgraphNode>), DriverError> {
         const CALL: &str = "cuStreamGetCaptureInfo";
         let (mut status, mut id, mut graph) = (0, 0, CUgraph::NULL);

@@ -20,7 +20,8 @@ type GetVersion = unsafe extern "C" fn(*mut c_char, c_uint) -> NvmlReturn;
 /// loader finds, does not tell it. The library is unloaded again.
 pub(crate) fn driver_version(path: Option<&Path>) -> Option<String> {
     let path = path.unwrap_or(Path::new(SONAME));
-    // SAFETY: whoever starts the executor chose the library; its initialisers are those that any program runs.
+    // SAFETY: whoever starts the executor chose the library; its initialisers are those that any program
+    // runs.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.ok()?;
     // SAFETY: the type is that of the function in `nvml.h`.
     let init = unsafe { library.get::<Plain>(b"nvmlInit_v2\0") }.ok()?;

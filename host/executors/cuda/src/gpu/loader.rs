@@ -157,8 +157,9 @@ impl Loader {
     }
 }
 
-/// A value that the thread of a [`Loader`] drops, because the drop makes calls of the driver that may wait for
-/// other work. Driver 580.159.04 ends no registration and unloads no module while a stream waits for the host.
+/// A value that the thread of a [`Loader`] drops, because the drop makes calls of the driver that may wait
+/// for other work. Driver 580.159.04 ends no registration and unloads no module while a stream waits for the
+/// host.
 #[derive(Debug)]
 pub(crate) struct DroppedAside<T: Send + 'static> {
     value: Option<T>,

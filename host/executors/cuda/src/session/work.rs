@@ -195,8 +195,8 @@ impl CudaSession {
 
 impl GpuSession {
     /// Repeats a request until earlier work no longer uses former mappings. It waits only for the session's
-    /// own work. While the guest holds a stream it fails, because the release may depend on work of other streams,
-    /// which the waiting thread would have to read.
+    /// own work. While the guest holds a stream it fails, because the release may depend on work of other
+    /// streams, which the waiting thread would have to read.
     fn when_unmapped(
         &self,
         mut act: impl FnMut(&crate::gpu::memory::DeviceMemory) -> Result<MapOutcome, MemoryError>,

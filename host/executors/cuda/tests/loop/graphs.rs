@@ -311,7 +311,8 @@ fn what_a_graph_lacks_is_refused_and_nobody_waits_in_vain() {
         let p = prepared(&mut guest);
         let offset = window(&mut guest, 4096);
         let signal = Signal { stream: 0, reserved: 0, mark: Mark::new(10, 1) };
-        // This window is not registered with the second device: what a graph has written to it, it cannot read.
+        // This window is not registered with the second device: what a graph has written to it, it cannot
+        // read.
         let down = |offset| CopyOut {
             stream: 0,
             reserved: 0,

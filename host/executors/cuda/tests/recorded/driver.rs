@@ -1,5 +1,5 @@
-//! Tests of what the executor does on a driver that blocks, refuses, and answers queries at a cost: which calls
-//! it makes beside those of the ring, and how many.
+//! Tests of what the executor does on a driver that blocks, refuses, and answers queries at a cost: which
+//! calls it makes beside those of the ring, and how many.
 
 use std::time::{Duration, Instant};
 
@@ -126,8 +126,8 @@ fn no_launch_waits_for_a_query() {
 }
 
 /// What completed work used is dropped while other work waits for the guest. Driver 580 does not return from
-/// these calls meanwhile, and lets no other thread submit work. Neither launches nor marks wait for them here,
-/// though the executor stores the marks.
+/// these calls meanwhile, and lets no other thread submit work. Neither launches nor marks wait for them
+/// here, though the executor stores the marks.
 #[test]
 fn drops_that_block_keep_no_mark_waiting() {
     for call in ["cuMemHostUnregister", "cuModuleUnload"] {

@@ -16,7 +16,8 @@ use crate::mapping::{LARGE_PAGE, Mapping};
 const NOT_READY: u64 = 600;
 /// Key of both questions' answers in a report.
 const KEY: &str = "while_a_stream_waits_for_the_host";
-/// A call that takes longer than this is said to block. On a busy machine a call may take long before it starts.
+/// A call that takes longer than this is said to block. On a busy machine a call may take long before it
+/// starts.
 const BLOCKS: Duration = Duration::from_millis(600);
 /// A call that takes longer than this after the stream was released is said to hang.
 const HANGS: Duration = Duration::from_secs(5);
