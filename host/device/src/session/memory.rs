@@ -2,7 +2,8 @@
 //! span that a message names is resolved here, so that no session can use a span of another.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span, area};
@@ -13,6 +14,11 @@ use crate::memory::window_allocator::WindowAllocator;
 use crate::session::grant::Grant;
 use crate::session::violation::Violation;
 use crate::sync::lock;
+
+/// Longest time that an allocation waits for window memory which the guest freed before it. The memory is free
+/// when all work that uses it is complete and the executor has unregistered it, which another thread does. A
+/// guest that frees and allocates by turns would else be refused now and then.
+const WAIT_FOR_FREED: Duration = Duration::from_millis(100);
 
 /// Range of the window, or of guest pages, that belonged to the session when it was resolved.
 #[derive(Clone, Debug)]
@@ -41,6 +47,10 @@ pub(crate) struct SessionMemory {
     area: u64,
     /// Sizes of the window memory that the session owns, by offset.
     owned: Mutex<BTreeMap<u64, u64>>,
+    /// Number of ranges that the guest has freed and that are not available yet.
+    leaving: Mutex<u32>,
+    /// Notified when such a range has become available.
+    available: Condvar,
     /// Registry of guest pages, if this session may register any.
     pages: Option<Arc<PageRegistry>>,
     /// Segments of guest pages by number.
@@ -63,6 +73,8 @@ impl SessionMemory {
             allocator,
             area: u64::from(channel) * area::AREA_BYTES,
             owned: Mutex::default(),
+            leaving: Mutex::default(),
+            available: Condvar::new(),
             pages,
             segments: Mutex::default(),
         }
@@ -166,11 +178,23 @@ impl SessionMemory {
         self.pages.as_ref().map_or(0, |pages| pages.bytes_of(self.session))
     }
 
-    /// Allocates window memory for the guest. Returns offset and size, or `None` if there is no room.
+    /// Allocates window memory for the guest. If there is no room, waits a limited time for memory that the
+    /// guest has freed. Returns offset and size, or `None` if there is still no room.
     pub(crate) fn allocate_window(&self, bytes: u64) -> Option<(u64, u64)> {
-        let (offset, bytes) = self.allocator.as_ref()?.allocate(bytes)?;
-        lock(&self.owned).insert(offset, bytes);
-        Some((offset, bytes))
+        let allocator = self.allocator.as_ref()?;
+        let end = Instant::now() + WAIT_FOR_FREED;
+        let mut leaving = lock(&self.leaving);
+        loop {
+            if let Some((offset, bytes)) = allocator.allocate(bytes) {
+                lock(&self.owned).insert(offset, bytes);
+                return Some((offset, bytes));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if *leaving == 0 || left.is_zero() {
+                return None;
+            }
+            leaving = self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Lets spans of the session name window memory that was allocated elsewhere: by a mediator, or by the
@@ -200,11 +224,21 @@ impl SessionMemory {
         lock(&self.segments).remove(&number)
     }
 
-    /// Frees window memory that was removed from the session.
+    /// Removes window memory from the session as [`Self::disown_window`] does, and expects
+    /// [`Self::free_window`] for it.
+    pub(crate) fn retire_window(&self, offset: u64) -> Option<u64> {
+        let bytes = self.disown_window(offset)?;
+        *lock(&self.leaving) += 1;
+        Some(bytes)
+    }
+
+    /// Frees window memory that was retired.
     pub(crate) fn free_window(&self, offset: u64, bytes: u64) {
         if let Some(allocator) = &self.allocator {
             allocator.free(offset, bytes);
         }
+        *lock(&self.leaving) -= 1;
+        self.available.notify_all();
     }
 
     /// Unregisters the pages of a segment that was removed from the session.
@@ -224,8 +258,9 @@ impl SessionMemory {
 
     /// Frees all window memory of the session.
     pub(crate) fn release_window(&self) {
-        for (offset, bytes) in std::mem::take(&mut *lock(&self.owned)) {
-            self.free_window(offset, bytes);
+        let owned = std::mem::take(&mut *lock(&self.owned));
+        if let Some(allocator) = &self.allocator {
+            owned.into_iter().for_each(|(offset, bytes)| allocator.free(offset, bytes));
         }
     }
 

@@ -95,7 +95,7 @@ impl SessionHost {
 
     /// Retires window memory that the guest frees. No span may name it from now on.
     pub(crate) fn retire_window(&self, offset: u64) -> Result<RetiredMemory, Violation> {
-        let bytes = self.0.memory.disown_window(offset).ok_or(Violation::WindowFree(offset))?;
+        let bytes = self.0.memory.retire_window(offset).ok_or(Violation::WindowFree(offset))?;
         let range = SharedRange::Window { offset, bytes };
         Ok(RetiredMemory { host: self.clone(), range, pages: None, back: Recipient::Window })
     }
