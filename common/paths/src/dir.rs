@@ -260,6 +260,37 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Opens a directory in which this user's processes find each other, and makes it and its parents if they do not
+/// exist. Only root and this user may be able to change its content or to replace it. Another process may make
+/// it at the same time.
+///
+/// # Errors
+/// Returns the kernel's error, [`Refusal::Replaceable`], or `PermissionDenied` if others can create entries.
+pub fn make_private(path: &Path) -> io::Result<Dir> {
+    let mut parts = path.components().count();
+    let dir = loop {
+        match Dir::make(path) {
+            // Each turn that ends here has found that another process has made one more part of the path.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && parts > 0 => parts -= 1,
+            made => break made?.0,
+        }
+    };
+    reject_replaceable(path)?;
+    if dir.is_shared()? { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(dir) }
+}
+
+/// Returns where processes of this user may have such a directory, the best place first: /run, which root's
+/// processes have or an administrator has given to others, then `XDG_RUNTIME_DIR`, /run/user, and a directory for
+/// temporary files of the name `prefix` with the user's number.
+pub fn private_places(prefix: &str) -> Vec<PathBuf> {
+    let user = geteuid().as_raw();
+    let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|given| !given.is_empty()).map(PathBuf::from);
+    let usual = PathBuf::from(format!("/run/user/{user}"));
+    let shared = [Some("/run".into()), given, usual.is_dir().then_some(usual)].into_iter().flatten();
+    let own = std::env::temp_dir().join(format!("{prefix}-{user}"));
+    shared.map(|place: PathBuf| place.join(prefix)).chain([own]).collect()
+}
+
 /// Rejects a path on which other users can replace an entry of root or of this user ([`replaceable`]). If
 /// this succeeds, a file that this process creates there can safely be opened by its path.
 ///

@@ -10,8 +10,10 @@ use vgpu_paths::{Access, Dir};
 
 use super::addresses::{ADDRESS_RANGES, Addresses};
 
-/// Name of the directory, within the directory of the host's software.
-const NAME: &str = "vgpu-device/address-ranges";
+/// Name of the directory that device processes share.
+const PREFIX: &str = "vgpu-device";
+/// Name of the directory of locks in it.
+const NAME: &str = "address-ranges";
 
 /// Reason for which a device has no range of addresses.
 #[derive(Debug, thiserror::Error)]
@@ -52,11 +54,7 @@ impl RangeLocks {
     /// The directory cannot be made or opened, or others could change it.
     pub fn open(path: &Path) -> Result<Self, ClaimError> {
         let failed = |source| ClaimError::Directory { path: path.to_owned(), source };
-        let dir = make(path).map_err(failed)?;
-        vgpu_paths::reject_replaceable(path).map_err(failed)?;
-        if dir.is_shared().map_err(failed)? {
-            return Err(failed(io::ErrorKind::PermissionDenied.into()));
-        }
+        let dir = vgpu_paths::make_private(path).map_err(failed)?;
         Ok(Self { dir, path: path.to_owned() })
     }
 
@@ -67,17 +65,15 @@ impl RangeLocks {
     /// # Errors
     /// None of them can be used. The error is that of the last one.
     pub fn of_host() -> Result<Self, ClaimError> {
-        let user = rustix::process::geteuid().as_raw();
-        let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|given| !given.is_empty()).map(PathBuf::from);
-        let usual = PathBuf::from(format!("/run/user/{user}"));
-        let places = [Some("/run".into()), given, usual.is_dir().then_some(usual)];
-        for place in places.into_iter().flatten() {
+        let mut places = vgpu_paths::private_places(PREFIX);
+        let last = places.pop().unwrap_or_default();
+        for place in places {
             match Self::open(&place.join(NAME)) {
                 Ok(locks) => return Ok(locks),
                 Err(error) => tracing::debug!(%error, place = %place.display(), "no place for locks"),
             }
         }
-        Self::open(&std::env::temp_dir().join(format!("vgpu-device-{user}/address-ranges")))
+        Self::open(&last.join(NAME))
     }
 
     /// Opens the lock file of a range.
@@ -127,18 +123,6 @@ impl RangeLocks {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(source),
-        }
-    }
-}
-
-/// Opens a directory, or makes it if it does not exist. Another process may make it at the same time.
-fn make(path: &Path) -> io::Result<Dir> {
-    let mut parts = path.components().count();
-    loop {
-        match Dir::make(path) {
-            // Each turn that ends here has found that another process has made one more part of the path.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && parts > 0 => parts -= 1,
-            made => return made.map(|(dir, _)| dir),
         }
     }
 }

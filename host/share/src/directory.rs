@@ -1,0 +1,56 @@
+//! The directory that has a file for each GPU.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vgpu_paths::Dir;
+
+use crate::error::ShareError;
+use crate::gpu::GpuShare;
+use crate::uuid::GpuUuid;
+
+/// The directory in which the devices of one host find each other.
+#[derive(Debug)]
+pub struct Gpus {
+    dir: Arc<Dir>,
+    path: PathBuf,
+}
+
+impl Gpus {
+    /// Opens the directory, and makes it if it does not exist. Only root and this user may be able to change
+    /// its content or to replace it.
+    ///
+    /// # Errors
+    /// The directory cannot be made or opened, or others could change it.
+    pub fn open(path: &Path) -> Result<Self, ShareError> {
+        let failed = |source| ShareError::File { doing: "open", path: path.to_owned(), source };
+        let dir = vgpu_paths::make_private(path).map_err(failed)?;
+        Ok(Self { dir: Arc::new(dir), path: path.to_owned() })
+    }
+
+    /// Returns the path of the directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file of a GPU, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be made, opened or mapped, or is not one of this release.
+    pub fn gpu(&self, uuid: GpuUuid) -> Result<GpuShare, ShareError> {
+        GpuShare::open(Arc::clone(&self.dir), &self.path, uuid)
+    }
+
+    /// Returns the GPUs that have a file, in the order of their UUIDs. Devices need not be running.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all(&self) -> Result<Vec<GpuUuid>, ShareError> {
+        let failed = |source| ShareError::File { doing: "read", path: self.path.clone(), source };
+        let names = self.dir.entries().map_err(failed)?;
+        let mut all: Vec<GpuUuid> = names.iter().filter_map(|name| name.to_str()?.parse().ok()).collect();
+        all.sort_unstable();
+        Ok(all)
+    }
+}

@@ -1,0 +1,161 @@
+//! A slot that this process has taken, and slots as everybody sees them.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vgpu_paths::Access;
+
+use crate::error::ShareError;
+use crate::gpu::GpuShare;
+use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS};
+use crate::lock::{self, Kind};
+
+/// A slot of a GPU as everybody sees it, who may be mistaken: its device may have ended meanwhile.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    gpu: GpuShare,
+    index: usize,
+}
+
+impl GpuShare {
+    /// Returns the slots that are taken now. Each is looked at once, and may be free by the time the caller
+    /// looks at it.
+    ///
+    /// # Errors
+    /// A lock file cannot be opened.
+    pub fn holders(&self) -> Result<Vec<Holder>, ShareError> {
+        let mut holders = Vec::new();
+        for index in 0..SLOTS {
+            if self.is_taken(index)? {
+                holders.push(Holder { gpu: self.clone(), index });
+            }
+        }
+        Ok(holders)
+    }
+}
+
+impl Holder {
+    /// Returns the number of the slot, below [`SLOTS`](crate::SLOTS).
+    #[must_use]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns whether the slot is still taken, by this device or by a later one.
+    ///
+    /// # Errors
+    /// The lock file cannot be looked at.
+    pub fn is_taken(&self) -> Result<bool, ShareError> {
+        self.gpu.is_taken(self.index)
+    }
+
+    /// Returns a figure as the device states it. What it can be true of is for the caller to judge.
+    #[must_use]
+    pub fn figure(&self, figure: Figure) -> u64 {
+        self.word(figure).load(Ordering::Acquire)
+    }
+
+    /// Returns the bytes of the GPU's memory that the device holds by its promise, its overhead included. It
+    /// is at most what the GPU has.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let held = self.figure(Figure::Promised).saturating_add(self.figure(Figure::Overhead));
+        held.min(self.gpu.memory_bytes())
+    }
+
+    /// Returns the name of the VM. Characters that a table or a label cannot show are replaced.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let words = (0..NAME_BYTES / 8).map(|word| self.at(NAME + 8 * word).load(Ordering::Acquire));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).take_while(|byte| *byte != 0).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        text.chars().map(|char| if is_shown(char) { char } else { '\u{fffd}' }).collect()
+    }
+
+    /// Returns a 64-bit word of the arbiter, by a number below 128. All are 0 when the slot is taken.
+    ///
+    /// # Panics
+    /// Panics if there is no word of this number.
+    #[must_use]
+    pub fn arbiter_word(&self, number: usize) -> &AtomicU64 {
+        assert!(number < ARBITER_WORDS, "word {number} of the arbiter");
+        self.at(ARBITER + 8 * number)
+    }
+
+    /// Returns the lower half of a word of the arbiter, which a futex can wait for.
+    ///
+    /// # Panics
+    /// Panics if there is no word of this number.
+    #[must_use]
+    pub fn arbiter_half(&self, number: usize) -> &AtomicU32 {
+        assert!(number < ARBITER_WORDS, "word {number} of the arbiter");
+        self.gpu.u32_at(GpuShare::slot_offset(self.index) + ARBITER + 8 * number)
+    }
+
+    pub(crate) fn word(&self, figure: Figure) -> &AtomicU64 {
+        self.at(figure as usize)
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        self.gpu.u64_at(GpuShare::slot_offset(self.index) + offset)
+    }
+}
+
+/// Returns whether a name may contain the character.
+pub(crate) fn is_shown(char: char) -> bool {
+    !char.is_whitespace() && !char.is_control() && char != '\u{fffd}'
+}
+
+/// A slot that this process has taken. It is free when this value is dropped and every process has ended that
+/// has a duplicate of [`Slot::workers_lock`].
+#[derive(Debug)]
+pub struct Slot {
+    seen: Holder,
+    /// The device's own lock. No other process gets it.
+    _lock: File,
+    workers: File,
+}
+
+impl Slot {
+    /// Takes a slot if it is free. The caller claims exclusively.
+    pub(crate) fn take(gpu: &GpuShare, index: usize, name: &str) -> Result<Option<Self>, ShareError> {
+        let failed = |error| gpu.failed("lock a slot of", error);
+        let own = gpu.open_lock(index, Access::ReadWrite)?;
+        if !lock::set(&own, Kind::Exclusive).map_err(failed)? {
+            return Ok(None);
+        }
+        let slot = Holder { gpu: gpu.clone(), index };
+        for word in 0..PAGE / 8 {
+            slot.at(8 * word).store(0, Ordering::Relaxed);
+        }
+        let mut bytes = [0; NAME_BYTES];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        for (word, part) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            slot.at(NAME + 8 * word).store(u64::from_le_bytes(*part), Ordering::Release);
+        }
+        // From exclusive to shared in one step, which leaves no moment in which the slot is free.
+        lock::set(&own, Kind::Shared).map_err(failed)?;
+        let workers = gpu.open_lock(index, Access::Read)?;
+        lock::set(&workers, Kind::Shared).map_err(failed)?;
+        Ok(Some(Self { seen: slot, _lock: own, workers }))
+    }
+
+    /// Returns the slot as everybody sees it.
+    #[must_use]
+    pub const fn seen(&self) -> &Holder {
+        &self.seen
+    }
+
+    /// Returns the word of a figure, which this device alone stores.
+    #[must_use]
+    pub fn figure(&self, figure: Figure) -> &AtomicU64 {
+        self.seen.word(figure)
+    }
+
+    /// Returns the descriptor that each worker keeps a duplicate of. It can only be read, and the file is empty.
+    #[must_use]
+    pub fn workers_lock(&self) -> BorrowedFd<'_> {
+        self.workers.as_fd()
+    }
+}
