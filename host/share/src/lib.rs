@@ -32,6 +32,7 @@ mod error;
 mod gpu;
 mod layout;
 mod lock;
+pub mod scheduler;
 mod slot;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,148 @@
+//! One VM as the scheduler knows it.
+
+use super::account::Account;
+use super::turn::{Answer, Mode, Order};
+use super::{DEBT_MOST, UNITS};
+
+/// Weight in eighths of a new observation of how long work drains.
+const DRAIN_WEIGHT: u64 = 1;
+
+/// State of one VM.
+#[derive(Debug)]
+pub(super) struct Vm {
+    pub(super) weight: u64,
+    /// Time used so far, in [`UNITS`] divided by the weight.
+    pub(super) tag: u64,
+    pub(super) order: Order,
+    pub(super) answer: Answer,
+    /// Number of the newest grant.
+    pub(super) granted: u64,
+    /// Time at which the VM returned from a pause without a debt, until it is granted a slice.
+    pub(super) returned: Option<u64>,
+    /// Time at which the VM last had work while somebody counted.
+    pub(super) worked: Option<u64>,
+    /// Usual time from the end of a slice until its work is complete.
+    pub(super) draining: u64,
+    pub(super) account: Account,
+    /// Whether the newest order was given to a VM that was working, and is not answered.
+    unsure: bool,
+    /// End of the slice whose work is still in flight.
+    ended: Option<u64>,
+    /// Whether the work of a slice has taken so long that others are granted beside it.
+    overrunning: bool,
+}
+
+impl Vm {
+    /// Creates a VM that has no work.
+    pub(super) fn new(tag: u64) -> Self {
+        Self {
+            weight: 1,
+            tag,
+            order: Order { turn: 0, mode: Mode::Metered },
+            answer: Answer::default(),
+            granted: 0,
+            returned: None,
+            worked: None,
+            draining: 0,
+            account: Account::default(),
+            unsure: false,
+            ended: None,
+            overrunning: false,
+        }
+    }
+
+    /// Returns whether the VM may have work on the GPU.
+    pub(super) const fn is_in_flight(&self) -> bool {
+        self.answer.in_flight || self.unsure
+    }
+
+    /// Returns whether the VM has work or may have some. One that is alone does not say.
+    pub(super) fn is_active(&self) -> bool {
+        self.answer.work || self.is_in_flight() || self.order.mode == Mode::Open
+    }
+
+    /// Returns whether the VM's work has taken so long that others are granted beside it.
+    pub(super) const fn is_overrunning(&self) -> bool {
+        self.overrunning
+    }
+
+    /// Returns whether a slice would be of use. A device that does not answer, such as a stopped process,
+    /// gets none.
+    pub(super) const fn may_be_granted(&self) -> bool {
+        self.answer.work && !(self.overrunning && self.unsure)
+    }
+
+    /// Changes the order.
+    pub(super) fn order(&mut self, mode: Mode) {
+        let before = self.order.mode;
+        if before == mode {
+            return;
+        }
+        self.order = Order { turn: self.order.turn.wrapping_add(1), mode };
+        // One that has been alone may have any work in flight.
+        self.unsure |= before == Mode::Open;
+        if mode == Mode::Open {
+            self.unsure = false;
+            self.answer = Answer::default();
+        }
+    }
+
+    /// Grants the VM a slice, which is the grant with this number.
+    pub(super) fn grant(&mut self, number: u64) {
+        self.granted = number;
+        self.returned = None;
+        if !self.overrunning {
+            self.ended = None;
+        }
+        self.order(Mode::Metered);
+    }
+
+    /// Ends the VM's slice.
+    pub(super) fn end_slice(&mut self, now: u64) {
+        self.order(Mode::Shut);
+        self.unsure = true;
+        self.ended = Some(now);
+    }
+
+    pub(super) fn set_overrunning(&mut self) {
+        self.overrunning = true;
+    }
+
+    /// Records that the VM has work again. It has saved up `slice` nanoseconds at most.
+    pub(super) fn returns(&mut self, now: u64, present: u64, slice: u64) {
+        self.worked = Some(now);
+        self.returned = (self.tag <= present).then_some(now);
+        self.tag = self.tag.max(present.saturating_sub(self.units(slice)));
+    }
+
+    /// Returns by how much the tag of this VM grows in a time.
+    pub(super) const fn units(&self, time: u64) -> u64 {
+        time * UNITS / self.weight
+    }
+
+    /// Takes an answer of the device. Returns for how long the work of an ended slice went on, once it is
+    /// complete.
+    pub(super) fn answered(&mut self, now: u64, answer: Answer) -> Option<u64> {
+        if self.order.mode == Mode::Open {
+            return None;
+        }
+        self.unsure &= answer.turn != self.order.turn;
+        self.answer = answer;
+        if self.is_in_flight() {
+            return None;
+        }
+        self.overrunning = false;
+        let took = now.saturating_sub(self.ended.take()?);
+        self.draining = (self.draining * (8 - DRAIN_WEIGHT) + took * DRAIN_WEIGHT) / 8;
+        Some(took)
+    }
+
+    /// Charges time. `present` is the tag from which debts are counted.
+    pub(super) fn charge(&mut self, time: u64, present: u64) {
+        self.tag = (self.tag + self.units(time)).min(present.saturating_add(self.units(DEBT_MOST)));
+        // Nobody knows how much of its time one that is alone uses.
+        if self.order.mode != Mode::Open {
+            self.account.charged_ns += time;
+        }
+    }
+}
