@@ -65,6 +65,11 @@ pub trait Executor: Send + Sync {
         1
     }
 
+    /// Returns the number of bytes of device memory that each context costs, as far as they are charged.
+    fn context_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the number of bytes of images that are kept for later sessions and charged to none.
     fn kept_image_bytes(&self) -> u64 {
         0

@@ -100,6 +100,9 @@ pub struct DeviceStatus {
     /// Number of GPU contexts of all sessions.
     #[serde(default)]
     pub contexts: u64,
+    /// Number of bytes of device memory that each context costs. `allocated` includes them.
+    #[serde(default)]
+    pub context_bytes: u64,
     /// Sessions that are attached, have failed or are ending, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
     /// Number of free channels. A device of version 1 has no channels, and reports 0.

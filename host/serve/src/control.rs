@@ -1,6 +1,7 @@
 //! The control socket of a running `serve`: its path, its answers, and its client.
 //!
-//! A request is one line of JSON, `{"cmd":"status"}`. The answer is one line, an [`Instance`].
+//! A request is one line of JSON. `{"cmd":"status"}` is answered by one line, an [`Instance`], and
+//! `{"cmd":"end","session":NUMBER}` by an [`EndReply`].
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use vgpu_device::{ControlSocket, DeviceStatus, ListenError};
 
-use crate::lifetime::Status;
+use crate::lifetime::Served;
 use crate::values::Bus;
 
 /// Name of the control socket in an instance's directory.
@@ -27,17 +28,29 @@ const ANSWER_MOST: Duration = Duration::from_secs(5);
 /// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
 const ANSWER_BYTES: u64 = 16 << 20;
 
+/// Time for which the answer to `end` waits for the session's end.
+const ENDING_MOST: Duration = Duration::from_secs(2);
+
 /// A request to the control socket.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Request {
-    cmd: Command,
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
+enum Request {
+    /// Asks for the state.
+    Status,
+    /// Ends a session.
+    End { session: u32 },
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+/// Answer to the request to end a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Command {
-    Status,
+pub(crate) enum EndReply {
+    /// The session has ended, and holds nothing.
+    Ended,
+    /// The session was told to end, but its executor is in the middle of work.
+    Ending,
+    /// There is no such session.
+    Absent,
 }
 
 /// State of a running `serve`, the answer to a `status` request.
@@ -122,7 +135,7 @@ impl ControlPath {
     }
 
     /// Starts to answer requests, and makes the socket's directory if there is none.
-    pub(crate) fn serve(&self, bus: &Bus, status: Status) -> Result<ControlSocket, ControlError> {
+    pub(crate) fn serve(&self, bus: &Bus, served: Served) -> Result<ControlSocket, ControlError> {
         if let Some(folder) = self.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let failed = |source| ControlError::Directory { path: folder.to_owned(), source };
             vgpu_paths::Dir::make(folder).map_err(failed)?;
@@ -130,9 +143,17 @@ impl ControlPath {
         let start = Instant::now();
         let (name, bus) = (self.name.clone(), bus.clone());
         let answer = move |line: &str| match serde_json::from_str(line) {
-            Ok(Request { cmd: Command::Status }) => {
-                let instance = instance(&name, &bus, start.elapsed(), &status());
+            Ok(Request::Status) => {
+                let instance = instance(&name, &bus, start.elapsed(), &(served.status)());
                 serde_json::to_value(instance).unwrap_or_else(|error| json!({ "error": error.to_string() }))
+            }
+            Ok(Request::End { session }) => {
+                let ended = (served.end_session)(session, Instant::now() + ENDING_MOST);
+                json!(ended.map_or(EndReply::Absent, |ended| if ended {
+                    EndReply::Ended
+                } else {
+                    EndReply::Ending
+                }))
             }
             Err(error) => json!({ "error": format!("no such command: {error}") }),
         };
@@ -211,11 +232,21 @@ pub(crate) fn places() -> Vec<ControlPath> {
 
 /// Asks the instance whose control socket is `socket` for its status.
 pub(crate) fn ask(socket: &Path) -> Result<Instance> {
+    request(socket, Request::Status)
+}
+
+/// Tells the instance whose control socket is `socket` to end a session.
+pub(crate) fn end(socket: &Path, session: u32) -> Result<EndReply> {
+    request(socket, Request::End { session })
+}
+
+/// Sends a request, and reads the answer.
+fn request<T: serde::de::DeserializeOwned>(socket: &Path, request: Request) -> Result<T> {
     let mut stream =
         UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(ANSWER_MOST))?;
     stream.set_write_timeout(Some(ANSWER_MOST))?;
-    writeln!(stream, "{}", serde_json::to_string(&Request { cmd: Command::Status })?)?;
+    writeln!(stream, "{}", serde_json::to_string(&request)?)?;
     let mut line = String::new();
     BufReader::new(stream)
         .take(ANSWER_BYTES)

@@ -14,7 +14,7 @@ use vgpu_vfio_user::{SharedRam, V2};
 use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
 use crate::knobs::Knobs;
-use crate::lifetime::{Lifetime, Status, log, ready};
+use crate::lifetime::{Lifetime, Served, Status, log, ready};
 use crate::machine::{FunctionSocketOptions, serve_machine};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
@@ -144,7 +144,7 @@ impl DeviceArguments {
         lifetime: &Lifetime,
         path: &Path,
         knobs: &Knobs,
-        announce: impl FnOnce(Status) -> Result<T>,
+        announce: impl FnOnce(Served) -> Result<T>,
     ) -> Result<()> {
         let group = self.group.map(|group| group.0);
         let place = FunctionSocketOptions { path, group, watch_stdin: self.until_stdin_closes };
@@ -161,7 +161,8 @@ impl DeviceArguments {
                 let counted = Arc::clone(&device);
                 let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
                 let function = Arc::new(PciFunction::new(device));
-                serve_machine(lifetime, place, function, ram, status, announce, || {})
+                let served = Served { status, end_session: Arc::new(|_, _| None) };
+                serve_machine(lifetime, place, function, ram, served, announce, || {})
             }
             Protocol::V2 => {
                 let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
@@ -170,8 +171,11 @@ impl DeviceArguments {
                 let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
                 let status: Status =
                     Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
+                let ending = Arc::clone(&device);
+                let end_session = Arc::new(move |number, by| ending.end_session(number, by));
                 let end = move || device.shutdown();
-                serve_machine(lifetime, place, Arc::new(function), ram, status, announce, end)
+                let served = Served { status, end_session };
+                serve_machine(lifetime, place, Arc::new(function), ram, served, announce, end)
             }
         }
     }
@@ -187,7 +191,7 @@ pub fn serve_device(arguments: &DeviceArguments, knobs: &Knobs) -> Result<()> {
 pub(crate) fn serve<T>(
     arguments: &DeviceArguments,
     knobs: &Knobs,
-    announce: impl FnOnce(Status) -> Result<T>,
+    announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
     let lifetime = Lifetime::begin();
     match &arguments.bus {
@@ -197,9 +201,11 @@ pub(crate) fn serve<T>(
             }
             let bus = arguments.simulate(folder, knobs)?;
             lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
-            let known = bus.status_handle();
-            let announced =
-                announce(Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()))?;
+            let (known, ending) = (bus.status_handle(), bus.status_handle());
+            let announced = announce(Served {
+                status: Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()),
+                end_session: Arc::new(move |number, by| ending.end_session(number, by)),
+            })?;
             let ended = thread::scope(|scope| {
                 let (stop, bus) = (lifetime.stopper(), &bus);
                 scope.spawn(move || {

@@ -15,9 +15,11 @@ use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
+use crate::context_cost::{CostQuestion, MeasuredGpu};
 use crate::engine::Engine;
 use crate::knobs::Knobs;
 use crate::ranges::{OfferQuestion, choose, claim};
+use crate::share::Share;
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
 /// Default size of the device memory, in bytes.
@@ -82,6 +84,9 @@ pub(crate) struct ExecutorOptions {
     /// `serve`.
     #[arg(skip)]
     pub(crate) gpu_memory: Option<Size>,
+    /// Share of the GPU that is promised to the VM, if other devices are to know of it. Set by `serve`.
+    #[arg(skip)]
+    pub(crate) share: Option<Arc<Share>>,
     /// UUID of the first device; drawn at random by default.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
@@ -156,6 +161,7 @@ impl Default for ExecutorOptions {
             libcublas: None,
             host_gpu: None,
             gpu_memory: None,
+            share: None,
             address_range: None,
             address_part: None,
             driver: DRIVER,
@@ -187,6 +193,8 @@ pub(crate) struct Description {
     host_driver: Option<String>,
     host_gpu: Option<[u8; 16]>,
     gpu_memory: Option<u64>,
+    /// Whether `gpu_memory` includes what contexts cost.
+    promised: bool,
     /// Offset and size in bytes of the part of the addresses that is used, or `None` for all of them.
     address_part: Option<(u64, u64)>,
     threads: Option<NonZeroUsize>,
@@ -194,6 +202,8 @@ pub(crate) struct Description {
     complete_after: Option<Duration>,
     engine: Option<Engine>,
     adversarial: Option<u64>,
+    /// What the soft executor charges a session for a context.
+    context_bytes: u64,
 }
 
 impl Description {
@@ -207,7 +217,7 @@ impl Description {
                     kernel_timeout: self.kernel_timeout,
                     features: self.engine.map_or(Ok(usual.features), Engine::features)?,
                 };
-                let hooks = TestHooks { adversary: self.adversarial };
+                let hooks = TestHooks { adversary: self.adversarial, context_bytes: self.context_bytes };
                 Arc::new(Soft::with_hooks(&self.gpu, options, hooks)?)
             }
             ExecutorKind::Null => {
@@ -220,14 +230,16 @@ impl Description {
                     range.base += offset;
                     range.bytes = bytes;
                 }
+                let usual = CudaOptions::new(self.gpu.addresses.clone());
                 let options = CudaOptions {
+                    contexts: if self.promised { 0 } else { usual.contexts },
                     libcuda: self.libcuda.clone(),
                     libcublas: self.libcublas.clone(),
                     uuid: self.host_gpu,
                     memory: self.gpu_memory,
                     driver_text: self.host_driver.clone(),
                     range,
-                    ..CudaOptions::new(self.gpu.addresses.clone())
+                    ..usual
                 };
                 Arc::new(Cuda::new(&options)?)
             }
@@ -286,8 +298,22 @@ impl ExecutorOptions {
         self.worker
     }
 
+    /// Measures the GPU and claims the VM's share of it. Returns the bytes of memory that the VM is promised.
+    fn claim(&self, share: &Share) -> Result<(MeasuredGpu, u64)> {
+        let (libcuda, uuid) = (self.libcuda.clone(), self.host_gpu.map(|gpu| gpu.0));
+        let gpu = CostQuestion { libcuda, uuid, keep: false }.ask()?;
+        if !gpu.measured {
+            let mib = gpu.context_bytes >> 20;
+            tracing::warn!(
+                "the driver does not tell how much memory is free: each context is charged {mib} MiB"
+            );
+        }
+        Ok((gpu, share.claim(&gpu)?))
+    }
+
     /// Returns the executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
+        let measured = self.share.as_ref().map(|share| self.claim(share)).transpose()?;
         let mut description = Description {
             kind: self.executor,
             gpu: gpu.clone(),
@@ -295,13 +321,15 @@ impl ExecutorOptions {
             libcublas: self.libcublas.clone(),
             host_driver: None,
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
-            gpu_memory: self.gpu_memory.map(|memory| memory.0),
+            gpu_memory: measured.map(|(_, promised)| promised).or(self.gpu_memory.map(|memory| memory.0)),
+            promised: measured.is_some(),
             address_part: self.address_part.map(|part| part.0),
             threads: self.threads,
             kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
             complete_after: self.complete_after.map(|time| time.0),
             engine: self.engine,
             adversarial: knobs.adversarial,
+            context_bytes: knobs.context_bytes,
         };
         let executor = description.make()?;
         if self.executor == ExecutorKind::Cuda && executor.facts().driver_text[0] == 0 {
@@ -322,6 +350,8 @@ impl ExecutorOptions {
             name: executor.name(),
             facts: executor.facts(),
             memory_unit: executor.memory_unit(),
+            context_bytes: measured.map_or(0, |(gpu, _)| gpu.context_bytes),
+            lock: self.share.as_ref().map(|share| share.workers_lock()).transpose()?.flatten(),
             addresses: gpu.addresses.clone(),
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],

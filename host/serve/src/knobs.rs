@@ -18,6 +18,8 @@ pub struct Knobs {
     /// Seed of an order in which the soft executor runs the work of independent streams. CUDA allows any
     /// order; programs tend to expect one.
     pub adversarial: Option<u64>,
+    /// Device memory that the soft executor charges each session for a context, in bytes.
+    pub context_bytes: u64,
     /// Wraps the executor of each device.
     pub wrap: Option<Wrap>,
 }

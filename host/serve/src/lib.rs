@@ -2,8 +2,8 @@
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] queries devices that `serve`
-//! serves, over the socket of `control`. [`probe`] asks the driver what no documentation says, and [`ranges`]
-//! which device addresses it reserves. [`pages`] is the manual page of all commands.
+//! serves, over the socket of `control`; [`end`] ends one of their sessions. [`probe`] asks the driver what no documentation says, [`ranges`] which
+//! device addresses it reserves, and [`context_cost`] what a context costs of its memory. [`pages`] is the manual page of all commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -21,11 +21,15 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod context_cost;
 mod control;
 pub mod device;
+pub mod end;
 mod engine;
 mod executor;
 mod facts;
+mod gpus;
+mod helper;
 mod knobs;
 mod lifetime;
 mod machine;
@@ -36,6 +40,7 @@ pub mod probe;
 pub mod ranges;
 pub mod serve;
 mod settings;
+mod share;
 pub mod status;
 mod v1;
 mod values;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -23,6 +23,16 @@ const ENDING_MOST: Duration = Duration::from_secs(5);
 
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// Ends the session of a number, by the given time. Returns whether it has ended, or `None` if there is none.
+pub(crate) type EndSession = Arc<dyn Fn(u32, Instant) -> Option<bool> + Send + Sync>;
+
+/// What can be asked of that which is served, at any time and from any thread.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) status: Status,
+    pub(crate) end_session: EndSession,
+}
 
 /// Logs events of `level` and above to stderr.
 pub(crate) fn log(level: Level) {

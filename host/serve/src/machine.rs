@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use vgpu_vfio_user::{Function, FunctionSocket, SharedRam};
 
-use crate::lifetime::{Lifetime, Status};
+use crate::lifetime::{Lifetime, Served};
 
 /// The socket at which a function is served, and the conditions for its end.
 #[derive(Clone, Copy, Debug)]
@@ -21,25 +21,25 @@ pub(crate) struct FunctionSocketOptions<'a> {
 }
 
 /// Serves the function until `lifetime` ends. Calls `announce` when machines can connect, and `end` when none
-/// is served any more. `status` returns the counts of the function so far.
+/// is served any more. `served` is what can be asked of it.
 pub(crate) fn serve_machine<T>(
     lifetime: &Lifetime,
     place: FunctionSocketOptions<'_>,
     function: Arc<dyn Function>,
     ram: SharedRam,
-    status: Status,
-    announce: impl FnOnce(Status) -> Result<T>,
+    served: Served,
+    announce: impl FnOnce(Served) -> Result<T>,
     end: impl FnOnce(),
 ) -> Result<()> {
     let path = place.path;
-    lifetime.watch(place.watch_stdin, Arc::clone(&status))?;
+    lifetime.watch(place.watch_stdin, Arc::clone(&served.status))?;
     let mut socket = FunctionSocket::bind(path, place.group, function, ram)?;
     lifetime.serve("vfio-user", move || {
         let Err(error) = socket.serve();
         error
     })?;
     // What is announced stays until the end, such as the control socket.
-    let ended = announce(status).and_then(|_announced| lifetime.wait());
+    let ended = announce(served).and_then(|_announced| lifetime.wait());
     end();
     // Unless it has ended, the thread still waits on the socket and cannot remove its file.
     match std::fs::remove_file(path) {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use vgpu_serve::{Knobs, check, device, mediator, pages, probe, ranges, serve, status, worker};
+use vgpu_serve::{
+    Knobs, check, context_cost, device, end, mediator, pages, probe, ranges, serve, status, worker,
+};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -26,6 +28,8 @@ enum Command {
     /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. The
     /// soft executor counts each operation when it ends.
     Status(status::StatusArguments),
+    /// End one session of a device: its program gets an error, and what it held is free.
+    End(end::EndArguments),
     /// Ask the driver what this program relies on and no documentation says, and print the answers as JSON.
     ///
     /// Each question is asked in a process of its own, on the first GPU that CUDA_VISIBLE_DEVICES leaves. The
@@ -45,6 +49,9 @@ enum Command {
     /// Ask the GPU's driver which device addresses it reserves. A device's process starts this.
     #[command(name = ranges::ANSWER, hide = true)]
     Ranges(ranges::Question),
+    /// Measure what a context costs of the GPU's memory. A device's process starts this.
+    #[command(name = context_cost::ANSWER, hide = true)]
+    ContextCost(context_cost::Question),
     /// Carry out one session's messages. A device's process starts this.
     #[command(hide = true)]
     Worker,
@@ -58,10 +65,12 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve_configured(&arguments),
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
+        Command::End(arguments) => return ended(end::end_session(&arguments)),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),
         Command::ProbeAnswer(question) => return probe::answer(&question),
         Command::Ranges(question) => return ended(ranges::answer(&question)),
+        Command::ContextCost(question) => return ended(context_cost::answer(&question)),
         Command::Device(arguments) => device::serve_device(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::serve_mediator(&arguments, &Knobs::default()),
         Command::Worker => return worker::run_worker(),

@@ -10,7 +10,7 @@ use vgpu_device_v1::{Mediator, MediatorRules, MediatorSettings, Server};
 
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;
-use crate::lifetime::{Lifetime, Status, log, ready};
+use crate::lifetime::{Lifetime, Served, Status, log, ready};
 use crate::values::{Group, Level, Period, WARN};
 
 /// Default time for which a machine without a connection keeps its owners.
@@ -58,7 +58,7 @@ pub fn serve_mediator(arguments: &MediatorArguments, knobs: &Knobs) -> Result<()
 pub(crate) fn serve<T>(
     arguments: &MediatorArguments,
     knobs: &Knobs,
-    announce: impl FnOnce(Status) -> Result<T>,
+    announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
     let lifetime = Lifetime::begin();
     let mut gpu = arguments.host.gpu(0)?;
@@ -77,7 +77,8 @@ pub(crate) fn serve<T>(
     let group = arguments.group.map(|group| group.0);
     let start = |path: &PathBuf| Server::start_for(path, &mediator, group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;
-    let announced = announce(status)?;
+    // Owners of version 1 end with their machine.
+    let announced = announce(Served { status, end_session: Arc::new(|_, _| None) })?;
     let ended = lifetime.wait();
     drop(announced);
     Server::end_all(servers);

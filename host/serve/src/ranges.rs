@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 use vgpu_device::{Addresses, ClaimError, RangeLocks};
 use vgpu_executor_cuda::{CudaOptions, RangeOffer, offered_ranges};
-use vgpu_findings::child::{ChildEnd, run_bounded};
+
+use crate::helper;
 
 /// Hidden command in which this program asks the driver.
 pub const ANSWER: &str = "__ranges";
@@ -43,20 +43,7 @@ pub fn answer(question: &Question) -> Result<ExitCode> {
 impl OfferQuestion {
     /// Returns what the driver offers of each range.
     pub(crate) fn ask(&self) -> Result<Vec<RangeOffer>> {
-        let mut command = Command::new("/proc/self/exe");
-        command.args([ANSWER, &serde_json::to_string(self)?]);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let ended = runtime.block_on(run_bounded(command, LIMIT)).context("ask the GPU's driver")?;
-        let words = ended.stderr.lines().last().unwrap_or("it said nothing");
-        // An error that the process prints is complete.
-        if let (ChildEnd::Exit(_), Some(error)) = (&ended.end, words.strip_prefix("vgpu-device: ")) {
-            bail!("{error}");
-        }
-        if let Some(trouble) = ended.trouble() {
-            bail!("the process that asks the GPU's driver for device addresses {trouble}: {words}");
-        }
-        let answer = ended.stdout.lines().last().unwrap_or_default();
-        serde_json::from_str(answer).context("read the answer of the GPU's driver")
+        helper::ask(ANSWER, self, LIMIT, "asks the GPU's driver for device addresses")
     }
 }
 

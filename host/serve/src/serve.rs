@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -11,10 +12,11 @@ use crate::control::ControlPath;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
 use crate::executor::{ExecutorKind, ExecutorOptions};
 use crate::knobs::Knobs;
-use crate::lifetime::{Status, log, ready};
+use crate::lifetime::{Served, log, ready};
 use crate::mediator::{self, GRACE};
 use crate::notify;
 use crate::settings::Settings;
+use crate::share::Share;
 use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
 use crate::vm::Vm;
@@ -74,8 +76,14 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     }
     log(settings.log.unwrap_or(WARN));
     let knobs = Knobs::default();
-    let announce = |status: Status| {
-        let control = ControlPath::for_bus(&bus, settings.control.as_deref()).serve(&bus, status)?;
+    let control = ControlPath::for_bus(&bus, settings.control.as_deref());
+    // A GPU of this host has other VMs. What the other executors announce is this device's own.
+    let share = (executor == ExecutorKind::Cuda).then(|| {
+        let Settings { memory, reserve, shares, .. } = &settings;
+        Arc::new(Share::new(control.name.clone(), *memory, *reserve, shares.clone()))
+    });
+    let announce = |served: Served| {
+        let control = control.serve(&bus, served)?;
         greet(&settings, &bus)?;
         ready()?;
         notify::ready()?;
@@ -83,18 +91,18 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     };
     match &bus {
         Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),
-        _ => device::serve(&arguments.device(&settings, bus.clone()), &knobs, announce),
+        _ => device::serve(&arguments.device(&settings, bus.clone(), share), &knobs, announce),
     }
 }
 
 impl ServeArguments {
     /// Returns the options of the command `device` that are equivalent to these settings.
-    fn device(&self, settings: &Settings, bus: Bus) -> device::DeviceArguments {
+    fn device(&self, settings: &Settings, bus: Bus, share: Option<Arc<Share>>) -> device::DeviceArguments {
         device::DeviceArguments {
             bus,
             group: settings.group,
             protocol: Protocol::V2,
-            host: host(settings),
+            host: host(settings, share),
             window: settings.window.unwrap_or(WINDOW),
             channels: settings.channels.unwrap_or(CHANNELS),
             devices: 1,
@@ -110,7 +118,7 @@ impl ServeArguments {
     fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::MediatorArguments {
         mediator::MediatorArguments {
             socket: vec![socket.to_owned()],
-            host: host(settings),
+            host: host(settings, None),
             rate: settings.rate,
             quarantine: Vec::new(),
             group: settings.group,
@@ -122,7 +130,7 @@ impl ServeArguments {
 }
 
 /// Returns the options of the executor that are equivalent to these settings.
-fn host(settings: &Settings) -> ExecutorOptions {
+fn host(settings: &Settings, share: Option<Arc<Share>>) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
     let executor = settings.executor();
     ExecutorOptions {
@@ -140,6 +148,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         libcublas: settings.libcublas.clone(),
         host_gpu: settings.gpu,
         gpu_memory: settings.memory,
+        share,
         uuid: settings.gpu,
         address_range: settings.address_range,
         address_part: settings.address_part,

@@ -52,10 +52,20 @@ pub(crate) struct Settings {
     /// it they draw one at random.
     #[arg(long, value_name = "UUID")]
     pub(crate) gpu: Option<Uuid>,
-    /// Device memory that guests get, such as 8G. Without it the soft and null executors have 8G, and the
-    /// cuda executor has all that contexts leave.
+    /// Device memory that the VM is promised, such as 8G. The contexts of its programs are part of it. A GPU's
+    /// memory is promised once: what it does not have beside the promises to other VMs is refused. Without it
+    /// the soft and null executors have 8G, and the cuda executor has all that is not promised.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
+    /// Memory of the GPU that is promised to no VM [default: 512M]. The largest reserve of the GPU's devices
+    /// counts.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) reserve: Option<Size>,
+    /// Directory in which the devices of a host find each other, so that a GPU's memory is promised once
+    /// [default: /run/vgpu-device/gpus for root, and in XDG_RUNTIME_DIR for other users]. Devices in containers
+    /// need one that all of them see.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) shares: Option<PathBuf>,
     /// Size of the window that guest and host share, a power of two [default: 256M].
     #[arg(long, value_name = "SIZE")]
     pub(crate) window: Option<Size>,
@@ -169,7 +179,7 @@ impl Settings {
             ($($setting:ident)*) => { Self { $($setting: self.$setting.or(other.$setting)),* } };
         }
         first_given! {
-            bus executor gpu memory window channels address_range address_part group control vm_memory
+            bus executor gpu memory reserve shares window channels address_range address_part group control vm_memory
             vm_slot libcuda libcublas worker_user worker_connects explain_refusals compiled cc threads
             kernel_timeout engine rate grace log
         }
@@ -187,6 +197,8 @@ impl Settings {
         named([
             ("libcuda", self.libcuda.is_some(), executor == cuda),
             ("libcublas", self.libcublas.is_some(), executor == cuda),
+            ("reserve", self.reserve.is_some(), executor == cuda),
+            ("shares", self.shares.is_some(), executor == cuda),
             ("address-part", self.address_part.is_some(), executor == cuda),
             ("worker-user", self.worker_user.is_some(), executor == cuda),
             ("worker-connects", self.worker_connects.is_some(), executor == cuda),
@@ -234,11 +246,13 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 25] = [
+    const VALUES: [(&str, &str); 27] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
         ("memory", "3G"),
+        ("reserve", "1G"),
+        ("shares", "/run/gpus"),
         ("window", "64M"),
         ("channels", "7"),
         ("address-range", "6"),
@@ -337,6 +351,8 @@ mod tests {
         let of_cuda = [
             "libcuda",
             "libcublas",
+            "reserve",
+            "shares",
             "address-part",
             "worker-user",
             "worker-connects",

@@ -12,10 +12,12 @@ use vgpu_device::{DeviceStatus, SessionStatus};
 use vgpu_findings::{size, time};
 
 use crate::control::{ControlPath, Instance, ask, places};
+use crate::gpus::{self, GpuReport};
 
 /// Column headings of the table of sessions.
 const HEADS: [&str; COLUMNS] = [
     "CHANNEL",
+    "SESSION",
     "PROCESS",
     "STATE",
     "MEMORY",
@@ -26,7 +28,7 @@ const HEADS: [&str; COLUMNS] = [
     "UPLOADED",
     "DOWNLOADED",
 ];
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
 
 /// Options of the command `status`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +38,9 @@ pub struct StatusArguments {
     /// Control socket to query, if it is not in one of the usual directories.
     #[arg(long, value_name = "SOCKET", conflicts_with = "name")]
     control: Option<PathBuf>,
+    /// Directory in which the devices of this host find each other, if `serve` was given one.
+    #[arg(long, value_name = "DIR")]
+    shares: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -59,8 +64,19 @@ pub fn show_status(arguments: &StatusArguments) -> Result<ExitCode> {
     for failure in &failures {
         eprintln!("vgpu-device: {failure}");
     }
-    let text =
-        if arguments.json { json!({ "instances": instances }).to_string() + "\n" } else { text(&instances) };
+    // Devices without a share are shown all the same.
+    let mut gpus = gpus::gpus(arguments.shares.as_deref()).unwrap_or_else(|error| {
+        eprintln!("vgpu-device: {error:#}");
+        Vec::new()
+    });
+    if arguments.name.is_some() || arguments.control.is_some() {
+        gpus.retain(|gpu| instances.iter().any(|instance| gpu.has(instance.process)));
+    }
+    let text = if arguments.json {
+        json!({ "instances": instances, "gpus": gpus }).to_string() + "\n"
+    } else {
+        text(&instances, &gpus)
+    };
     std::io::stdout().write_all(text.as_bytes())?;
     if instances.is_empty() && failures.is_empty() && !arguments.json {
         eprintln!("vgpu-device: no device is served that this user may ask about");
@@ -68,8 +84,11 @@ pub fn show_status(arguments: &StatusArguments) -> Result<ExitCode> {
     Ok(if instances.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn text(instances: &[Instance]) -> String {
+fn text(instances: &[Instance], gpus: &[GpuReport]) -> String {
     let mut text = String::new();
+    for gpu in gpus {
+        gpu.write(&mut text);
+    }
     for instance in instances {
         if !text.is_empty() {
             text.push('\n');
@@ -108,6 +127,10 @@ fn device(text: &mut String, device: &DeviceStatus) {
         1 => ", 1 GPU context".to_owned(),
         many => format!(", {many} GPU contexts"),
     };
+    let contexts = match device.context_bytes {
+        cost if cost > 0 && device.contexts > 0 => format!("{contexts} of {}", size(cost)),
+        _ => contexts,
+    };
     _ = writeln!(
         text,
         "  {} {}: {used} of {total} in use, {sessions}{contexts}, {} channels free",
@@ -130,6 +153,7 @@ fn device(text: &mut String, device: &DeviceStatus) {
 fn row(session: &SessionStatus) -> [String; COLUMNS] {
     [
         session.channel.to_string(),
+        session.session.to_string(),
         session.process.to_string(),
         session.state.clone(),
         size(session.allocated),

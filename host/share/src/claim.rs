@@ -21,8 +21,8 @@ pub struct GpuMemory {
 pub struct Claim<'a> {
     /// Name of the VM. No two VMs of a GPU have the same.
     pub name: &'a str,
-    /// Bytes of memory that the VM is promised.
-    pub promised: u64,
+    /// Bytes of memory that the VM is promised, its contexts included. `None` asks for all that is free.
+    pub promised: Option<u64>,
     /// Bytes that the device needs beside its promise.
     pub overhead: u64,
     /// Bytes that one context costs.
@@ -46,12 +46,12 @@ impl GpuShare {
         }
         self.exclusively(|| {
             let holders = self.holders()?;
-            self.admit(claim, &holders)?;
+            let promised = self.admit(claim, &holders)?;
             for index in 0..SLOTS {
                 let Some(slot) = Slot::take(self, index, name)? else { continue };
                 for (figure, value) in [
                     (Figure::Process, u64::from(std::process::id())),
-                    (Figure::Promised, claim.promised),
+                    (Figure::Promised, promised),
                     (Figure::Overhead, claim.overhead),
                     (Figure::ContextBytes, claim.context_bytes),
                     (Figure::Weight, claim.weight),
@@ -64,8 +64,8 @@ impl GpuShare {
         })
     }
 
-    /// Checks a claim against the slots that are taken.
-    fn admit(&self, claim: &Claim<'_>, holders: &[Holder]) -> Result<(), ShareError> {
+    /// Checks a claim against the slots that are taken, and returns the bytes that it may promise.
+    fn admit(&self, claim: &Claim<'_>, holders: &[Holder]) -> Result<u64, ShareError> {
         let gpu = self.uuid();
         let GpuMemory { bytes, mut reserve } = claim.memory;
         if !holders.is_empty() {
@@ -81,12 +81,15 @@ impl GpuShare {
             return Err(ShareError::Name { gpu, name: claim.name.to_owned(), process });
         }
         let holders = holders.iter().map(|other| (other.name(), other.held_bytes())).collect();
-        let asked = claim.promised.saturating_add(claim.overhead);
+        // A device without a context can do nothing.
+        let least = claim.promised.unwrap_or(claim.context_bytes.max(1));
+        let asked = least.saturating_add(claim.overhead);
         let promise = Promise { gpu, asked, has: bytes.saturating_sub(reserve), holders };
-        if asked > promise.free() {
+        let free = promise.free();
+        if asked > free {
             return Err(promise.into());
         }
         self.set_memory(bytes, reserve);
-        Ok(())
+        Ok(claim.promised.unwrap_or(free - claim.overhead))
     }
 }

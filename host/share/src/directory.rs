@@ -28,6 +28,23 @@ impl Gpus {
         Ok(Self { dir: Arc::new(dir), path: path.to_owned() })
     }
 
+    /// Opens the directory that the device processes of this user share: below /run if this process may make it
+    /// or has been given it, and otherwise below `XDG_RUNTIME_DIR`, /run/user or the directory for temporary
+    /// files.
+    ///
+    /// # Errors
+    /// None of them can be used. The error is that of the first one, which is the one to mend.
+    pub fn of_host() -> Result<Self, ShareError> {
+        let mut first = None;
+        for place in vgpu_paths::private_places("vgpu-device") {
+            match Self::open(&place.join("gpus")) {
+                Ok(gpus) => return Ok(gpus),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.expect("there is a place for temporary files"))
+    }
+
     /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -57,7 +57,10 @@ pub enum ShareError {
         known: u64,
     },
     /// A VM of this name has a device already.
-    #[error("{gpu} is already served to a VM of the name {name}, by the process {process}")]
+    #[error(
+        "{gpu} is already served to a VM of the name {name}, by the process {process}; --control DIR/NAME/control \
+         gives this one another name"
+    )]
     Name {
         /// The GPU.
         gpu: GpuUuid,

@@ -155,6 +155,12 @@ impl GpuShare {
         self.u64_at(header::RESERVE).store(reserve, Ordering::Release);
     }
 
+    /// Allocates storage for a slot.
+    pub(crate) fn reserve_slot(&self, index: usize) -> Result<(), ShareError> {
+        let done = reserve(&self.0.file, Self::slot_offset(index));
+        done.map_err(|error| self.failed("allocate storage in", error))
+    }
+
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> ShareError {
         ShareError::File { doing, path: self.0.path.clone(), source }
     }
@@ -199,12 +205,19 @@ fn serialise(file: &File, path: &Path, holder: impl Fn() -> u64) -> Result<(), S
     }
 }
 
+/// Allocates storage for a page of the file, so that no later access to it finds the file system full.
+pub(crate) fn reserve(file: &File, offset: usize) -> io::Result<()> {
+    Ok(nix::fcntl::posix_fallocate(file, offset as i64, PAGE as i64)?)
+}
+
 /// Maps the file, and gives it its size and header if it is new, or if the process that made it was killed. The
 /// caller has locked it. Returns `None` if it is something else: an access behind its end would be fatal.
 fn make(file: &File, uuid: GpuUuid) -> io::Result<Option<MmapRegion<()>>> {
     match file.metadata()?.len() {
-        // Storage for every page, so that no later access to the mapping finds the file system full.
-        0 => nix::fcntl::posix_fallocate(file, 0, FILE_BYTES as i64)?,
+        0 => {
+            file.set_len(FILE_BYTES as u64)?;
+            reserve(file, 0)?;
+        }
         bytes if bytes == FILE_BYTES as u64 => {}
         _ => return Ok(None),
     }

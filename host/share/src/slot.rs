@@ -125,6 +125,7 @@ impl Slot {
         if !lock::set(&own, Kind::Exclusive).map_err(failed)? {
             return Ok(None);
         }
+        gpu.reserve_slot(index)?;
         let slot = Holder { gpu: gpu.clone(), index };
         for word in 0..PAGE / 8 {
             slot.at(8 * word).store(0, Ordering::Relaxed);

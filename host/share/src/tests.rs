@@ -17,7 +17,7 @@ fn uuid() -> GpuUuid {
 }
 
 fn claim(name: &str, promised: u64) -> Claim<'_> {
-    Claim { name, promised, overhead: 0, context_bytes: 300 << 20, weight: 1, memory: MEMORY }
+    Claim { name, promised: Some(promised), overhead: 0, context_bytes: 300 << 20, weight: 1, memory: MEMORY }
 }
 
 /// Returns a GPU's file, as another process sees it too that opens the directory.
@@ -46,6 +46,15 @@ fn a_promise_too_many_is_refused_with_the_names_of_the_holders() {
     let again = other.claim(&claim("vm4", 2 * GIB)).unwrap();
     assert_eq!((again.seen().index(), again.figure(Figure::Overhead).load(Ordering::Relaxed)), (1, 0));
     drop((first, third, again));
+    let all = one.claim(&Claim { promised: None, overhead: GIB, ..claim("vm1", 0) }).unwrap();
+    assert_eq!(all.figure(Figure::Promised).load(Ordering::Relaxed), 5 * GIB - GIB / 2);
+    let none = one.claim(&Claim { promised: None, ..claim("vm2", 0) }).unwrap_err().to_string();
+    assert!(
+        none.ends_with(
+            "cannot promise 300 MiB: of 5632 MiB for VMs 0 MiB are free, because vm1 holds 5632 MiB"
+        )
+    );
+    drop(all);
     let alone = one.claim(&claim("vm1", 6 * GIB)).unwrap_err().to_string();
     assert!(alone.ends_with("cannot promise 6144 MiB: of 5632 MiB for VMs 5632 MiB are free"), "{alone}");
 }

@@ -38,7 +38,7 @@ pub fn bench_hooked(hooks: TestHooks) -> Bench {
 
 /// Serves a device whose executor draws the order of independent streams' work from `seed`.
 pub fn adversarial(seed: u64) -> Bench {
-    bench_hooked(TestHooks { adversary: Some(seed) })
+    bench_hooked(TestHooks { adversary: Some(seed), ..TestHooks::default() })
 }
 
 /// Allocates device memory and returns its address.

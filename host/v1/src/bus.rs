@@ -173,6 +173,7 @@ impl BusDevice for Served {
             workers_started: None,
             workers_running: None,
             contexts: 0,
+            context_bytes: 0,
             sessions: mediator.map(|mediator| mediator.owners()).unwrap_or_default(),
             free_channels: 0,
             accesses: Some(self.device.accesses()),

@@ -21,6 +21,10 @@ pub struct KnobOptions {
     /// expects, drawn from this seed.
     #[arg(long, value_name = "SEED")]
     adversarial: Option<u64>,
+    /// Have the soft executor charge each session device memory for a context, such as 300M, and each module the
+    /// size of its image, as a driver does with a GPU's memory.
+    #[arg(long, value_name = "SIZE", value_parser = vgpu_serve::parse_size)]
+    context_memory: Option<u64>,
 }
 
 /// Fault-injection options of devices of version 1.
@@ -62,6 +66,7 @@ impl KnobOptions {
         Knobs {
             device: TestHooks { registers: injection::registers(&self.wrong) },
             adversarial: self.adversarial,
+            context_bytes: self.context_memory.unwrap_or(0),
             wrap: Some(Box::new(move |executor| injection::inject(executor, &faults))),
             ..Knobs::default()
         }

@@ -8,10 +8,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::charges::host_memory::HostMemory;
 use crate::charges::limits::{Limits, Resource};
 use crate::charges::log_budget::LogBudget;
+
+/// Time within which an ended session's charges come back, and the pause between two looks.
+const RETURN_MOST: Duration = Duration::from_secs(10);
+const RETURN_PAUSE: Duration = Duration::from_millis(5);
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`: the status of a call that would exceed a limit.
 pub const OUT_OF_MEMORY: u32 = 2;
@@ -120,10 +125,16 @@ impl Charges {
         self.device.log(bytes, write);
     }
 
-    /// Logs an error if the session, which has ended, still has charges. That is a bug of its executor.
+    /// Logs an error if the session, which has ended, still has charges after [`RETURN_MOST`]. That is a bug of
+    /// its executor. Until then a thread may be leaving the last kernel, whose memory it holds for moments.
     pub fn check_returned(&self) {
-        if let Some(left) = self.remaining() {
-            tracing::error!(session = self.session, "an ended session is still charged {left}");
+        let end = Instant::now() + RETURN_MOST;
+        while let Some(left) = self.remaining() {
+            if Instant::now() > end {
+                tracing::error!(session = self.session, "an ended session is still charged {left}");
+                return;
+            }
+            std::thread::sleep(RETURN_PAUSE);
         }
     }
 

@@ -18,6 +18,21 @@ impl Device {
         }
     }
 
+    /// Ends the session of a number, because an operator asks for it, and waits until it has ended, but not beyond
+    /// `deadline`. Returns whether it has, or `None` if there is no such session.
+    pub fn end_session(&self, number: u32, deadline: Instant) -> Option<bool> {
+        let channel = self.channels.iter().find(|channel| {
+            let control = channel.control();
+            let found = number != 0 && channel.session() == number;
+            if found {
+                tracing::warn!(device = %self.label, session = number, "an operator ends the session");
+                channel.end(&control);
+            }
+            found
+        })?;
+        Some(channel.wait_until_free(deadline))
+    }
+
     /// Waits until all sessions have ended, but not beyond `deadline`. Returns false if some executor is
     /// still in the middle of work.
     pub fn wait_for_sessions(&self, deadline: Instant) -> bool {

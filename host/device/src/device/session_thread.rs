@@ -94,7 +94,6 @@ impl SessionThread {
         }
         host.gauges().clear();
         host.memory_changed();
-        host.charges().check_returned();
         if let SessionEnd::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,
@@ -119,6 +118,8 @@ impl SessionThread {
         executor.tidy();
         tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
         channel.free(&channel.control());
+        // Judged last: nobody waits for this thread any more.
+        host.charges().check_returned();
     }
 
     fn serve(&mut self) -> SessionEnd {

@@ -28,6 +28,7 @@ impl Device {
             workers_started: self.executor.workers().map(|workers| workers.started),
             workers_running: self.executor.workers().map(|workers| workers.running),
             contexts: sessions.iter().map(|session| u64::from(session.contexts)).sum(),
+            context_bytes: self.executor.context_bytes(),
             sessions,
             free_channels: free,
             accesses: Some(self.accesses()),

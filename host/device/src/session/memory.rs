@@ -260,7 +260,9 @@ impl SessionMemory {
     pub(crate) fn release_window(&self) {
         let owned = std::mem::take(&mut *lock(&self.owned));
         if let Some(allocator) = &self.allocator {
-            owned.into_iter().for_each(|(offset, bytes)| allocator.free(offset, bytes));
+            for (offset, bytes) in owned {
+                allocator.free(offset, bytes);
+            }
         }
     }
 

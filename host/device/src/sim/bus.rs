@@ -36,6 +36,13 @@ impl StatusHandle {
     pub fn status(&self) -> BusStatus {
         control::status(&self.0)
     }
+
+    /// Ends the session of a number as [`Device::end_session`](crate::Device::end_session) does, whichever
+    /// device has it.
+    #[must_use]
+    pub fn end_session(&self, number: u32, deadline: Instant) -> Option<bool> {
+        self.0.iter().find_map(|device| device.served().end_session(number, deadline))
+    }
 }
 
 impl SimBus {

@@ -43,6 +43,11 @@ pub trait BusDevice: std::fmt::Debug + Send + Sync {
     /// Tells all sessions to end, and waits for none.
     fn end_sessions(&self);
 
+    /// Ends the session of a number as [`Device::end_session`] does, if the model has sessions.
+    fn end_session(&self, _number: u32, _deadline: Instant) -> Option<bool> {
+        None
+    }
+
     /// Waits until all sessions have ended, but not beyond `deadline`.
     fn shutdown_by(&self, _deadline: Instant) {}
 }
@@ -90,6 +95,10 @@ impl BusDevice for Device {
 
     fn end_sessions(&self) {
         self.end_sessions();
+    }
+
+    fn end_session(&self, number: u32, deadline: Instant) -> Option<bool> {
+        self.end_session(number, deadline)
     }
 
     fn shutdown_by(&self, deadline: Instant) {

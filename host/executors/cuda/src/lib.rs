@@ -43,6 +43,7 @@
 
 #![deny(unsafe_code)]
 
+mod cost;
 mod driver;
 mod facts;
 mod gpu;
@@ -61,6 +62,7 @@ use driver::library::DriverLibrary;
 use session::CudaSession;
 use shared_gpu::SharedGpu;
 
+pub use cost::ContextProbe;
 pub use driver::blas::library::cublas_files;
 pub use driver::error::{DriverError, LoadError};
 pub use offers::{RangeOffer, offered_ranges};

@@ -109,7 +109,11 @@ impl Soft {
     /// Makes a GPU that delays and reorders work as far as CUDA permits, so that programs that rely on more
     /// fail. The same seed and the same messages give the same order.
     pub fn adversarial(config: &GpuConfig, seed: u64) -> Result<Self, GpuError> {
-        Self::with_hooks(config, SoftOptions::default(), TestHooks { adversary: Some(seed) })
+        Self::with_hooks(
+            config,
+            SoftOptions::default(),
+            TestHooks { adversary: Some(seed), ..TestHooks::default() },
+        )
     }
 }
 

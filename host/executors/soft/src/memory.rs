@@ -100,6 +100,11 @@ impl Memory {
         Ok(address)
     }
 
+    /// Charges the session for device memory that is no allocation.
+    pub(crate) fn charge(&self, bytes: u64) -> Result<PoolCharge, OutOfMemory> {
+        self.share.allocate(bytes)
+    }
+
     /// Removes and returns the allocation that starts at `address`.
     pub(crate) fn remove(&self, address: u64) -> Option<Allocation> {
         self.state().allocations.remove(&address)

@@ -6,6 +6,7 @@
 
 mod graph;
 mod handles;
+mod overhead;
 mod questions;
 
 use std::borrow::Cow;
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use vgpu_device::{
-    CodeLinks, HandleTable, Resource, RetiredMemory, Session, SessionError, SessionHost, StreamTable,
-    Violation, Work,
+    CodeLinks, HandleTable, OutOfMemory, Resource, RetiredMemory, Session, SessionError, SessionHost,
+    StreamTable, Violation, Work,
 };
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
@@ -29,6 +30,7 @@ use crate::queue::{Adversary, Job, Queue};
 use crate::runner::Runner;
 use crate::status;
 use crate::task::{CopySource, Freeing, Task};
+use overhead::Overhead;
 
 /// Bytes that a queued task is charged, besides its tail.
 const QUEUED_BYTES: u64 = 1024;
@@ -68,6 +70,7 @@ pub(crate) struct SoftSession {
     graphs: HandleTable<Graph>,
     /// Number of queued frees.
     frees: Arc<AtomicUsize>,
+    overhead: Overhead,
 }
 
 impl SoftSession {
@@ -84,6 +87,7 @@ impl SoftSession {
             links: CodeLinks::new(vgpu_ptx::TEXT_MOST),
             graphs: HandleTable::new("graph"),
             frees: Arc::default(),
+            overhead: Overhead::default(),
         }
     }
 
@@ -317,6 +321,15 @@ impl SoftSession {
 impl Session for SoftSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let start = Instant::now();
+        let overhead = self.runner.device.hooks.context_bytes;
+        if overhead != 0 && self.runner.dead().is_none() {
+            match self.overhead.charge(&self.runner.memory, overhead, &work.message.body) {
+                Ok(changed) if changed => self.report(),
+                Ok(_) => {}
+                // As a driver's context that cannot be made or grow.
+                Err(OutOfMemory) => self.runner.fail(work.number, status::OUT_OF_MEMORY, true),
+            }
+        }
         let done = self.carry_out(work);
         self.runner.recorder.handled(start.elapsed());
         done

@@ -7,4 +7,5 @@ mod program;
 mod protocol;
 mod release;
 mod serve;
+mod shares;
 mod workers;

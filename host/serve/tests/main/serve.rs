@@ -26,7 +26,7 @@ impl Served {
         Self::run(&mut by_hand(folder), arguments)
     }
 
-    fn run(command: &mut Command, arguments: &[&str]) -> Self {
+    pub fn run(command: &mut Command, arguments: &[&str]) -> Self {
         let mut child = command
             .arg("serve")
             .args(arguments)
@@ -164,7 +164,11 @@ fn a_running_device_says_what_it_does() {
         let output = program().args(["status", "--control", text(&control)]).args(more).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    assert_eq!(status(&["--json"]), (Some(1), "{\"instances\":[]}\n".to_owned()), "none is served");
+    assert_eq!(
+        status(&["--json"]),
+        (Some(1), "{\"gpus\":[],\"instances\":[]}\n".to_owned()),
+        "none is served"
+    );
     let device = folder.path().join("device.sock");
     let mediator = folder.path().join("mediator.sock");
     for (bus, line) in [

@@ -32,8 +32,10 @@ fn slow_driver() -> Recording {
 fn serve(driver: &Recording, folder: &Path, cache: bool) -> Served {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let [library, cublas] = [driver.library(), driver.cublas()].map(|path| path.to_str().unwrap().to_owned());
-    let (bus, compiled) = (format!("sim:{}", path(BUS)), path("compiled"));
+    let (bus, compiled, shares) = (format!("sim:{}", path(BUS)), path("compiled"), path("shares"));
     let mut arguments = vec!["--bus", &bus, "--libcuda", &library, "--libcublas", &cublas, "--memory", "1G"];
+    // The driver's GPU is that of all tests.
+    arguments.extend(["--shares", &shares]);
     if cache {
         arguments.extend(["--compiled", &compiled]);
     }

@@ -278,7 +278,6 @@ impl Owners {
     /// Frees the objects of an ended owner, once its call has returned.
     fn free(&self, entry: &OwnerEntry) {
         drop(lock(&entry.owner).take());
-        entry.host.charges().check_returned();
         let area = entry.host.channel();
         self.core.sessions.clear(area);
         let mut table = lock(&self.table);
@@ -287,6 +286,7 @@ impl Owners {
         drop(table);
         self.core.executor.tidy();
         entry.set_freed();
+        entry.host.charges().check_returned();
     }
 }
 

@@ -4,6 +4,7 @@
 use std::ffi::{CString, OsString};
 use std::fs::DirBuilder;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,12 @@ pub struct WorkerConfig {
     pub facts: DeviceFacts,
     /// Unit in which the executor in the workers takes device memory, in bytes.
     pub memory_unit: u64,
+    /// Device memory that each session's context costs, in bytes. It is charged to the limit of all sessions
+    /// together, from before the first message that may need a context until the worker has ended.
+    pub context_bytes: u64,
+    /// Descriptor of a lock that each worker keeps, so that the lock is held until the last of them has ended.
+    /// It can be opened for reading only, because workers are not trusted.
+    pub lock: Option<Arc<OwnedFd>>,
     /// Device addresses of the sessions. This process keeps them from other device processes for as long as
     /// the executor lives. A worker only knows the number of the range.
     pub addresses: Addresses,
@@ -105,7 +112,7 @@ impl WorkerExecutor {
             make(path, identity.as_ref())
                 .map_err(|source| WorkerError::Compiled { path: path.clone(), source })?;
         }
-        let pool = Arc::new(MemoryPool::new(config.facts.total_bytes, config.memory_unit));
+        let pool = MemoryPool::new(config.facts.total_bytes, config.memory_unit, config.context_bytes);
         let program = WorkerProgram {
             path: config.program,
             arguments: config.arguments,
@@ -114,11 +121,12 @@ impl WorkerExecutor {
             connects: config.connects,
             explains: config.explains,
             compiled: config.compiled,
+            lock: config.lock,
         };
         Ok(Self {
             name: config.name,
             facts: Box::new(config.facts),
-            context: Arc::new(ExecutorContext { program, pool }),
+            context: Arc::new(ExecutorContext { program, pool: Arc::new(pool) }),
             _addresses: config.addresses,
         })
     }
@@ -167,6 +175,10 @@ impl Executor for WorkerExecutor {
 
     fn allocated(&self) -> u64 {
         self.context.pool.used()
+    }
+
+    fn context_bytes(&self) -> u64 {
+        self.context.pool.context_bytes()
     }
 
     fn charged_in_workers(&self) -> u64 {

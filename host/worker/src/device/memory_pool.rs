@@ -2,10 +2,11 @@
 //! what messages request that the worker has not carried out yet.
 //!
 //! An allocation is reserved before it is forwarded. A reservation ends when the allocation completes or its
-//! worker dies, so that nobody has to return it.
+//! worker dies, so that nobody has to return it. A session also holds what its context costs, from before the
+//! message that makes it until the worker is reaped.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_device::WorkerCount;
@@ -18,6 +19,8 @@ pub(crate) struct MemoryPool {
     total: u64,
     /// Unit in which workers take memory, in bytes.
     unit: u64,
+    /// Device memory that a context costs, in bytes.
+    context_bytes: u64,
     sessions: Mutex<BTreeMap<u64, Arc<Quota>>>,
     next: AtomicU64,
     started: AtomicU64,
@@ -29,6 +32,8 @@ pub(crate) struct MemoryPool {
 pub(crate) struct Quota {
     id: u64,
     page: Arc<StatusPage>,
+    /// Whether the session holds the memory of a context.
+    context: AtomicBool,
     /// Number and bytes of each request that the worker has not carried out, in their order.
     pending: Mutex<VecDeque<(u64, u64)>>,
 }
@@ -38,7 +43,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Quota {
-    fn used(&self, total: u64) -> u64 {
+    fn used(&self, total: u64, context_bytes: u64) -> u64 {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
         // then.
@@ -47,16 +52,19 @@ impl Quota {
             pending.pop_front();
         }
         let asked = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
-        asked.saturating_add(self.page.allocated().min(total))
+        let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
+        asked.saturating_add(context).saturating_add(self.page.allocated().min(total))
     }
 }
 
 impl MemoryPool {
-    /// Creates the pool of a device with `total` bytes, whose workers take memory in units of `unit` bytes.
-    pub(crate) fn new(total: u64, unit: u64) -> Self {
+    /// Creates the pool of a device with `total` bytes, whose workers take memory in units of `unit` bytes and
+    /// have contexts of `context_bytes`.
+    pub(crate) fn new(total: u64, unit: u64, context_bytes: u64) -> Self {
         Self {
             total,
             unit,
+            context_bytes,
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
             started: AtomicU64::new(0),
@@ -67,7 +75,8 @@ impl MemoryPool {
     /// Adds the session of a worker that has started with this status page.
     pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<Quota> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let quota = Arc::new(Quota { id, page: Arc::clone(page), pending: Mutex::default() });
+        let page = Arc::clone(page);
+        let quota = Arc::new(Quota { id, page, context: AtomicBool::new(false), pending: Mutex::default() });
         lock(&self.sessions).insert(id, Arc::clone(&quota));
         self.started.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -92,8 +101,20 @@ impl MemoryPool {
         taken.is_some()
     }
 
+    /// Charges a session for its context, unless it has been. Returns false if the device has too little memory.
+    pub(crate) fn reserve_context(&self, quota: &Quota) -> bool {
+        // Only the session's own thread charges it.
+        if quota.context.load(Ordering::Relaxed) {
+            return true;
+        }
+        let sessions = lock(&self.sessions);
+        let fits = self.context_bytes <= self.total.saturating_sub(self.sum(&sessions));
+        quota.context.store(fits, Ordering::Relaxed);
+        fits
+    }
+
     fn sum(&self, sessions: &BTreeMap<u64, Arc<Quota>>) -> u64 {
-        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.total)))
+        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.total, self.context_bytes)))
     }
 
     /// Returns the number of bytes that all sessions hold.
@@ -107,9 +128,17 @@ impl MemoryPool {
         sessions.values().fold(0, |sum: u64, quota| sum.saturating_add(quota.page.charged()))
     }
 
-    /// Returns the number of free bytes, and of all bytes.
-    pub(crate) fn info(&self) -> (u64, u64) {
-        (self.total - self.used(), self.total)
+    /// Returns the number of bytes that a context costs.
+    pub(crate) const fn context_bytes(&self) -> u64 {
+        self.context_bytes
+    }
+
+    /// Returns the number of bytes that are free to a session, and of all bytes. A session without a context
+    /// cannot have what its context will cost, as on a GPU, where only a process with a context can ask.
+    pub(crate) fn info(&self, quota: Option<&Quota>) -> (u64, u64) {
+        let context = quota.is_some_and(|quota| quota.context.load(Ordering::Relaxed));
+        let coming = if context { 0 } else { self.context_bytes };
+        ((self.total - self.used()).saturating_sub(coming), self.total)
     }
 
     pub(crate) fn workers(&self) -> WorkerCount {
@@ -138,16 +167,16 @@ mod tests {
 
     #[test]
     fn memory_is_charged_from_before_it_is_asked_for_until_it_is_free() {
-        let pool = MemoryPool::new(100, 1);
+        let pool = MemoryPool::new(100, 1, 0);
         let (one, two) = (page(), page());
         let (first, second) = (pool.open(&one), pool.open(&two));
         assert!(pool.reserve(&first, 3, 60));
         assert!(!pool.reserve(&second, 9, 41) && pool.reserve(&second, 9, 40));
-        assert_eq!(pool.info(), (0, 100));
+        assert_eq!(pool.info(None), (0, 100));
         // The first message is carried out and took a little more; the second failed.
         holds(&one, 3, 64);
         holds(&two, 9, 0);
-        assert_eq!(pool.info(), (36, 100));
+        assert_eq!(pool.info(None), (36, 100));
         assert!(pool.reserve(&second, 12, 36));
         holds(&one, 5, 0);
         assert_eq!(pool.used(), 36);
@@ -158,11 +187,28 @@ mod tests {
 
     #[test]
     fn a_worker_that_lies_takes_no_more_than_there_is() {
-        let pool = MemoryPool::new(100, 1);
+        let pool = MemoryPool::new(100, 1, 0);
         let (one, two) = (page(), page());
         let (_first, second) = (pool.open(&one), pool.open(&two));
         holds(&one, u64::MAX, u64::MAX);
-        assert_eq!((pool.used(), pool.info().0, pool.charged()), (100, 0, u64::MAX));
+        assert_eq!((pool.used(), pool.info(None).0, pool.charged()), (100, 0, u64::MAX));
         assert!(!pool.reserve(&second, 1, u64::MAX) && !pool.reserve(&second, 1, 1));
+    }
+
+    #[test]
+    fn a_context_is_charged_once_and_comes_back_with_its_worker() {
+        let pool = MemoryPool::new(100, 1, 30);
+        let (one, two) = (page(), page());
+        let (first, second) = (pool.open(&one), pool.open(&two));
+        assert_eq!((pool.used(), pool.info(None), pool.info(Some(&first))), (0, (70, 100), (70, 100)));
+        assert!(pool.reserve_context(&first) && pool.reserve_context(&first));
+        assert_eq!((pool.info(Some(&first)), pool.info(Some(&second))), ((70, 100), (40, 100)));
+        assert!(pool.reserve(&first, 1, 45) && !pool.reserve(&first, 2, 26));
+        assert!(!pool.reserve_context(&second), "25 are free");
+        holds(&one, 1, 40);
+        assert!(pool.reserve_context(&second), "30 are free");
+        assert_eq!((pool.used(), pool.info(Some(&second))), (100, (0, 100)));
+        pool.close(&first);
+        assert_eq!(pool.used(), 30);
     }
 }

@@ -57,15 +57,38 @@ struct SessionWorker {
     _charge: Charge,
 }
 
-/// Returns the number of bytes of device memory that a message requests.
+/// Returns the number of bytes of device memory that a message requests. A module takes the size of its image.
 const fn requested_memory(body: &Body) -> Option<u64> {
     match body {
+        Body::ModuleOpen(body) => Some(body.bytes),
         // No executor supports managed memory.
         Body::MemAlloc(body) if body.flags & MEM_MANAGED == 0 => Some(body.bytes),
         Body::MemAllocAsync(body) => Some(body.bytes),
         Body::MemCreate(body) => Some(body.bytes),
         _ => None,
     }
+}
+
+/// Returns whether a message never makes a session's context: it only changes the worker's own state, or names
+/// objects that exist in a context alone. A message that is not listed may make one.
+const fn needs_no_context(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::StreamCreate(_)
+            | Body::StreamDestroy(_)
+            | Body::StreamWait(_)
+            | Body::StreamRelease(_)
+            | Body::EventCreate(_)
+            | Body::EventDestroy(_)
+            | Body::EventRecord(_)
+            | Body::Signal(_)
+            | Body::MemFree(_)
+            | Body::MemFreeAsync(_)
+            | Body::ModuleOpen(_)
+            | Body::ModuleData(_)
+            | Body::ModuleUnload(_)
+            | Body::GraphDestroy(_)
+    )
 }
 
 impl SessionWorker {
@@ -222,22 +245,31 @@ impl WorkerSession {
         if let Some(code) = self.host.shown_error() {
             self.host.reply(to, code, &[]);
         } else {
-            let (free, total) = self.context.pool.info();
+            let quota = self.worker.as_ref().map(|worker| &*worker.quota);
+            let (free, total) = self.context.pool.info(quota);
             self.host.reply(to, 0, MemInfoReply { free, total }.as_bytes());
         }
         Ok(())
     }
 
-    /// Reserves memory for a message that requests some. Returns false if the device has too little.
-    fn reserve(&mut self, number: u64, bytes: u64) -> Result<bool, SessionError> {
+    /// Reserves the memory that a message requests, and that of the context which it may need. Returns the
+    /// number of bytes for which the device has too little.
+    fn reserve(&mut self, work: &Work<'_>) -> Result<Option<u64>, SessionError> {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
-        if context.pool.reserve(&worker.quota, number, bytes) {
-            return Ok(true);
+        let body = &work.message.body;
+        let lacking = |quota: &Quota| {
+            if !needs_no_context(body) && !context.pool.reserve_context(quota) {
+                return Some(context.pool.context_bytes());
+            }
+            requested_memory(body).filter(|&bytes| !context.pool.reserve(quota, work.number, bytes))
+        };
+        if lacking(&worker.quota).is_none() {
+            return Ok(None);
         }
         // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
-        Ok(context.pool.reserve(&worker.quota, number, bytes))
+        Ok(lacking(&worker.quota))
     }
 }
 
@@ -246,10 +278,8 @@ impl Session for WorkerSession {
         if matches!(work.message.body, Body::MemInfo(_)) {
             return self.answer_memory_info(work);
         }
-        if let Some(bytes) = requested_memory(&work.message.body)
-            && !self.reserve(work.number, bytes)?
-        {
-            let (free, total) = self.context.pool.info();
+        if let Some(bytes) = self.reserve(work)? {
+            let (free, total) = self.context.pool.info(self.worker.as_ref().map(|worker| &*worker.quota));
             let why = format!("{bytes} bytes: {free} of the device's {total} are free");
             return self.worker()?.forward_refusal(work, OUT_OF_MEMORY, &why);
         }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
@@ -29,6 +30,8 @@ pub(crate) struct WorkerProgram {
     pub(crate) explains: bool,
     /// Directory of the driver's cache of compiled code, or `None` to disable the cache.
     pub(crate) compiled: Option<PathBuf>,
+    /// Lock that each worker keeps, or `None` if there is none.
+    pub(crate) lock: Option<Arc<OwnedFd>>,
 }
 
 /// A process that was just started.
@@ -99,6 +102,7 @@ fn send_setup(
         now: host.now(),
         limits: *host.charges().limits(),
         identity: program.identity.clone(),
+        lock: program.lock.is_some(),
         connects: program.connects,
         explains: program.explains,
         log: LevelFilter::current().to_string(),
@@ -110,5 +114,6 @@ fn send_setup(
     }
     let mut files: Vec<BorrowedFd<'_>> = vec![page.file(), ring.file(), window.file];
     files.extend(returns.map(|part| part.file));
+    files.extend(program.lock.as_deref().map(AsFd::as_fd));
     packet::send(socket, &text, &files, SendFlags::empty())
 }

@@ -22,8 +22,8 @@ pub(crate) struct WorkerUser {
     pub(crate) groups: Vec<u32>,
 }
 
-/// The setup of a worker. It is sent with the files of the status page, the ring, the window and, if it lies
-/// in guest pages, the return area, in this order.
+/// The setup of a worker. It is sent with the files of the status page, the ring, the window, of the return
+/// area if it lies in guest pages, and of the lock if there is one, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) session: u32,
@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) area: FileRange,
     /// Range of the return area, if it lies in guest pages.
     pub(crate) returns: Option<FileRange>,
+    /// Whether there is a lock for the worker to keep.
+    pub(crate) lock: bool,
     /// Time on the device's clock, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) limits: Limits,

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn setup(socket: &OwnedFd) -> Result<(Setup, Vec<File>), NotStarted> {
     let received = packet::receive(socket, SETUP_MAX).map_err(|it| error(&it))?;
     let (packet, files) = received.ok_or_else(|| error(&"nobody says"))?;
     let setup: Setup = serde_json::from_slice(&packet).map_err(|it| error(&it))?;
-    if files.len() != 3 + usize::from(setup.returns.is_some()) {
+    if files.len() != 3 + usize::from(setup.returns.is_some()) + usize::from(setup.lock) {
         return Err(error(&format_args!("{} files came with it", files.len())));
     }
     Ok((setup, files))
@@ -108,6 +108,10 @@ fn live(
         }
         None => None,
     };
+    if setup.lock {
+        // It stays open until the process has ended, when the driver has freed all memory.
+        let _ = file()?.into_raw_fd();
+    }
     let dup = || socket.try_clone().map_err(|error| map(&error));
     let reporter = Arc::new(Reporter::new(dup()?, Arc::clone(&page), Arc::clone(&reservation)));
     let known = SessionInWorker {

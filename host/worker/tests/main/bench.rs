@@ -53,6 +53,8 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
         name: "test",
         facts: executor.facts(),
         memory_unit: executor.memory_unit(),
+        context_bytes: 0,
+        lock: None,
         addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec![WORKER.into()],

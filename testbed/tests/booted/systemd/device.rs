@@ -11,6 +11,8 @@ use super::guest::SystemdGuest;
 
 /// Text of the systemd unit in a release.
 const UNIT: &str = include_str!("../../../../host/serve/share/vgpu-device@.service");
+/// Text of the directories that devices share, in a release.
+const DIRECTORIES: &str = include_str!("../../../../host/serve/share/vgpu-device.tmpfiles");
 
 /// Script of an operator's installation and of what the stand-in needs in addition: it is found by a
 /// variable, and its bus is writable.
@@ -41,12 +43,15 @@ bus = "vfio-user:/run/vgpu-device/vm2/device"
 memory = "1G"
 executor = "null"
 END
+sed 's,/vm2/,/vm3/,' etc/vgpu-device/vm2.toml >etc/vgpu-device/vm3.toml
+# More than the GPU has beside vm1.
+sed -e 's,/vm1/,/vm4/,' -e 's/"1G"/"3G"/' etc/vgpu-device/vm1.toml >etc/vgpu-device/vm4.toml
 "#;
 
 /// Script that starts the soft device used as the GPU. The workers' user may access it, like the device files
 /// of a real GPU.
 const GPU: &str = r"
-systemd-run --quiet --unit gpu vgpu-testbed device --bus sim:/gpu --executor soft --address-range 44 --memory 4G
+systemd-run --quiet --unit gpu vgpu-testbed device --bus sim:/gpu --executor soft --address-range 44 --memory 4G --context-memory 300M
 n=0; until [ -e /gpu/control ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 1; sleep 0.2; done
 chmod -R a+rwX /gpu
 ";
@@ -75,6 +80,12 @@ done
 readlink /proc/1/ns/net
 ";
 
+/// Script that lists the address ranges which devices have.
+const RANGES: &str = r"
+cd /run/vgpu-device/address-ranges
+for range in *; do flock --nonblock $range true || echo $range; done
+";
+
 /// Script that runs random operations and compares their results with the expected ones.
 const SOAK: &str =
     "VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin soak --seed 7 --operations 200";
@@ -88,6 +99,7 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
         shims.display()
     ));
     guest.outside(&format!("cat >/tree/etc/systemd/system/vgpu-device@.service <<'END'\n{UNIT}END"));
+    guest.outside(&format!("mkdir -p /tree/usr/local/lib/tmpfiles.d; cat >/tree/usr/local/lib/tmpfiles.d/vgpu-device.conf <<'END'\n{DIRECTORIES}END"));
     guest.inside(GPU);
 
     // It is ready when systemctl returns, and prints what the VM needs.
@@ -102,6 +114,7 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
     assert_eq!(status.matches("no session").count(), 2, "{status}");
     let said = guest.inside(SOAK);
     assert!(said.contains("operations"), "{said}");
+    shares_the_host(guest);
 
     // The device is in a network namespace of its own and gains nothing; a worker has no rights at all.
     guest.inside(PROGRAM);
@@ -139,6 +152,24 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
     guest.inside("systemctl stop vgpu-device@vm1 vgpu-device@vm2");
     let result = guest.inside("systemctl show -P Result -P ActiveState vgpu-device@vm1");
     assert_eq!(result.split_whitespace().collect::<Vec<_>>(), ["success", "inactive"]);
-    assert_eq!(guest.inside("ls /run/vgpu-device"), "address-ranges\n");
+    assert_eq!(guest.inside("ls /run/vgpu-device"), "address-ranges\ngpus\n");
     assert_eq!(guest.inside("stat -c '%a %U' /var/cache/vgpu-device/vm1"), "711 root\n");
+}
+
+/// Devices in sandboxes of their own know of each other: those without a number of addresses have different ones,
+/// and the GPU's memory is promised once.
+fn shares_the_host(guest: &mut SystemdGuest) {
+    guest.inside("systemctl start vgpu-device@vm3");
+    assert_eq!(guest.inside(RANGES), "00\n01\n44\n", "vm2 and vm3 have drawn theirs, vm1 was told");
+    let status = guest.inside("vgpu-device status");
+    assert!(status.contains("1 VM promised 1 GiB, 2.5 GiB free"), "{status}");
+
+    let (code, said) = guest.try_inside("systemctl start vgpu-device@vm4");
+    assert_ne!(code, 0, "{said}");
+    let journal = guest.inside("journalctl --no-pager --output cat --unit vgpu-device@vm4");
+    let refusal =
+        "cannot promise 3072 MiB: of 3584 MiB for VMs 2560 MiB are free, because vm1 holds 1024 MiB";
+    assert!(journal.contains(refusal), "{journal}");
+    guest.inside("systemctl stop vgpu-device@vm3 vgpu-device@vm4");
+    assert_eq!(guest.inside(RANGES), "00\n44\n");
 }

@@ -48,6 +48,15 @@ impl DriverContext {
         log_failure(check("cuCtxSetCurrent", unsafe { (self.table().cuCtxSetCurrent)(CUcontext::NULL) }));
     }
 
+    /// Returns the number of free bytes of the GPU's memory, if the driver can tell. The context must be current.
+    pub(crate) fn free_bytes(&self) -> Result<Option<u64>, DriverError> {
+        let Some(info) = self.table().cuMemGetInfo_v2 else { return Ok(None) };
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both arguments are live variables for the answer.
+        check("cuMemGetInfo_v2", unsafe { info(&raw mut free, &raw mut total) })?;
+        Ok(Some(free as u64))
+    }
+
     /// Waits for all work of the context. It is called only at the end of a session.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: takes no pointers.

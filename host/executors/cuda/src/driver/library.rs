@@ -68,7 +68,7 @@ table! {
     }
     optional {
         cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
-        cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
+        cuMemGetInfo_v2 cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
         cuGraphExecUpdate_v2 cuGraphExecKernelNodeSetParams_v2
         cuStreamGetCaptureInfo_v3 cuStreamUpdateCaptureDependencies_v2
     }

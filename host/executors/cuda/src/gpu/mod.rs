@@ -22,6 +22,7 @@ pub(crate) mod block;
 pub(crate) mod busy;
 pub(crate) mod clock;
 pub(crate) mod code;
+pub(crate) mod code_memory;
 pub(crate) mod completion;
 pub(crate) mod copy;
 pub(crate) mod fence;

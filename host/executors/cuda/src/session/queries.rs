@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::CudaSession;
 use crate::driver::error::DriverError;
 use crate::driver::sticky::loses_context;
+use crate::gpu::code_memory::CodeMemory;
 use crate::gpu::health::Health;
 use crate::gpu::memory::{DeviceMemory, MemoryError};
 
@@ -182,8 +183,14 @@ impl CudaSession {
         match &work.message.body {
             Body::ModuleOpen(body) => {
                 self.collect_loaded(body.module)?;
-                let opened = self.code.open(&charges, body)?;
-                self.reply_code(work, opened.map(|()| ModuleOpenReply { known: 0, reserved: 0 }));
+                let opened = match CodeMemory::charge(&self.shared, &self.host, body.bytes) {
+                    Ok(memory) => self.code.open(&charges, body)?.map(|()| {
+                        self.code_memory.insert(body.module, memory);
+                        ModuleOpenReply { known: 0, reserved: 0 }
+                    }),
+                    Err(refusal) => Err(refusal),
+                };
+                self.reply_code(work, opened);
             }
             Body::ModuleLoad(body) => {
                 if self.start(work.number)?.is_none() {

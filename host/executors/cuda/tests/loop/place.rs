@@ -90,7 +90,9 @@ pub fn outer(name: &str, adversary: Option<u64>) {
         ..GpuConfig::new("Second GPU").expect("a GPU")
     };
     let range = Soft::reservable(&gpu);
-    let soft = Soft::with_hooks(&gpu, SoftOptions::default(), TestHooks { adversary }).expect("an executor");
+    let soft =
+        Soft::with_hooks(&gpu, SoftOptions::default(), TestHooks { adversary, ..TestHooks::default() })
+            .expect("an executor");
     let dir = folder();
     let config = DeviceConfig::new(address(), Arc::new(soft));
     let bus = SimBus::serve(dir.path(), vec![config]).expect("the second bus");

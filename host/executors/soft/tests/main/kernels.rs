@@ -98,7 +98,7 @@ fn a_kernel_that_does_not_end_is_ended() {
 #[test]
 fn a_session_that_ends_stops_its_kernels() {
     for adversary in [None, Some(1)] {
-        let bench = bench_hooked(TestHooks { adversary });
+        let bench = bench_hooked(TestHooks { adversary, ..TestHooks::default() });
         let mut guest = bench.guest(0);
         load(&mut guest, 1);
         function(&mut guest, 1, "endless");

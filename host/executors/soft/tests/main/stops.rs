@@ -105,7 +105,7 @@ fn work_without_an_end_ends_with_its_session() {
     ];
     for (name, work) in works {
         for adversary in [None, Some(1)] {
-            let bench: Bench = bench_hooked(TestHooks { adversary });
+            let bench: Bench = bench_hooked(TestHooks { adversary, ..TestHooks::default() });
             let mut guest = bench.guest(0);
             let number = work(&mut guest);
             until(name, || guest.done() >= number - 1);

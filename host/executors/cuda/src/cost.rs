@@ -1,0 +1,58 @@
+//! What a context costs of the GPU's memory. It is measured by the free memory that one process sees before and
+//! after another one makes a context.
+
+use std::sync::Arc;
+
+use crate::LoadError;
+use crate::driver::context::DriverContext;
+use crate::driver::device::DriverDevice;
+use crate::driver::error::DriverError;
+use crate::driver::library::DriverLibrary;
+use crate::driver::range::{self, PhysicalMemory};
+use crate::options::CudaOptions;
+
+/// A context that is only there to be measured, or to see the free memory.
+#[derive(Debug)]
+pub struct ContextProbe {
+    device: DriverDevice,
+    context: Arc<DriverContext>,
+}
+
+impl ContextProbe {
+    /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for a
+    /// moment: a driver may put off what a context costs until the first call that needs it.
+    ///
+    /// # Errors
+    /// The driver cannot be loaded, or gives no context.
+    pub fn create(options: &CudaOptions) -> Result<Self, LoadError> {
+        let driver = DriverLibrary::load(options.libcuda.as_deref())?;
+        let device = DriverDevice::find(&driver, options.uuid)?;
+        let context = DriverContext::create(&device)?;
+        drop(PhysicalMemory::create(&context, range::granularity(&device)?)?);
+        Ok(Self { device, context })
+    }
+
+    /// Returns the UUID of the GPU, or of the part of one.
+    ///
+    /// # Errors
+    /// The driver refuses the query.
+    pub fn uuid(&self) -> Result<[u8; 16], DriverError> {
+        self.device.uuid()
+    }
+
+    /// Returns the size of the GPU's memory in bytes.
+    ///
+    /// # Errors
+    /// The driver refuses the query.
+    pub fn total_bytes(&self) -> Result<u64, DriverError> {
+        self.device.total_bytes()
+    }
+
+    /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot tell.
+    ///
+    /// # Errors
+    /// The driver refuses the query.
+    pub fn free_bytes(&self) -> Result<Option<u64>, DriverError> {
+        self.context.free_bytes()
+    }
+}

@@ -1,0 +1,37 @@
+//! The command `end`: ends one session of a running device.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::control::{self, EndReply, places};
+
+/// Options of the command `end`.
+#[derive(Debug, clap::Args)]
+pub struct EndArguments {
+    /// Name of the device, as `status` shows it.
+    name: String,
+    /// Number of the session, as `status` shows it.
+    session: u32,
+    /// Control socket of the device, if it is not in one of the usual directories.
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+/// Ends the session. Returns exit code 0 if it has ended, and 1 if it is still ending or does not exist.
+pub fn end_session(arguments: &EndArguments) -> Result<ExitCode> {
+    let EndArguments { name, session, control } = arguments;
+    let found = || places().into_iter().find(|place| place.name == *name).map(|place| place.socket);
+    let Some(socket) = control.clone().or_else(found) else {
+        bail!("no device of the name {name} is served that this user may ask; vgpu-device status lists them");
+    };
+    match control::end(&socket, *session)? {
+        EndReply::Ended => println!("session {session} of {name} has ended"),
+        EndReply::Ending => {
+            bail!("session {session} of {name} is ending: its executor is in the middle of work")
+        }
+        EndReply::Absent => bail!("{name} has no session {session}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

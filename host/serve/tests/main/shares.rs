@@ -1,0 +1,265 @@
+//! Several devices of one GPU: its memory is promised once, and no VM has more than it was promised, contexts and
+//! code included. The GPU is a soft device that charges contexts as a driver does, behind this project's own
+//! libcuda.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
+use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
+use vgpu_host_testing::bench::{address, folder};
+use vgpu_host_testing::commands::{allocate, function, load};
+use vgpu_host_testing::guest::{Guest, until};
+use vgpu_wire::body::memory::{MemAlloc, MemInfo, MemInfoReply};
+use zerocopy::FromBytes;
+
+use crate::program::program;
+use crate::serve::Served;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Memory of a context of the stand-in for a GPU.
+const CONTEXT: u64 = 300 * MIB;
+/// Memory of an allocation of the tests.
+const PART: u64 = 32 * MIB;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// A GPU of 6 GiB, with the directory in which its devices find each other.
+struct Gpu {
+    bus: SimBus,
+    folder: tempfile::TempDir,
+    libraries: PathBuf,
+    /// Options by which devices have the addresses that this GPU gives.
+    addresses: [String; 2],
+}
+
+impl Gpu {
+    fn start() -> Self {
+        let gpu = GpuConfig { memory_bytes: 6 * GIB, ..GpuConfig::new("GPU of several VMs").unwrap() };
+        let hooks = TestHooks { context_bytes: CONTEXT, ..TestHooks::default() };
+        let soft = Soft::with_hooks(&gpu, SoftOptions::default(), hooks).unwrap();
+        let range = Soft::reservable(&gpu);
+        let offset = range.start - gpu.addresses.range().base;
+        let addresses = [
+            format!("--address-range={}", gpu.addresses.index()),
+            format!("--address-part={offset}+{}", range.end - range.start),
+        ];
+        let folder = folder();
+        let bus =
+            SimBus::serve(&folder.path().join("gpu"), vec![DeviceConfig::new(address(), Arc::new(soft))]);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let options = xtask::shims::Options {
+            only: ["libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"].map(str::to_owned).to_vec(),
+            ..xtask::shims::Options::embedded(&root)
+        };
+        let report = xtask::shims::update(&options).unwrap();
+        assert!(report.failed.is_empty(), "{:?}", report.failed);
+        Self { bus: bus.unwrap(), folder, libraries: options.out, addresses }
+    }
+
+    /// Returns a command by which a VM's device is served or asked.
+    fn command(&self) -> std::process::Command {
+        let mut command = program();
+        command.env("VGPU_SYSFS", self.folder.path().join("gpu")).env("VGPU_LOG", "off");
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        command
+    }
+
+    fn bus_of(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name).join("bus")
+    }
+
+    fn arguments(&self, name: &str, memory: Option<&str>) -> Vec<String> {
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        let mut words = vec![
+            format!("--bus=sim:{}", text(self.bus_of(name))),
+            format!("--control={}", text(self.folder.path().join(name).join("control"))),
+            format!("--shares={}", text(self.folder.path().join("shares"))),
+            format!("--libcuda={}", text(self.libraries.join("libcuda.so.1"))),
+            format!("--libcublas={}", text(self.libraries.join("libcublas.so.13"))),
+            "--worker-connects=true".to_owned(),
+        ];
+        words.extend(self.addresses.clone());
+        words.extend(memory.map(|memory| format!("--memory={memory}")));
+        words
+    }
+
+    /// Serves a device for the VM `name`.
+    fn serve(&self, name: &str, memory: Option<&str>) -> Served {
+        std::fs::create_dir_all(self.folder.path().join(name)).unwrap();
+        let arguments = self.arguments(name, memory);
+        Served::run(&mut self.command(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Returns why a device for the VM `name` is not served.
+    fn refusal(&self, name: &str, memory: &str) -> String {
+        std::fs::create_dir_all(self.folder.path().join(name)).unwrap();
+        let mut command = self.command();
+        command.arg("serve").args(self.arguments(name, Some(memory))).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{name}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Asks about the VM `name`, and returns what is printed.
+    fn ask(&self, words: &[&str], name: &str) -> (bool, String) {
+        let output = self
+            .command()
+            .args(words)
+            .arg("--control")
+            .arg(self.folder.path().join(name).join("control"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), text)
+    }
+
+    fn status(&self, name: &str) -> Value {
+        let shares = self.folder.path().join("shares");
+        let (good, text) = self.ask(&["status", "--json", "--shares", shares.to_str().unwrap()], name);
+        assert!(good, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Returns the memory that the VM's device has charged.
+    fn charged(&self, name: &str) -> u64 {
+        self.status(name)["instances"][0]["devices"][0]["allocated"].as_u64().unwrap()
+    }
+
+    fn attach(&self, name: &str, channel: u32) -> Guest {
+        Guest::attach(&self.bus_of(name), address(), channel)
+    }
+
+    /// Returns the memory of the GPU that is in use.
+    fn used(&self) -> u64 {
+        self.bus.status().devices[0].allocated
+    }
+}
+
+/// Asks for memory, and returns the status.
+fn ask_for(guest: &mut Guest, bytes: u64) -> u32 {
+    guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]).0
+}
+
+fn free(guest: &mut Guest) -> u64 {
+    let (status, data) = guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
+    assert_eq!(status, 0);
+    MemInfoReply::read_from_bytes(&data).unwrap().free
+}
+
+#[test]
+fn a_gpus_memory_is_promised_once() {
+    let gpu = Gpu::start();
+    let first = gpu.serve("vm1", Some("2G"));
+    let second = gpu.serve("vm2", Some("3G"));
+    let refusal = gpu.refusal("vm3", "1G");
+    let why = "cannot promise 1024 MiB: of 5632 MiB for VMs 512 MiB are free, because vm1 holds 2048 MiB and vm2 3072 MiB";
+    assert!(refusal.trim_end().ends_with(why) && refusal.lines().count() == 1, "{refusal}");
+
+    let status = gpu.status("vm1");
+    let report = &status["gpus"][0];
+    let sums = ["total", "reserve", "promised", "free"].map(|key| report[key].as_u64().unwrap());
+    assert_eq!(sums, [6 * GIB, GIB / 2, 5 * GIB, GIB / 2], "{report}");
+    let vms: Vec<_> =
+        report["vms"].as_array().unwrap().iter().map(|vm| (&vm["name"], &vm["context_bytes"])).collect();
+    assert_eq!(vms, [(&"vm1".into(), &CONTEXT.into()), (&"vm2".into(), &CONTEXT.into())], "{report}");
+
+    // What a killed device was promised is free, and without a number a device gets all of it.
+    drop(second);
+    let third = gpu.serve("vm3", None);
+    assert_eq!(gpu.status("vm3")["instances"][0]["devices"][0]["total"], 3 * GIB + GIB / 2);
+    third.end();
+    first.end();
+    assert_eq!(gpu.used(), 0);
+}
+
+#[test]
+fn no_vm_exceeds_its_promise_by_a_byte() {
+    let gpu = Gpu::start();
+    let _first = gpu.serve("vm1", Some("2G"));
+    let _second = gpu.serve("vm2", Some("3G"));
+    let over = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Acquire) {
+                most = most.max(gpu.used());
+                std::thread::yield_now();
+            }
+            most
+        });
+        // Each takes what it can get, in turns that nobody arranges.
+        let takers: Vec<_> = (0..4)
+            .map(|channel| {
+                let gpu = &gpu;
+                scope.spawn(move || {
+                    let mut guest = gpu.attach("vm1", channel);
+                    let mut taken = 0;
+                    loop {
+                        match ask_for(&mut guest, PART) {
+                            0 => taken += PART,
+                            status => {
+                                assert_eq!(status, OUT_OF_MEMORY);
+                                return (guest, taken);
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let taken: Vec<_> = takers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        over.store(true, Ordering::Release);
+        let taken: Vec<_> = taken.into_iter().map(Result::unwrap).collect();
+        let most = watch.join().unwrap();
+        // One of them had no room for a context, or all four had.
+        let contexts = taken.iter().filter(|(_, taken)| *taken > 0).count() as u64;
+        let sum: u64 = taken.iter().map(|(_, taken)| taken).sum();
+        assert!(sum + contexts * CONTEXT > 2 * GIB - PART - CONTEXT, "{sum} in {contexts} contexts");
+        assert!(gpu.charged("vm1") <= 2 * GIB && gpu.used() <= gpu.charged("vm1"));
+        // The other VM has what it was promised.
+        let mut other = gpu.attach("vm2", 0);
+        assert_eq!(free(&mut other), 3 * GIB - CONTEXT);
+        allocate(&mut other, 3 * GIB - CONTEXT);
+        assert_eq!(ask_for(&mut other, 1), OUT_OF_MEMORY);
+        assert_eq!((gpu.charged("vm2"), free(&mut other)), (3 * GIB, 0));
+        for (guest, _) in &taken {
+            guest.detach();
+        }
+        other.detach();
+        most
+    });
+    assert!((2 * GIB - PART - CONTEXT..=2 * GIB).contains(&most), "{most}");
+    until("everything is free", || gpu.used() == 0 && gpu.charged("vm1") + gpu.charged("vm2") == 0);
+}
+
+#[test]
+fn code_is_charged_and_an_operator_ends_a_session() {
+    let gpu = Gpu::start();
+    let served = gpu.serve("vm1", Some("1G"));
+    let mut guest = gpu.attach("vm1", 0);
+    load(&mut guest, 1);
+    // The driver loads code when it is first used.
+    function(&mut guest, 1, "scale");
+    let charged = gpu.charged("vm1");
+    assert!(charged > CONTEXT && gpu.used() > CONTEXT && gpu.used() <= charged, "{charged} {}", gpu.used());
+    allocate(&mut guest, PART);
+    assert_eq!(gpu.charged("vm1"), charged + PART);
+
+    let status = gpu.status("vm1");
+    let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
+    let (good, said) = gpu.ask(&["end", "vm1", "4711"], "vm1");
+    assert!(!good && said.contains("vm1 has no session 4711"), "{said}");
+    let (good, said) = gpu.ask(&["end", "vm1", &session], "vm1");
+    assert!(good && said == format!("session {session} of vm1 has ended\n"), "{said}");
+    assert_eq!((gpu.charged("vm1"), gpu.used()), (0, 0));
+    // Its program finds that it has lost the device, and the next one has it.
+    assert_eq!(guest.register(vgpu_wire::registers::channel::SESSION), 0);
+    let mut next = gpu.attach("vm1", 0);
+    allocate(&mut next, PART);
+    next.detach();
+    served.end();
+}
