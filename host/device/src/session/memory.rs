@@ -47,14 +47,22 @@ pub(crate) struct SessionMemory {
     area: u64,
     /// Sizes of the window memory that the session owns, by offset.
     owned: Mutex<BTreeMap<u64, u64>>,
-    /// Number of ranges that the guest has freed and that are not available yet.
-    leaving: Mutex<u32>,
+    /// Ranges that the guest has freed and that are not available yet.
+    leaving: Mutex<LeavingRanges>,
     /// Notified when such a range has become available.
     available: Condvar,
     /// Registry of guest pages, if this session may register any.
     pages: Option<Arc<PageRegistry>>,
     /// Segments of guest pages by number.
     segments: Mutex<BTreeMap<u32, PageSegment>>,
+}
+
+#[derive(Debug, Default)]
+struct LeavingRanges {
+    count: u32,
+    /// Whether an allocation has waited in vain since the last range became available. Another one does not
+    /// wait then, because the session's thread has other messages.
+    stuck: bool,
 }
 
 impl SessionMemory {
@@ -190,7 +198,11 @@ impl SessionMemory {
                 return Some((offset, bytes));
             }
             let left = end.saturating_duration_since(Instant::now());
-            if *leaving == 0 || left.is_zero() {
+            if leaving.count == 0 || leaving.stuck || bytes > allocator.bytes() {
+                return None;
+            }
+            if left.is_zero() {
+                leaving.stuck = true;
                 return None;
             }
             leaving = self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -228,7 +240,7 @@ impl SessionMemory {
     /// [`Self::free_window`] for it.
     pub(crate) fn retire_window(&self, offset: u64) -> Option<u64> {
         let bytes = self.disown_window(offset)?;
-        *lock(&self.leaving) += 1;
+        lock(&self.leaving).count += 1;
         Some(bytes)
     }
 
@@ -237,7 +249,10 @@ impl SessionMemory {
         if let Some(allocator) = &self.allocator {
             allocator.free(offset, bytes);
         }
-        *lock(&self.leaving) -= 1;
+        let mut leaving = lock(&self.leaving);
+        leaving.count -= 1;
+        leaving.stuck = false;
+        drop(leaving);
         self.available.notify_all();
     }
 
