@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Minimum time that a wait spins if it spins from its start: about as long as a wake-up would take.
 const SPIN_LEAST: Duration = Duration::from_micros(50);
 /// Usual duration from which on a wait naps before it spins.
-const LONG: Duration = Duration::from_micros(300);
+pub const LONG: Duration = Duration::from_micros(300);
 /// Time by which a nap ends early, because a wake-up takes about that long.
 pub const WAKING: Duration = Duration::from_micros(80);
 /// Least distance from the predicted end to which a thread spins beyond it.

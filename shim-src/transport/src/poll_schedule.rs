@@ -1,4 +1,4 @@
-//! Schedule by which a thread polls for the end of a wait that nothing wakes it from.
+//! Schedule by which a thread polls for the end of a wait from which nothing wakes it, or too late.
 //!
 //! It sleeps until shortly before the end that earlier waits predict, then polls in steps that grow with the
 //! time by which the end is overdue. Such a thread never learns when the end came, only between which two
@@ -29,6 +29,11 @@ impl PollSchedule {
         let early = (usual * 7 / 8).checked_sub(WAKING + waited);
         let early = early.filter(|early| *early >= STEP_LEAST);
         Self { first: early.map_or(Duration::ZERO, |early| waited + early.min(most)) }
+    }
+
+    /// Creates the schedule of a wait whose end has been expected since `from`.
+    pub(crate) const fn expected_from(from: Duration) -> Self {
+        Self { first: from }
     }
 
     /// Returns how long to sleep before the first poll, if the wait is usually long enough.

@@ -9,14 +9,16 @@
 //! processor while it spins stops spinning.
 //!
 //! A wait that is not over by then sleeps. A sleeping thread is woken by futex where guest and host share
-//! pages in one kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::poll_schedule`]), so
-//! that it is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left
-//! unchanged. In both cases the thread checks its device twice a second.
+//! pages in one kernel, but late if a GPU has stored the word. Elsewhere only time can wake it. So it sleeps
+//! in steps ([`crate::poll_schedule`]) and is never late by more than an eighth. Where a futex wakes it, it
+//! does so only for waits that are usually long, and until twice the usual time has passed. Timer slack, a
+//! setting of the host program's thread, is left unchanged. In both cases the thread checks its device twice
+//! a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use vgpu_pace::{PREEMPTED, WaitEstimate, WaitPlan};
+use vgpu_pace::{LONG, PREEMPTED, WaitEstimate, WaitPlan};
 
 use crate::counters::Live;
 use crate::link::Link;
@@ -74,11 +76,7 @@ fn spin_then_sleep(
     if !nap.is_zero() {
         Live::add(&link.counters.sleeps, 1);
         *slept = true;
-        if sleep_before_end(link, awaited, start, nap, ready, stop)? {
-            // Woken, it knows when the end came.
-            let took = start.elapsed();
-            let learn = if took < nap { WaitEstimate::learn } else { WaitEstimate::overslept };
-            learn(usual, took);
+        if sleep_before_end(link, awaited, start, usual, nap, ready, stop)? {
             return Ok(());
         }
     }
@@ -112,34 +110,62 @@ fn spin_then_sleep(
         Live::add(&link.counters.sleeps, 1);
         *slept = true;
     }
-    if link.pace.futex {
-        sleep_until_woken(link, awaited, start, None, ready, stop)?;
-        usual.outlasted(spun, start.elapsed());
-        Ok(())
+    let schedule = if nap.is_zero() {
+        PollSchedule::new(usual.get(), start.elapsed(), SLICE)
     } else {
-        sleep_by_time(link, awaited, start, usual, ready, stop)
+        PollSchedule::expected_from(nap)
+    };
+    if sleep_in_steps(link, awaited, start, usual, &schedule, ready, stop)? {
+        return Ok(());
     }
+    sleep_until_woken(link, awaited, start, None, ready, stop)?;
+    usual.outlasted(spun, start.elapsed());
+    Ok(())
 }
 
-/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Returns whether the
-/// event has occurred.
+/// Sleeps until `until` from the wait's start, which is before the predicted end, and learns if that was too
+/// long. Returns whether the event has occurred.
 fn sleep_before_end(
     link: &Link,
     awaited: Awaited,
     start: Instant,
-    nap: Duration,
+    usual: &WaitEstimate,
+    until: Duration,
+    ready: &mut impl FnMut() -> Result<bool, SessionError>,
+    stop: &impl Fn(&Link) -> Result<(), SessionError>,
+) -> Result<bool, SessionError> {
+    if !sleep_until(link, awaited, start, until, ready, stop)? {
+        return Ok(false);
+    }
+    let took = start.elapsed();
+    // A thread that was woken knows when the end came.
+    let learn = if took < until { WaitEstimate::learn } else { WaitEstimate::overslept };
+    learn(usual, took);
+    Ok(true)
+}
+
+/// Sleeps until `until` from the wait's start, or until the host wakes the thread and the event has occurred.
+/// Returns whether it has occurred.
+fn sleep_until(
+    link: &Link,
+    awaited: Awaited,
+    start: Instant,
+    until: Duration,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<bool, SessionError> {
     if link.pace.futex {
-        return sleep_until_woken(link, awaited, start, Some(nap), ready, stop);
+        return sleep_until_woken(link, awaited, start, Some(until), ready, stop);
     }
     // A signal ends a sleep early.
-    while let Some(left) = nap.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+    while let Some(left) = until.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
         sleep_for(left.min(SLICE));
         link.enter()?;
         stop(link)?;
         link.ping()?;
+        if left > SLICE {
+            ring_again(link)?;
+        }
     }
     ready()
 }
@@ -174,46 +200,50 @@ fn sleep_until_woken(
             return Ok(true);
         }
         link.ping()?;
-        if !woken && until.is_none() {
+        if !woken && left == SLICE {
             link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
     }
 }
 
-fn sleep_by_time(
+/// Sleeps in the steps of a schedule until the event has occurred. Returns false if it has not after twice
+/// the usual time, and the host wakes the thread.
+fn sleep_in_steps(
     link: &Link,
     awaited: Awaited,
     start: Instant,
     usual: &WaitEstimate,
+    schedule: &PollSchedule,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
-) -> Result<(), SessionError> {
+) -> Result<bool, SessionError> {
+    let overdue = match usual.get() {
+        _ if !link.pace.futex => Duration::MAX,
+        usual if usual > LONG => 2 * usual,
+        _ => Duration::ZERO,
+    };
     let mut waited = start.elapsed();
     let mut patience = waited + SLICE;
-    let schedule = PollSchedule::new(usual.get(), waited, SLICE);
-    if let Some(first) = schedule.first(waited) {
-        sleep_for(first);
-        if ready()? {
-            usual.overslept(start.elapsed());
-            return Ok(());
-        }
+    if let Some(first) = schedule.first(waited)
+        && sleep_before_end(link, awaited, start, usual, waited + first, ready, stop)?
+    {
+        return Ok(true);
     }
     loop {
-        if ready()? {
-            usual.learn(start.elapsed());
-            return Ok(());
-        }
-        link.enter()?;
-        stop(link)?;
-        link.ping()?;
         waited = start.elapsed();
+        if waited >= overdue {
+            return Ok(false);
+        }
         if waited > patience {
             patience = waited + SLICE;
             link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
-        sleep_for(schedule.step(waited));
+        if sleep_until(link, awaited, start, waited + schedule.step(waited), ready, stop)? {
+            usual.learn(start.elapsed());
+            return Ok(true);
+        }
     }
 }
 
