@@ -27,6 +27,11 @@ impl Messenger {
         self.submission.send(&self.link, message)
     }
 
+    /// Sends a message if that needs no wait. Returns whether it was sent.
+    pub(crate) fn try_send(&self, message: &Outgoing<'_>) -> Result<bool, SessionError> {
+        self.submission.try_send(&self.link, message)
+    }
+
     /// Sends a message and waits for its reply.
     pub(crate) fn call<P: RoundTrip>(
         &self,

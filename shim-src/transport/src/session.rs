@@ -170,6 +170,15 @@ impl Session {
         self.core()?.messenger.send(&Outgoing::new(body, Tail::Pieces(tail)))
     }
 
+    /// Sends a message that is not answered, if the ring is less than half full and no other thread waits for
+    /// room in it. Returns whether it was sent.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn try_send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<bool, SessionError> {
+        self.core()?.messenger.try_send(&Outgoing::new(body, Tail::Pieces(tail)))
+    }
+
     /// Sends a message and waits for its reply. The data is copied to `reply`, truncated to its length.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 //! A message costs no allocation, no system call and no register access unless the host sleeps. The head is
 //! read again only when the ring looks full.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, TryLockError};
 
 use vgpu_pace::WaitEstimate;
 use vgpu_wire::area::{MESSAGE_MAX, RING_BYTES};
@@ -18,6 +18,9 @@ use crate::ring::Ring;
 use crate::session_error::{GoneReason, SessionError};
 use crate::tracer::Awaited;
 use crate::wait::wait_until;
+
+/// Room that the ring has for a message that must not wait, and for the joins before it: more than they take.
+const ROOM_TO_TRY: u64 = RING_BYTES / 2;
 
 /// Sending state of a session.
 #[derive(Debug)]
@@ -53,6 +56,31 @@ impl Submission {
         self.rouse(link, tail)?;
         link.ping()?;
         Ok(number)
+    }
+
+    /// Sends a message if that needs no wait, neither for the host nor for another thread that waits for it.
+    /// Returns whether it was sent.
+    pub(crate) fn try_send(&self, link: &Link, message: &Outgoing<'_>) -> Result<bool, SessionError> {
+        link.enter()?;
+        let mut ring = match self.ring.try_lock() {
+            Ok(ring) => ring,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let (head, tail) = (link.channel.head(), ring.tail);
+        if head < ring.head || head > tail {
+            return Err(link.gone(GoneReason::Nonsense));
+        }
+        ring.head = head;
+        if ring.free() < ROOM_TO_TRY {
+            return Ok(false);
+        }
+        self.send_joins(link, &mut ring)?;
+        self.put(link, &mut ring, message, message.bytes())?;
+        let tail = ring.tail;
+        drop(ring);
+        self.rouse(link, tail)?;
+        Ok(true)
     }
 
     /// Adds a join to the next message.

@@ -40,6 +40,8 @@ struct EventState {
     fence: Option<FencePoint>,
     /// Id of the stream in which it was recorded.
     stream: u64,
+    /// Number of the newest hold for which the record waits, or 0.
+    hold: u32,
     /// Word of an event with timing, held until `time` is known.
     word: Option<Word>,
     /// Time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
@@ -165,6 +167,7 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     record.join_epoch = gpu.queue.join_epoch();
     record.observed_epoch = gpu.queue.observed_epoch();
     record.told = false;
+    record.hold = stream.timeline.last_hold(&gpu.queue);
     let number = stream.timeline.number();
     let send = |mark| gpu.queue.send(&EventRecord { event: event.number(), stream: number, mark }, &[]);
     if event.timed() {
@@ -233,6 +236,7 @@ pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
     }
     if ptr::eq(gpu, stream.gpu()) {
         gpu.queue.send(&StreamWait { stream: stream.timeline.number(), event: event.number() }, &[])?;
+        stream.timeline.wait_for_hold(record.hold);
         stream.timeline.submitted(&gpu.queue);
         return Ok(());
     }

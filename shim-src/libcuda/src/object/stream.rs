@@ -78,7 +78,7 @@ impl Stream {
         self.priority.store(new.priority, Ordering::Relaxed);
         self.capture.store(0, Ordering::Relaxed);
         *self.query.lock() = None;
-        self.timeline.begin(new.number);
+        self.timeline.begin(new.number, new.flags & STREAM_NON_BLOCKING == 0);
     }
 
     /// Returns the device that executes the stream's work.

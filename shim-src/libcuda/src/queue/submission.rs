@@ -120,6 +120,11 @@ impl Queue {
         self.session.send(body, tail).map_err(|lost| self.report(&lost))
     }
 
+    /// Sends a message that is not answered, if that needs no wait. Returns whether it was sent.
+    pub fn try_send<P: Payload>(&self, body: &P) -> Result<bool> {
+        self.session.try_send(body, &[]).map_err(|lost| self.report(&lost))
+    }
+
     /// Sends a message and waits for its reply, whose status is the error. Returns the number of bytes in the
     /// reply.
     pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {

@@ -2,21 +2,17 @@
 //! much was submitted, how much of that all later work is ordered after (by a join or a wait), and the
 //! completion words that show its progress.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_transport::Word;
 use vgpu_wire::Mark;
 use vgpu_wire::body::stream::Signal;
 
 use crate::Result;
+use crate::queue::holds::Implicit;
 use crate::queue::pending::{FencePoint, Outstanding};
 use crate::queue::submission::Queue;
 use crate::sync::Mutex;
-
-/// Largest number of messages of a stream that may wait for a host function. The host refuses work beyond 768
-/// pieces, of which a host function makes three and other messages at most two.
-const HELD_MOST: u64 = 256;
 
 /// Order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
 #[derive(Debug, Default)]
@@ -29,9 +25,10 @@ pub struct Timeline {
     /// [`Queue::observed_epoch`] when the newest piece was submitted.
     observed_epoch: AtomicU64,
     marks: Mutex<Marks>,
-    /// Holds of the stream whose functions may not have returned yet, each with the number of pieces of work
-    /// submitted before it.
-    holds: Mutex<VecDeque<(u32, u64)>>,
+    /// Number of the newest hold for which the stream's work waits, its own or that of an event, or 0.
+    hold: AtomicU32,
+    /// Whether the stream and the legacy stream wait for each other.
+    blocking: AtomicBool,
 }
 
 /// Marks of a timeline. Values are taken and sent under one lock, since values of a word must not decrease in
@@ -58,18 +55,20 @@ impl Timeline {
             joined: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(0),
             marks: Mutex::new(Marks { done: None, read: None, covered: 0, value: 0 }),
-            holds: Mutex::new(VecDeque::new()),
+            hold: AtomicU32::new(0),
+            blocking: AtomicBool::new(false),
         }
     }
 
     /// Reuses the timeline of a destroyed stream for a new one.
-    pub fn begin(&self, number: u32) {
+    pub fn begin(&self, number: u32, blocking: bool) {
         self.number.store(number, Ordering::Relaxed);
         self.submitted.store(0, Ordering::Relaxed);
         self.joined.store(0, Ordering::Relaxed);
         self.observed_epoch.store(0, Ordering::Relaxed);
         *self.marks.lock() = Marks::default();
-        self.holds.lock().clear();
+        self.hold.store(0, Ordering::Relaxed);
+        self.blocking.store(blocking, Ordering::Relaxed);
     }
 
     /// Frees the timeline's words.
@@ -86,30 +85,30 @@ impl Timeline {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Waits while [`HELD_MOST`] pieces of work of the stream wait for a host function. A queue of CUDA's
-    /// driver fills in the same way, and then the call that submits work blocks.
+    /// Waits while the stream waits for a host function and too much work of the session does.
     #[inline]
     pub fn wait_for_room(&self, queue: &Queue) {
         if queue.holds.any() {
-            self.wait_for_holds(queue);
+            queue.holds.wait_for_room(self.last_hold(queue));
         }
     }
 
-    #[cold]
-    fn wait_for_holds(&self, queue: &Queue) {
-        while let Some((hold, before)) = self.oldest_hold(queue)
-            && self.submitted_so_far() - before > HELD_MOST
-        {
-            queue.holds.wait(hold);
+    fn implicit(&self) -> Implicit {
+        match (self.number(), self.blocking.load(Ordering::Relaxed)) {
+            (0, _) => Implicit::Blocking,
+            (_, true) => Implicit::Legacy,
+            (_, false) => Implicit::Nothing,
         }
     }
 
-    /// Removes the holds whose functions have returned, and returns the oldest one that is left.
-    fn oldest_hold(&self, queue: &Queue) -> Option<(u32, u64)> {
-        let released = queue.holds.released();
-        let mut holds = self.holds.lock();
-        while holds.pop_front_if(|&mut (hold, _)| hold <= released).is_some() {}
-        holds.front().copied()
+    /// Returns the number of the newest hold for which later work of the stream waits, or 0.
+    pub fn last_hold(&self, queue: &Queue) -> u32 {
+        queue.holds.last(self.hold.load(Ordering::Acquire), self.implicit())
+    }
+
+    /// Lets later work of the stream wait for a hold, because it waits for an event.
+    pub fn wait_for_hold(&self, hold: u32) {
+        self.hold.fetch_max(hold, Ordering::AcqRel);
     }
 
     /// Counts a piece of work. It is called after the work was sent, so that a thread which sees the count
@@ -118,6 +117,9 @@ impl Timeline {
     pub fn submitted(&self, queue: &Queue) {
         self.observed_epoch.store(queue.observed_epoch(), Ordering::Relaxed);
         self.submitted.fetch_add(1, Ordering::Release);
+        if queue.holds.any() {
+            queue.holds.count(self.last_hold(queue), self.implicit());
+        }
     }
 
     /// Returns whether work was submitted since the program last learned of a completion. Only then may a
@@ -192,9 +194,10 @@ impl Timeline {
         send(mark)?;
         marks.covered = submitted;
         marks.value = mark.value;
-        self.oldest_hold(queue);
-        self.holds.lock().push_back((hold, submitted));
-        self.submitted(queue);
+        self.wait_for_hold(hold);
+        queue.holds.hold(hold, self.implicit());
+        self.observed_epoch.store(queue.observed_epoch(), Ordering::Relaxed);
+        self.submitted.fetch_add(1, Ordering::Release);
         Ok((mark.word, mark.value))
     }
 

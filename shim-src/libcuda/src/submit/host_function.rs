@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, PoisonError};
+use std::time::Duration;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUhostFn, CUstream, CUstreamCallback};
@@ -26,6 +27,9 @@ use crate::object::stream::Stream;
 use crate::queue::pending::FencePoint;
 use crate::queue::submission::Minted;
 use crate::sync::{Mutex, MutexGuard};
+
+/// Time after which a release is sent again for which the ring had no room.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// The host function to call.
 #[derive(Clone, Copy)]
@@ -50,6 +54,10 @@ struct HostTask {
 // SAFETY: the argument is the program's, which under CUDA's rules lets another thread have it.
 unsafe impl Send for HostTask {}
 
+/// Locked from sending a hold until its function is in the list, so that both have the functions in one order.
+/// The list itself is not locked meanwhile: sending waits if the ring is full, and the room may depend on the
+/// next function.
+static ORDER: Mutex<()> = Mutex::new(());
 static TASKS: Mutex<VecDeque<HostTask>> = Mutex::new(VecDeque::new());
 static NEWS: Condvar = Condvar::new();
 static THREAD: AtomicBool = AtomicBool::new(false);
@@ -66,26 +74,24 @@ pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
     }
     gpu.queue.async_error()?;
     stream.timeline.wait_for_room(&gpu.queue);
-    // Locked from sending the message until the function is in the list, so that both have a stream's
-    // functions in one order.
-    let mut tasks = TASKS.lock();
-    begin_thread(&tasks)?;
+    let order = ORDER.lock();
+    begin_thread(&order)?;
     let (hold, number) = (gpu.queue.mint(Minted::Hold), stream.timeline.number());
     gpu.queue.holds.begin();
     let sent = stream
         .timeline
         .hold(&gpu.queue, hold, |mark| gpu.queue.send(&StreamHold { stream: number, hold, mark }, &[]));
     let fence = sent.inspect_err(|_| gpu.queue.holds.cancel())?;
-    tasks.push_back(HostTask { call, data, gpu, hold, fence });
+    TASKS.lock().push_back(HostTask { call, data, gpu, hold, fence });
     NEWS.notify_one();
-    drop(tasks);
+    drop(order);
     // A synchronize must wait for the function.
     gpu.queue.pending.add(stream.timeline.signal_always(&gpu.queue)?);
     Ok(())
 }
 
-/// Creates the thread unless it exists. `_tasks` shows that the lock is held.
-fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<HostTask>>) -> Result {
+/// Creates the thread unless it exists. `_order` shows that the lock is held.
+fn begin_thread(_order: &MutexGuard<'_, ()>) -> Result {
     if THREAD.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -111,23 +117,48 @@ fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<HostTask>>) -> Result {
 }
 
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
+    let mut unsent = VecDeque::new();
     loop {
-        let task = next();
-        vgpu_abi::export::guard("host function", || carry(&task));
-        // The stream is released in any case: held forever it would hang the program.
-        let queue = &task.gpu.queue;
-        queue.session.release_holds(task.hold);
-        let _ = queue.send(&StreamRelease { hold: task.hold, reserved: 0 }, &[]);
-        queue.holds.end(task.hold);
+        if let Some(task) = next(&unsent) {
+            vgpu_abi::export::guard("host function", || carry(&task));
+            // The stream is released in any case: held forever it would hang the program.
+            task.gpu.queue.session.release_holds(task.hold);
+            unsent.push_back((task.gpu, task.hold));
+            send_releases(&mut unsent);
+            task.gpu.queue.holds.end(task.hold);
+        } else {
+            send_releases(&mut unsent);
+        }
     }
 }
 
-fn next() -> HostTask {
+/// Sends the releases for which the ring has room. The thread must not wait for room, because the host may be
+/// unable to read the ring before the next function has returned.
+fn send_releases(unsent: &mut VecDeque<(&'static Gpu, u32)>) {
+    while let Some(&(gpu, hold)) = unsent.front() {
+        // A lost session needs no release.
+        if let Ok(false) = gpu.queue.try_send(&StreamRelease { hold, reserved: 0 }) {
+            return;
+        }
+        unsent.pop_front();
+    }
+}
+
+/// Waits for the next function. Returns `None` when releases that were not sent should be tried again.
+fn next(unsent: &VecDeque<(&'static Gpu, u32)>) -> Option<HostTask> {
     let mut tasks = TASKS.lock();
     loop {
-        match tasks.pop_front() {
-            Some(task) => return task,
-            None => tasks = NEWS.wait(tasks).unwrap_or_else(PoisonError::into_inner),
+        if let Some(task) = tasks.pop_front() {
+            return Some(task);
+        }
+        if unsent.is_empty() {
+            tasks = NEWS.wait(tasks).unwrap_or_else(PoisonError::into_inner);
+        } else {
+            let waited = NEWS.wait_timeout(tasks, AGAIN).unwrap_or_else(PoisonError::into_inner);
+            tasks = waited.0;
+            if waited.1.timed_out() {
+                return tasks.pop_front();
+            }
         }
     }
 }

@@ -76,36 +76,51 @@ fn begin_with_host_functions() {
 }
 
 /// A queue of CUDA's driver is full after about a thousand pieces of work; then the caller is blocked, while
-/// other threads and streams go on.
+/// other threads and streams go on. Streams share such queues.
 fn much_work_behind_a_function_is_done() {
     begin_with_host_functions();
-    let (context, address) = (get!(CUcontext, cuCtxGetCurrent()), alloc(4096));
-    let (held, free) = (get!(CUstream, cuStreamCreate(1)), get!(CUstream, cuStreamCreate(1)));
+    let context = get!(CUcontext, cuCtxGetCurrent());
+    let streams = [0; 4].map(|_| (get!(CUstream, cuStreamCreate(1)), alloc(4096)));
+    let (free, spare) = (get!(CUstream, cuStreamCreate(1)), alloc(4096));
     let (said, hears) = channel();
-    let (data, go) = job(1, &said);
-    ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
+    let go = streams.map(|(held, _)| {
+        let (data, go) = job(1, &said);
+        ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
+        go
+    });
     hears.recv().unwrap();
     let submitted = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let submitted = &submitted;
-        scope.spawn(move || {
-            ok!(cuCtxSetCurrent(context));
-            for value in 0..3000_u32 {
-                ok!(cuMemsetD8Async(address, value as u8, 4096, held));
-                submitted.store(value + 1, Ordering::SeqCst);
-            }
-        });
+        for (held, address) in streams {
+            scope.spawn(move || {
+                ok!(cuCtxSetCurrent(context));
+                for value in 0..1000_u32 {
+                    ok!(cuMemsetD8Async(address, value as u8, 4096, held));
+                    submitted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
         while submitted.load(Ordering::SeqCst) < 200 {
             std::thread::yield_now();
         }
         for value in 0..300_u32 {
-            ok!(cuMemsetD8Async(address, value as u8, 4096, free));
+            ok!(cuMemsetD8Async(spare, value as u8, 4096, free));
         }
         ok!(cuStreamSynchronize(free));
-        assert_eq!(cu!(cuStreamQuery(held)), 600, "the function has not returned");
-        go.send(()).unwrap();
+        for (held, _) in streams {
+            assert_eq!(cu!(cuStreamQuery(held)), 600, "the function has not returned");
+        }
+        for go in go {
+            go.send(()).unwrap();
+        }
     });
-    ok!(cuStreamSynchronize(held));
+    for (held, address) in streams {
+        ok!(cuStreamSynchronize(held));
+        assert_eq!(download(address, 4096), [999_u32 as u8; 4096]);
+    }
+    while hears.try_recv().is_ok() {}
+    let [(held, _), ..] = streams;
     let counted = AtomicU32::new(0);
     let (data, go) = job(2, &said);
     ok!(cuLaunchHostFunc(held, Some(wait_for_go), data));
@@ -123,7 +138,6 @@ fn much_work_behind_a_function_is_done() {
         go.send(()).unwrap();
     });
     assert_eq!(counted.load(Ordering::SeqCst), 500);
-    assert_eq!(download(address, 4096), [2999_u32 as u8; 4096]);
 }
 
 fn times_of_pending_work_are_not_ready() {

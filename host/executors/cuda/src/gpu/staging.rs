@@ -5,7 +5,6 @@
 //! other streams, on which the release may depend. Then there are more buffers, charged to the session, and
 //! beyond those the copy is out of memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,14 +35,16 @@ pub(crate) struct Staging {
     health: Arc<Health>,
     shelf: Mutex<Shelf>,
     back: Condvar,
-    /// Whether the guest holds a stream.
-    held: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Shelf {
     idle: Vec<Pinned>,
+    /// Buffers beyond the usual number that are not in use, with their charges.
+    extra: Vec<(Pinned, Charge)>,
     made: usize,
+    /// Whether the guest holds a stream.
+    held: bool,
 }
 
 /// A buffer in use. Dropping it returns the buffer.
@@ -52,24 +53,26 @@ pub(crate) struct StagingBuffer {
     home: Arc<Staging>,
     /// The pinned memory, which is `None` only while the buffer is dropped.
     pinned: Option<Pinned>,
-    /// Charge for a buffer beyond the usual number, which is freed when it is returned.
+    /// Charge for a buffer beyond the usual number, which is freed when no stream is held.
     extra: Option<Charge>,
 }
 
 impl Staging {
     /// Creates the staging state without buffers.
     pub(crate) fn new(health: &Arc<Health>) -> Arc<Self> {
-        Arc::new(Self {
-            health: Arc::clone(health),
-            shelf: Mutex::default(),
-            back: Condvar::new(),
-            held: AtomicBool::new(false),
-        })
+        Arc::new(Self { health: Arc::clone(health), shelf: Mutex::default(), back: Condvar::new() })
     }
 
-    /// Sets whether the guest holds a stream.
+    /// Sets whether the guest holds a stream. Extra buffers are freed when none is held any more.
     pub(crate) fn set_held(&self, held: bool) {
-        self.held.store(held, Ordering::Relaxed);
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.held = held;
+        if !held {
+            let extra = std::mem::take(&mut shelf.extra);
+            shelf.made -= extra.len();
+            drop(shelf);
+            drop(extra);
+        }
     }
 
     /// Acquires a buffer. Waits for one if all are in use, and fails as not ready if the session ends or is
@@ -88,7 +91,10 @@ impl Staging {
                 shelf.made += 1;
                 return Ok(self.buffer(pinned, None));
             }
-            if self.held.load(Ordering::Relaxed) {
+            if let Some((pinned, charge)) = shelf.extra.pop() {
+                return Ok(self.buffer(pinned, Some(charge)));
+            }
+            if shelf.held {
                 let charges = self.health.host().charges();
                 let charge = charges.charge(Resource::HostBytes, BUFFER_BYTES as u64);
                 let charge = charge.ok().filter(|_| shelf.made < BUFFERS_HELD_MOST).ok_or(NO_BUFFER)?;
@@ -109,7 +115,9 @@ impl Staging {
 
     /// Frees the buffers that are not in use.
     pub(crate) fn clear(&self) {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner).idle.clear();
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.idle.clear();
+        shelf.extra.clear();
     }
 }
 
@@ -123,14 +131,16 @@ impl StagingBuffer {
 impl Drop for StagingBuffer {
     fn drop(&mut self) {
         let Some(pinned) = self.pinned.take() else { return };
-        let extra = self.extra.is_some();
         let mut shelf = self.home.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        if extra {
-            shelf.made -= 1;
-            drop(shelf);
-            drop(pinned);
-        } else {
-            shelf.idle.push(pinned);
+        match self.extra.take() {
+            // `cuMemFreeHost` would wait for the held stream, and other calls beside it (driver 580.159.04).
+            Some(charge) if shelf.held => shelf.extra.push((pinned, charge)),
+            Some(charge) => {
+                shelf.made -= 1;
+                drop(shelf);
+                drop((pinned, charge));
+            }
+            None => shelf.idle.push(pinned),
         }
         self.home.back.notify_one();
     }

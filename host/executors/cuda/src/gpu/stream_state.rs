@@ -12,10 +12,6 @@ use crate::gpu::fence::Fence;
 /// Number of retained values after which a fence is recorded, so that they are dropped.
 const CARRIED_MOST: usize = 16;
 
-/// Largest number of pieces of work that may wait for a hold. More are refused. A queue of the driver takes
-/// about a thousand, and more would block the thread that also serves the session's other streams.
-const HELD_MOST: u64 = 768;
-
 /// State of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {
@@ -70,14 +66,15 @@ impl StreamState {
         self.stream.as_ref()
     }
 
-    /// Counts a piece of work, or a wait. Returns false if too much work waits for a hold.
-    pub(crate) fn count_work(&mut self) -> bool {
-        if self.holds.front().is_some_and(|(_, before)| self.given - before >= HELD_MOST) {
-            return false;
-        }
+    /// Counts a piece of work, or a wait.
+    pub(crate) const fn count_work(&mut self) {
         self.given += 1;
         self.dirty = true;
-        true
+    }
+
+    /// Returns the number of pieces of work that wait for a hold, and `None` if the stream is not held.
+    pub(crate) fn waiting(&self) -> Option<u64> {
+        self.holds.front().map(|(_, before)| self.given - before)
     }
 
     /// Adds a hold: later work waits for the guest.

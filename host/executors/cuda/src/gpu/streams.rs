@@ -24,6 +24,11 @@ const LEGACY: u32 = 0;
 /// Number of joins above which completed joins are removed.
 const JOINS_MOST: usize = 32;
 
+/// Largest number of pieces of work of a session that may wait for holds. More are refused. A queue of the
+/// driver takes about a thousand, and several streams may share one. More would block the thread that also
+/// serves the session's other streams.
+const HELD_MOST: u64 = 768;
+
 /// A join for which streams may have to wait.
 #[derive(Debug)]
 struct Join {
@@ -50,6 +55,8 @@ pub(crate) struct Streams {
     /// legacy stream's newest fence covers.
     ordered: u64,
     covered: u64,
+    /// Number of pieces of work that wait for holds.
+    held: u64,
     /// Whether [`Streams::begin_work`] has announced work that the driver does not have yet.
     giving: bool,
 }
@@ -72,6 +79,7 @@ impl Streams {
             newest_join: 0,
             ordered: 0,
             covered: 0,
+            held: 0,
             giving: false,
         }
     }
@@ -98,6 +106,7 @@ impl Streams {
         let fence = self.fence(number, message);
         self.active.remove(&number);
         let state = self.states.remove(&number);
+        self.count_held();
         if let Some(state) = &state {
             self.completions.busy().destroyed(state.id, matches!(fence, Ok(Some(_))));
         }
@@ -126,12 +135,16 @@ impl Streams {
             state.joined = self.newest_join;
         }
         let fresh = !state.is_dirty();
-        if !state.count_work() {
-            return Err(DriverError {
-                call: "queue work behind a held stream",
-                code: CUresult::OUT_OF_MEMORY,
-            });
+        if state.waiting().is_some() {
+            if self.held >= HELD_MOST {
+                return Err(DriverError {
+                    call: "queue work behind a held stream",
+                    code: CUresult::OUT_OF_MEMORY,
+                });
+            }
+            self.held += 1;
         }
+        state.count_work();
         if fresh {
             self.active.insert(number);
         }
@@ -154,6 +167,11 @@ impl Streams {
     /// Records that the guest has released a hold.
     pub(crate) fn release(&mut self, hold: u32) {
         self.states.values_mut().for_each(|state| state.release(hold));
+        self.count_held();
+    }
+
+    fn count_held(&mut self) {
+        self.held = self.states.values().filter_map(StreamState::waiting).sum();
     }
 
     /// Records that the driver has all work since [`Streams::begin_work`].

@@ -220,7 +220,16 @@ fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
             release(&mut guest, number - 1);
         }
     }
-    let last = release(&mut guest, 12);
+    release(&mut guest, 12);
+    // Several held streams may share a queue of the driver.
+    stream(&mut guest, 2, 1);
+    hold(&mut guest, 13);
+    guest.send(&StreamHold { stream: 2, hold: 14, mark: Mark::NONE }, &[]);
+    assert_eq!(launches(&mut guest, 1, 400), None);
+    assert_eq!(launches(&mut guest, 2, 400), Some(2));
+    release(&mut guest, 13);
+    assert_eq!(launches(&mut guest, 2, 300), None);
+    let last = release(&mut guest, 14);
     synchronize(&mut guest);
     assert_eq!(refused(&mut guest, last), None);
     gpu.check();
