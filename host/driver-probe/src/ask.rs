@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,6 +31,9 @@ pub struct Probe {
     pub confined: bool,
     /// Whether a confined process may connect to UNIX sockets, as a driver that is not NVIDIA's may need.
     pub connects: bool,
+    /// Time for all questions, or `None` for as long as they take. A question that has no time left is not
+    /// asked.
+    pub limit: Option<Duration>,
 }
 
 /// Argument of a child.
@@ -71,10 +74,29 @@ pub async fn ask(probe: &Probe) -> Result<Report, std::io::Error> {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let libcuda = probe.libcuda.display().to_string();
     let mut all = json!({ "kernel": kernel, "driver": driver_version(), "libcuda": libcuda });
+    let start = Instant::now();
     let (mut complete, mut unanswered, mut refused) = (true, Vec::new(), BTreeSet::new());
     for &question in &probe.questions {
         for confined in [false, true].into_iter().take(1 + usize::from(probe.confined)) {
-            let outcome = ask_one(probe, question, confined).await?;
+            let left = probe.limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                complete = false;
+                let reason = "not asked: no time was left";
+                unanswered.push(json!({ "question": question, "confined": confined, "reason": reason }));
+                continue;
+            }
+            let asking = ask_one(probe, question, confined);
+            let outcome = match left {
+                Some(left) => tokio::time::timeout(left, asking).await,
+                None => Ok(asking.await),
+            };
+            let Ok(outcome) = outcome else {
+                complete = false;
+                let reason = "no answer before the time for all questions was over";
+                unanswered.push(json!({ "question": question, "confined": confined, "reason": reason }));
+                continue;
+            };
+            let outcome = outcome?;
             let answers = if confined { &mut all["confined"] } else { &mut all };
             let answer = outcome.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
             complete &= answer.is_some();
@@ -135,6 +157,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
+/// Asks one question in a process that is killed at the question's limit, or when the future is dropped.
 async fn ask_one(probe: &Probe, question: Question, confined: bool) -> Result<ChildOutcome, std::io::Error> {
     let [file, words @ ..] = &probe.program[..] else {
         return Err(std::io::Error::other("no program is named that answers"));

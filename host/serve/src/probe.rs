@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use vgpu_driver_probe::{Probe, Question as DriverQuestion, ask};
@@ -27,6 +28,9 @@ pub struct ProbeArguments {
     /// Let confined processes connect to UNIX sockets, for drivers that are not NVIDIA's.
     #[arg(long)]
     worker_connects: bool,
+    /// Time for all questions in seconds. Those that have no time left are listed as unanswered.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
 }
 
 /// Options of the hidden command [`ANSWER`].
@@ -55,6 +59,7 @@ pub fn probe_driver(arguments: &ProbeArguments) -> Result<ExitCode> {
         questions: if only.is_empty() { DriverQuestion::ALL.to_vec() } else { only.clone() },
         confined: arguments.confined,
         connects: arguments.worker_connects,
+        limit: arguments.limit.map(|seconds| Duration::from_secs(seconds.into())),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(ask(&probe)).context("start a process that asks the driver")?;

@@ -42,6 +42,9 @@ pub use arguments::GpuRunArgs;
 /// Name of the generated random model.
 const RANDOM: &str = "random";
 
+/// Time that `vgpu-device probe` needs to print its report when its own limit is over.
+const PROBE_END: Duration = Duration::from_secs(2);
+
 /// State of the device and both sides, which the first stage that needs them starts.
 enum Bench {
     /// No stage has needed the sides yet.
@@ -65,6 +68,9 @@ fn check(limits: Limits) -> Result<(Value, bool)> {
 fn probe(plan: &SidePlan, limits: Limits) -> Result<(Value, bool)> {
     let mut command = Command::new(programs::device()?);
     command.args(["probe", "--confined"]);
+    // It must print what it has before it is killed.
+    let limit = limits.left()?.saturating_sub(PROBE_END).as_secs().max(1);
+    command.args(["--limit", &limit.to_string()]);
     let behind = plan.stand_in()?;
     match &behind {
         Some(behind) => {

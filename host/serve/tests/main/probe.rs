@@ -101,6 +101,26 @@ fn a_driver_that_refuses_everything_is_told() {
     }
 }
 
+/// When its time is over a question's process is killed and the rest is not asked, but what was answered is
+/// printed.
+#[test]
+fn what_was_answered_in_time_is_printed() {
+    let recording = Recording::new(&json!({})).unwrap();
+    recording.hold_call("cuMemAddressReserve").unwrap();
+    let mut command = program();
+    command.args(["probe", "--only", "facts,reservations,teardown", "--limit", "2", "--libcuda"]);
+    let output = command.arg(recording.library()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["cuDriverGetVersion"].is_number(), "{report:#}");
+    let unanswered = report["unanswered"].as_array().unwrap();
+    let of = |row: &Value| (row["question"].clone(), row["reason"].as_str().unwrap().to_owned());
+    let rows: Vec<_> = unanswered.iter().map(of).collect();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(rows[0].0, "reservations");
+    assert_eq!(rows[1], (json!("teardown"), "not asked: no time was left".to_owned()));
+}
+
 /// All questions are answered by this project's libcuda in front of a soft device, or refused by it.
 #[test]
 fn this_projects_libcuda_can_be_asked() {
