@@ -70,6 +70,8 @@ pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize, kib: Option<
     Ok(json!({
         "copies": answer["copies"],
         "memcpy_gbps": rate("memcpy_s")?,
+        "memcpy_to_shared_gbps": rate("memcpy_to_shared_s")?,
+        "memcpy_from_shared_gbps": rate("memcpy_from_shared_s")?,
         "h2d_gbps": rate("to_device_s")?,
         "d2h_gbps": rate("from_device_s")?,
     }))

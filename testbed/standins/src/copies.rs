@@ -1,5 +1,7 @@
 //! Copies pageable memory of the size of a model to the device, tensor by tensor as GGML loads one, and back,
-//! and compares the times with memcpy of the same bytes.
+//! and compares the times with memcpy of the same bytes: between the same pages of this process, and between
+//! them and pinned memory in the window, where the buffers of uploads lie, and those of downloads without
+//! guest pages. If the second is slow, so is the machine's memory, whatever copies it.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -16,9 +18,13 @@ const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
 
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
+type MallocHost = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
 type CopyAsync = unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int, usize) -> c_int;
 type StreamSynchronize = unsafe extern "C" fn(usize) -> c_int;
 type DeviceSynchronize = unsafe extern "C" fn() -> c_int;
+
+/// Maximum number of bytes of shared memory that memcpy uses by turns. Caches of servers may hold all of it.
+const SHARED: usize = 64 << 20;
 
 fn done(what: &str, status: c_int) -> Result<()> {
     if status != 0 {
@@ -84,6 +90,8 @@ pub fn measure(mib: usize, rounds: usize, kib: Option<usize>) -> Result<ExitCode
     let library = library.context("load libcudart.so.12")?;
     // SAFETY: cuda_runtime_api.h: `cudaError_t cudaMalloc(void **, size_t)`.
     let malloc = *unsafe { library.get::<Malloc>(b"cudaMalloc") }?;
+    // SAFETY: `cudaError_t cudaMallocHost(void **, size_t)`.
+    let malloc_host = *unsafe { library.get::<MallocHost>(b"cudaMallocHost") }?;
     // SAFETY: `cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t)`.
     let copy = *unsafe { library.get::<CopyAsync>(b"cudaMemcpyAsync") }?;
     // SAFETY: `cudaError_t cudaStreamSynchronize(cudaStream_t)`.
@@ -94,9 +102,25 @@ pub fn measure(mib: usize, rounds: usize, kib: Option<usize>) -> Result<ExitCode
     let mut device = std::ptr::null_mut();
     // SAFETY: a live place for the address.
     done("cudaMalloc", unsafe { malloc(&raw mut device, bytes) })?;
+    let sizes = kib.map_or_else(|| tensors(bytes), |kib| vec![kib << 10; (mib << 10) / kib]);
+    let shared_bytes = SHARED.min(bytes);
+    let pieces: Vec<usize> = sizes
+        .iter()
+        .flat_map(|&size| (0..size).step_by(shared_bytes).map(move |at| shared_bytes.min(size - at)))
+        .collect();
+    let mut shared = std::ptr::null_mut();
+    // SAFETY: a live place for the address.
+    done("cudaMallocHost", unsafe { malloc_host(&raw mut shared, shared_bytes) })?;
+    let shared = shared.cast::<u8>();
+    // The part of the shared memory for a piece, one after the other.
+    let part = |at: usize, size: usize| {
+        let offset = at % shared_bytes;
+        shared.wrapping_add(if offset + size > shared_bytes { 0 } else { offset })
+    };
+    // SAFETY: the memory has that many bytes. Writing it gives it its pages.
+    unsafe { shared.write_bytes(1, shared_bytes) };
     let source = present(bytes, 1);
     let mut target = present(bytes, 2);
-    let sizes = kib.map_or_else(|| tensors(bytes), |kib| vec![kib << 10; (mib << 10) / kib]);
     let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
     let on_device = |at: usize| device.wrapping_byte_add(at);
     let to_device = || {
@@ -121,11 +145,22 @@ pub fn measure(mib: usize, rounds: usize, kib: Option<usize>) -> Result<ExitCode
     };
     // Once for nothing: the device's memory and the staging area get their pages.
     to_device()?;
-    let (mut memcpy, mut up, mut down, mut same) = (Vec::new(), Vec::new(), Vec::new(), true);
+    let [mut memcpy, mut shared_in, mut shared_out, mut up, mut down] = [const { Vec::new() }; 5];
+    let mut same = true;
     for _ in 0..rounds {
         memcpy.push(time(&sizes, |at, size| {
             // SAFETY: `at` and `size` are a part of the source, and of the target, which are apart.
             unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), size) };
+            Ok(())
+        })?);
+        shared_in.push(time(&pieces, |at, size| {
+            // SAFETY: `at` and `size` are a part of the source; the shared memory has a part of the size.
+            unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(at), part(at, size), size) };
+            Ok(())
+        })?);
+        shared_out.push(time(&pieces, |at, size| {
+            // SAFETY: the shared memory has a part of the size; `at` and `size` are a part of the target.
+            unsafe { std::ptr::copy_nonoverlapping(part(at, size), to.wrapping_add(at), size) };
             Ok(())
         })?);
         let start = Instant::now();
@@ -144,6 +179,8 @@ pub fn measure(mib: usize, rounds: usize, kib: Option<usize>) -> Result<ExitCode
             "bytes": bytes,
             "copies": sizes.len(),
             "memcpy_s": memcpy,
+            "memcpy_to_shared_s": shared_in,
+            "memcpy_from_shared_s": shared_out,
             "to_device_s": up,
             "from_device_s": down,
             "same": same,

@@ -46,7 +46,7 @@ const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
 /// Optional features that the executor announces. It cannot link, because it cannot produce an image.
 const ABILITIES: u32 =
-    exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS | exec::EDGES;
+    exec::KERNELS | exec::PTX | exec::CUBIN | exec::UNNAMED | exec::EPILOGUES | exec::VECTORS | exec::EDGES;
 
 /// Options of the null executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,9 +218,9 @@ impl Session for NullSession {
                 let (free, total) = self.held.info();
                 self.answer(work, SUCCESS, MemInfoReply { free, total }.as_bytes());
             }
-            // Every image counts as cached, so that none is sent.
+            // Images are sent as to a GPU, without digests, and dropped.
             Body::ModuleOpen(_) => {
-                self.answer(work, SUCCESS, ModuleOpenReply { known: 1, reserved: 0 }.as_bytes());
+                self.answer(work, SUCCESS, ModuleOpenReply { known: 0, reserved: 0 }.as_bytes());
             }
             Body::FunctionGet(_) => self.answer(work, SUCCESS, self.function().as_bytes()),
             Body::Occupancy(body) => {
