@@ -58,7 +58,8 @@ fn judge(opened: &OpenedFunction) -> Finding {
     if write < SLOW_MB_S {
         return Finding::warn(cause::WINDOW_SLOW, found)
             .expected("a gigabyte per second and more")
-            .detail(format!("measured with {} KiB", bytes >> 10));
+            .detail(format!("measured with {} KiB", bytes >> 10))
+            .details(reading);
     }
     Finding::pass(LINK, found).details(reading)
 }
