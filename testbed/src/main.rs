@@ -14,6 +14,7 @@ mod gpu_run;
 mod mediator;
 mod ops;
 mod place;
+mod share;
 mod siege;
 mod soak;
 mod status;
@@ -57,6 +58,8 @@ enum Command {
     Agree(agree::AgreeArgs),
     /// Run several guest processes with random operations at once, and compare all data that comes back.
     Soak(soak::SoakArgs),
+    /// Let several VMs share one GPU, and print what each gets.
+    Share(share::ShareArgs),
     /// Run hostile programs of every class beside good ones on three buses, and check that these and the host
     /// do not suffer.
     Siege(siege::SiegeArgs),
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Guest(arguments) => boot::run_boot(&arguments),
         Command::Agree(arguments) => agree::run_agree(&arguments),
         Command::Soak(arguments) => soak::run_soak(&arguments),
+        Command::Share(arguments) => share::run_share(&arguments),
         Command::Siege(arguments) => siege::run_siege(&arguments),
         Command::Ops(arguments) => ops::run_ops(&arguments),
         Command::Faults(arguments) => faults::run_faults(&arguments),

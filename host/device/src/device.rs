@@ -73,6 +73,8 @@ pub struct DeviceConfig {
     pub memory: Option<Arc<dyn GuestMemory>>,
     /// Limits of each session.
     pub limits: Limits,
+    /// The gate that messages pass, for an arbiter that shares a GPU's time among devices.
+    pub gate: Arc<Gate>,
 }
 
 impl DeviceConfig {
@@ -86,6 +88,7 @@ impl DeviceConfig {
             vm_id: 0,
             memory: None,
             limits: Limits::default(),
+            gate: Arc::default(),
         }
     }
 }
@@ -100,6 +103,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("vm_id", &self.vm_id)
             .field("memory", &self.memory)
             .field("limits", &self.limits)
+            .field("gate", &self.gate)
             .finish()
     }
 }
@@ -204,7 +208,7 @@ impl Device {
             limits: config.limits,
             charges: Arc::default(),
             greeting: Arc::new(greeting),
-            gate: Arc::default(),
+            gate: Arc::clone(&config.gate),
             next_session: AtomicU32::new(1),
             epoch: Instant::now(),
             reads: AtomicU64::new(0),

@@ -189,6 +189,14 @@ pub trait Session: Send {
         Progress::Upto(number)
     }
 
+    /// Asks for a call of [`SessionHost::set_settled`] with `number` once all work of earlier messages is
+    /// complete. Work that waits for the guest, behind a held stream, does not count. Returns true if all is
+    /// complete already; nothing is called then.
+    fn settle(&mut self, number: u64) -> Result<bool, SessionError> {
+        let _ = number;
+        Ok(true)
+    }
+
     /// Retires window memory that the guest has freed. It becomes available when `memory` is dropped, which
     /// must not happen before all earlier work that refers to it has completed.
     fn retire(&mut self, memory: RetiredMemory) {

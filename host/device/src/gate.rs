@@ -1,21 +1,160 @@
-//! The gate that an operator shuts to hold sessions: `hold` and `release` of the control socket.
+//! The gate that messages of all sessions pass. It has two holders: an operator, who holds sessions by `hold`
+//! and `release` of the control socket, and an arbiter, who shares a GPU's time among the VMs of a host.
+//!
+//! While neither holds it, a message pays one load of [`Gate::is_open`]. While the arbiter meters it, sessions
+//! ask their executors to tell when the work so far is complete, and the arbiter is told whether the device has
+//! work and whether some is in flight ([`GateReport`]). While it is shut, messages wait.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod meter;
+mod presence;
 
-/// Whether sessions are held. A held session reads messages from its ring but does not carry them out.
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::Thread;
+
+pub(crate) use meter::{Meter, Metering};
+pub(crate) use presence::At;
+use presence::Presences;
+
+use crate::sync::lock;
+
+/// The operator holds sessions.
+const HELD: u32 = 1;
+/// The arbiter is told of work, and work in flight is bounded.
+const METERED: u32 = 2;
+/// The arbiter holds sessions.
+const SHUT: u32 = 4;
+
+/// How the arbiter wants messages to pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Passage {
+    /// They pass, and nobody is told.
+    #[default]
+    Open,
+    /// They pass. Work in flight is bounded, and the arbiter is told when there is work.
+    Metered,
+    /// They wait, and the arbiter is told when the work in flight is complete.
+    Shut,
+}
+
+/// State of the device's work, as the arbiter is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateReport {
+    /// Number of the newest order of the arbiter, which all sessions follow.
+    pub turn: u32,
+    /// Whether messages are being carried out, or wait at the gate.
+    pub work: bool,
+    /// Whether work may be incomplete.
+    pub in_flight: bool,
+}
+
+/// Receives reports. It is called for each change, one call at a time, and must not wait.
+pub type GateListener = Box<dyn Fn(GateReport) + Send + Sync>;
+
+/// The gate of one device.
 #[derive(Debug, Default)]
-pub struct Gate(AtomicBool);
+pub struct Gate {
+    /// [`HELD`], [`METERED`] and [`SHUT`], or 0 while messages pass freely.
+    state: AtomicU32,
+    /// Number of times that the arbiter has begun to meter. Sessions then say where they are.
+    metering: AtomicU32,
+    presences: Mutex<Presences>,
+}
 
 impl Gate {
-    /// Shuts or opens the gate. The caller that opens it wakes the waiting threads.
+    /// Shuts or opens the gate for the operator. The caller that opens it wakes the waiting threads.
     pub fn set(&self, held: bool) {
-        self.0.store(held, Ordering::SeqCst);
+        if held {
+            self.state.fetch_or(HELD, Ordering::SeqCst);
+        } else {
+            self.state.fetch_and(!HELD, Ordering::SeqCst);
+        }
     }
 
-    /// Returns whether the gate is shut.
+    /// Returns whether the operator holds sessions.
     #[inline]
     #[must_use]
     pub fn held(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & HELD != 0
+    }
+
+    /// Returns whether messages pass freely.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns how the arbiter wants messages to pass.
+    pub(crate) fn passage(&self) -> Passage {
+        match self.state.load(Ordering::Acquire) {
+            state if state & SHUT != 0 => Passage::Shut,
+            state if state & METERED != 0 => Passage::Metered,
+            _ => Passage::Open,
+        }
+    }
+
+    /// Returns how often the arbiter has begun to meter.
+    pub(crate) fn metering(&self) -> u32 {
+        self.metering.load(Ordering::Acquire)
+    }
+
+    fn presences(&self) -> MutexGuard<'_, Presences> {
+        lock(&self.presences)
+    }
+
+    /// Sets who is told of work. Only an arbiter that follows the reports may call [`Gate::arbitrate`].
+    pub fn set_listener(&self, listener: GateListener) {
+        self.presences().listener = Some(listener);
+    }
+
+    /// Follows an order of the arbiter, and wakes the sessions that it concerns.
+    pub fn arbitrate(&self, turn: u32, passage: Passage) {
+        let mut presences = self.presences();
+        let bits = match passage {
+            Passage::Open => 0,
+            Passage::Metered => METERED,
+            Passage::Shut => METERED | SHUT,
+        };
+        let before = self.state.load(Ordering::Relaxed) & METERED;
+        // The operator's bit may change meanwhile.
+        self.state.fetch_or(bits, Ordering::SeqCst);
+        self.state.fetch_and(bits | HELD, Ordering::SeqCst);
+        if bits != 0 && before == 0 {
+            presences.doubt_all();
+            self.metering.fetch_add(1, Ordering::SeqCst);
+        }
+        presences.turn = turn;
+        presences.wake_all();
+        if bits != 0 {
+            presences.tell();
+        }
+    }
+
+    /// Adds a session, which has no work yet.
+    pub(crate) fn enter(&self, session: u32, thread: Thread) {
+        self.presences().enter(session, thread);
+    }
+
+    /// Removes a session, whose work has ended.
+    pub(crate) fn leave(&self, session: u32) {
+        self.presences().leave(session);
+    }
+
+    /// Records where a session's thread is, while the arbiter meters.
+    pub(crate) fn moves(&self, session: u32, at: At) {
+        self.presences().update(session, |presence| presence.moves(at));
+    }
+
+    /// Records that a session has asked its executor to tell when messages up to `number` are complete.
+    pub(crate) fn asks(&self, session: u32, number: u64) {
+        self.presences().update(session, |presence| presence.asked = number);
+    }
+
+    /// Records that the work of all messages up to `number` is complete.
+    pub(crate) fn settled(&self, session: u32, number: u64) {
+        self.presences().update(session, |presence| presence.settles(number));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,7 @@ pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
 pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
-pub use gate::Gate;
+pub use gate::{Gate, GateListener, GateReport, Passage};
 pub use gpu::{
     ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,

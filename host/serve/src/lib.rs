@@ -34,6 +34,7 @@ mod knobs;
 mod lifetime;
 mod machine;
 pub mod mediator;
+pub mod node;
 mod notify;
 pub mod pages;
 pub mod probe;

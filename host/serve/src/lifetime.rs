@@ -65,6 +65,12 @@ impl Lifetime {
         move || drop(to.send(Ok(())))
     }
 
+    /// Tells the command to stop with an error.
+    pub(crate) fn failer(&self) -> impl Fn(anyhow::Error) + Send + use<> {
+        let to = self.to.clone();
+        move |error| drop(to.send(Err(error)))
+    }
+
     /// Stops the command on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line
     /// `status` on stdin is answered with one line from `status` on stdout.
     pub(crate) fn watch(&self, watch_stdin: bool, status: Status) -> Result<()> {
@@ -109,7 +115,22 @@ impl Lifetime {
     /// A thread has ended.
     pub(crate) fn wait(&self) -> Result<()> {
         // The receiver does not fail, because this value has a sender itself.
-        let end = self.end.recv().context("wait for the end")?;
+        Self::ended(self.end.recv().context("wait for the end")?)
+    }
+
+    /// Waits like [`Lifetime::wait`], but at most for `limit`. Returns whether the command is to stop.
+    ///
+    /// # Errors
+    /// A thread has ended.
+    pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
+        match self.end.recv_timeout(limit) {
+            Ok(end) => Self::ended(end).map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Limits the time of an end that has this reason.
+    fn ended(end: End) -> Result<()> {
         if let Err(error) = &end {
             let told = format!("vgpu-device: {error:#}");
             let limit = move || {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Knobs, check, context_cost, device, end, mediator, pages, probe, ranges, serve, status, worker,
+    Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, serve, status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
@@ -30,6 +30,11 @@ enum Command {
     Status(status::StatusArguments),
     /// End one session of a device: its program gets an error, and what it held is free.
     End(end::EndArguments),
+    /// Share the time of each GPU among the VMs of this host.
+    ///
+    /// While several VMs have work, each is granted slices by its weight. Devices go on without this process,
+    /// but then the driver divides the time, by the number of programs.
+    Node(node::NodeArguments),
     /// Ask the driver what this program relies on and no documentation says, and print the answers as JSON.
     ///
     /// Each question is asked in a process of its own, on the first GPU that CUDA_VISIBLE_DEVICES leaves. The
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::End(arguments) => return ended(end::end_session(&arguments)),
+        Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),
         Command::ProbeAnswer(question) => return probe::answer(&question),

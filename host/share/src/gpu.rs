@@ -105,6 +105,16 @@ impl GpuShare {
         self.u64_at(ARBITER + 8 * number)
     }
 
+    /// Returns the lower half of a word that the node process owns, which a futex can wait for.
+    ///
+    /// # Panics
+    /// Panics if there is no word of this number.
+    #[must_use]
+    pub fn node_half(&self, number: usize) -> &AtomicU32 {
+        assert!(number < ARBITER_WORDS, "word {number} of the node process");
+        self.u32_at(ARBITER + 8 * number)
+    }
+
     /// Returns whether the device of a slot or one of its workers lives.
     pub(crate) fn is_taken(&self, index: usize) -> Result<bool, ShareError> {
         let lock = &self.0.locks[index];
@@ -128,6 +138,15 @@ impl GpuShare {
             _ => open_or_create(&self.0.dir, &name),
         };
         opened.map_err(|error| self.failed("open the lock of a slot of", error))
+    }
+
+    /// Returns a file whose lock makes this process the node process of the GPU for as long as the file is
+    /// open, or `None` if another process is.
+    pub(crate) fn lock_for_node(&self) -> Result<Option<File>, ShareError> {
+        let failed = |error| self.failed("lock as the node process", error);
+        let file = open_or_create(&self.0.dir, &format!("{}.node", self.0.uuid)).map_err(failed)?;
+        let locked = lock::set(&file, Kind::Exclusive).map_err(failed)?;
+        Ok(locked.then_some(file))
     }
 
     fn lock_name(&self, index: usize) -> String {

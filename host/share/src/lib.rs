@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arbiter;
 mod claim;
 mod directory;
 mod error;

@@ -36,6 +36,12 @@ impl GpuShare {
 }
 
 impl Holder {
+    /// Returns the GPU.
+    #[must_use]
+    pub const fn gpu(&self) -> &GpuShare {
+        &self.gpu
+    }
+
     /// Returns the number of the slot, below [`SLOTS`](crate::SLOTS).
     #[must_use]
     pub const fn index(&self) -> usize {

@@ -14,6 +14,7 @@ mod parent;
 mod percentiles;
 mod rates;
 mod sandbox;
+mod share;
 mod siege;
 mod soak;
 mod states;
@@ -23,6 +24,7 @@ mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -143,6 +145,24 @@ enum Play {
         #[arg(long, required_unless_present = "operations")]
         seconds: Option<u64>,
     },
+    /// Use a GPU that others use too. Prints `ready`, waits for a line on stdin, and then works.
+    Share {
+        /// What to do with the GPU.
+        #[arg(value_enum)]
+        load: share::Load,
+        /// Duration in seconds.
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
+        /// Steps of each kernel.
+        #[arg(long, default_value_t = 5000)]
+        steps: u32,
+        /// Kernels of a token.
+        #[arg(long, default_value_t = 40)]
+        kernels: u32,
+        /// Milliseconds between two tokens.
+        #[arg(long, default_value_t = 20)]
+        pause_ms: u64,
+    },
     /// Run a program of a siege: a hostile one, a good one, or a round of both side by side.
     Siege {
         /// Role of this program.
@@ -177,6 +197,13 @@ fn main() -> ExitCode {
         Play::Wait { seconds, timed, stay } => wait::measure(seconds, timed, stay),
         Play::Busy => Ok(wait::keep_busy()),
         Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
+        Play::Share { load, seconds, steps, kernels, pause_ms } => share::play(&share::Settings {
+            load,
+            time: Duration::from_secs_f64(seconds),
+            steps,
+            kernels,
+            pause: Duration::from_millis(pause_ms),
+        }),
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),
         Play::Vmm { socket } => vmm::break_protocol(&socket),

@@ -15,7 +15,7 @@ use crate::device::channel::Channel;
 use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
-use crate::gate::Gate;
+use crate::gate::{At, Gate, Meter, Metering, Passage};
 use crate::session::host::SessionHost;
 use crate::session::remote::SessionLoss;
 use crate::session::violation::Violation;
@@ -48,6 +48,9 @@ pub(crate) struct SessionThread {
     taken: u64,
     /// Head and number of completed messages as last stored for the guest.
     published: (u64, u64),
+    meter: Meter,
+    /// Where the thread has told the gate that it is, and how often the arbiter had begun to meter then.
+    told: (At, u32),
 }
 
 impl SessionThread {
@@ -69,6 +72,8 @@ impl SessionThread {
             budget: SpinBudget::new(cpus()),
             taken: 0,
             published: (0, 0),
+            meter: Meter::new(),
+            told: (At::Rest, 0),
         }
     }
 
@@ -76,22 +81,27 @@ impl SessionThread {
     /// thread.
     pub(crate) fn run_session(mut self, executor: &dyn Executor) {
         self.host.served_here();
+        let session = self.host.session();
+        self.gate.enter(session, thread::current());
+        let gate = Arc::clone(&self.gate);
+        self.host.on_settled(Box::new(move |number| gate.settled(session, number)));
         // A panic is a bug of this program, not of the guest. It ends the session, not the device.
         let end =
             catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| SessionEnd::Failed {
                 number: self.dispatcher.number(),
                 error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
             });
-        let Self { device, channel, host, dispatcher, taken, published, .. } = self;
+        let Self { device, channel, host, gate, dispatcher, taken, published, .. } = self;
         host.end();
         let done = host.remote().map_or(published.1, |remote| remote.done());
         host.counters().set(taken, done);
         let newest = (dispatcher.number(), dispatcher.kind().map_or("none", vgpu_wire::Kind::name));
-        let (session, process) = (host.session(), host.process());
+        let process = host.process();
         // Everything is freed before the guest can see that its session is over.
         if catch_unwind(AssertUnwindSafe(|| drop(dispatcher))).is_err() {
             tracing::error!(%device, channel = host.channel(), session, "the executor panicked when its session ended");
         }
+        gate.leave(session);
         host.gauges().clear();
         host.memory_changed();
         if let SessionEnd::Failed { number, error } = end {
@@ -139,6 +149,9 @@ impl SessionThread {
             self.publish();
             // Everything that a guest may sleep for has been stored by now.
             self.host.wake();
+            if let Err(error) = self.rest() {
+                return self.failed(error);
+            }
             if !self.wait(&mut awake) {
                 return self.interrupted();
             }
@@ -193,9 +206,8 @@ impl SessionThread {
                 until_publish = batch;
                 self.publish();
             }
-            if self.gate.held() {
-                self.publish();
-                self.wait_for_gate();
+            if !self.gate.is_open() {
+                self.pass_gate().map_err(|error| self.failed(error))?;
             }
             if self.host.interrupted() {
                 return Err(self.interrupted());
@@ -230,17 +242,78 @@ impl SessionThread {
         }
     }
 
-    fn wait_for_gate(&self) {
-        while self.gate.held() && !self.host.interrupted() {
+    /// Waits until the next message may be carried out, as the holders of the gate want it.
+    fn pass_gate(&mut self) -> Result<(), SessionError> {
+        while !self.host.interrupted() {
+            let at = if self.gate.held() {
+                // What the operator holds asks for no time.
+                At::Rest
+            } else {
+                match self.gate.passage() {
+                    Passage::Open => return Ok(()),
+                    Passage::Shut => At::Gate,
+                    Passage::Metered => {
+                        self.tell(At::Inside);
+                        let (settled, at) = self.host.settled();
+                        match self.meter.judge(self.dispatcher.number(), settled, at) {
+                            Metering::Pass => return Ok(()),
+                            Metering::Ask => {
+                                self.ask()?;
+                                continue;
+                            }
+                            Metering::Wait => At::Inside,
+                        }
+                    }
+                }
+            };
+            self.publish();
+            if at != At::Inside {
+                self.ask()?;
+                self.tell(at);
+            }
             thread::park();
+        }
+        Ok(())
+    }
+
+    /// Says that nothing is left to carry out.
+    fn rest(&mut self) -> Result<(), SessionError> {
+        // Read in this order, because an arbiter that begins to meter changes it in the other.
+        let metering = self.gate.metering();
+        if self.gate.is_open() {
+            self.told = (At::Rest, metering);
+            return Ok(());
+        }
+        self.ask()?;
+        self.tell(At::Rest);
+        Ok(())
+    }
+
+    /// Asks the executor to tell when all work so far is complete, unless it was asked.
+    fn ask(&mut self) -> Result<(), SessionError> {
+        let number = self.dispatcher.number();
+        if number != self.meter.asked() {
+            self.meter.ask(number, self.host.now());
+            self.gate.asks(self.host.session(), number);
+            self.dispatcher.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Tells the gate where this thread is, unless it has.
+    fn tell(&mut self, at: At) {
+        let told = (at, self.gate.metering());
+        if self.told != told {
+            self.told = told;
+            self.gate.moves(self.host.session(), at);
         }
     }
 
     /// Waits for messages in the ring. Returns false if the session is to end.
     fn wait(&mut self, awake: &mut Option<Awake>) -> bool {
-        let Self { budget, host, ring, .. } = self;
+        let Self { budget, host, ring, gate, told, .. } = self;
         let look = || {
-            if ring.has_news(host.window()) {
+            if ring.has_news(host.window()) || gate.metering() != told.1 {
                 WaitEvent::News
             } else if host.interrupted() {
                 WaitEvent::End

@@ -98,6 +98,14 @@ impl Dispatcher {
         self.session.progress(self.number)
     }
 
+    /// Asks the executor to tell the session's host when all work so far is complete.
+    pub(crate) fn settle(&mut self) -> Result<(), SessionError> {
+        if self.session.settle(self.number)? {
+            self.host.set_settled(self.number);
+        }
+        Ok(())
+    }
+
     /// Checks and carries out the message that `bytes` hold. They are in private memory.
     pub(crate) fn dispatch(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.number += 1;

@@ -4,6 +4,7 @@
 
 mod holds;
 mod retirement;
+mod settled;
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -28,6 +29,7 @@ use crate::session::violation::Violation;
 use crate::sync::lock;
 
 pub use retirement::RetiredMemory;
+use settled::Settled;
 
 /// The guest process of a session, and how the device accesses it.
 #[derive(Debug, Default)]
@@ -69,6 +71,7 @@ struct HostState {
     is_lost: AtomicBool,
     /// Thread of the session, which is woken to end the session.
     thread: OnceLock<Thread>,
+    settled: Settled,
 }
 
 /// Handle to a session's guest. Clones refer to the same session. Once the session has ended, calls have no
@@ -114,6 +117,7 @@ impl SessionHost {
             loss: Mutex::default(),
             is_lost: AtomicBool::new(false),
             thread: OnceLock::new(),
+            settled: Settled::default(),
         }))
     }
 

@@ -118,6 +118,13 @@ impl RegisterPage {
         }
     }
 
+    /// Tells the device's process, if that is another one, up to which message all work is complete.
+    pub(crate) fn settled(&self, number: u64) {
+        if let Some(home) = &self.home {
+            home.settled(number);
+        }
+    }
+
     /// Publishes a change of a register of [`reg::usage`] of a channel.
     pub(crate) fn usage_changed(&self, channel: u32, register: u32, truth: impl Fn() -> u32) {
         self.show(reg::usage::base(channel) + register, truth);

@@ -32,6 +32,9 @@ pub trait DeviceProcess: Send + Sync {
     /// call this.
     fn worked(&self);
 
+    /// Reports that the work of all messages up to `number` is complete. Any thread may call this.
+    fn settled(&self, number: u64);
+
     /// Reports that nothing refers any more to memory that the device's process retired under `number`. Guest
     /// pages are unmapped already. Window memory is unmapped by this call.
     fn release(&self, number: u64, range: SharedRange);

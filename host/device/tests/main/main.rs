@@ -8,4 +8,5 @@ mod memory;
 mod pages;
 mod parked;
 mod sessions;
+mod turns;
 mod violations;

@@ -306,6 +306,14 @@ impl Session for CudaSession {
         Ok(())
     }
 
+    fn settle(&mut self, number: u64) -> Result<bool, SessionError> {
+        let Some(gpu) = self.working() else { return Ok(true) };
+        let done = gpu.enter().and_then(|()| gpu.settle(number));
+        self.report_failure(number, done);
+        self.end_giving();
+        Ok(false)
+    }
+
     fn retire(&mut self, memory: RetiredMemory) {
         let addresses = memory.addresses();
         let users: Vec<_> =

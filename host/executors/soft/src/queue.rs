@@ -50,6 +50,10 @@ struct QueueState {
     order: Order<Job>,
     adversary: Option<Adversary>,
     holds: HashMap<u32, Hold>,
+    /// Whether the thread carries out a task.
+    running: bool,
+    /// Numbers of messages after which no task that can be carried out is left, to be reported then.
+    settling: Vec<u64>,
     ended: bool,
 }
 
@@ -74,7 +78,14 @@ impl Queue {
     /// Makes an empty queue. Its thread starts with the first task.
     pub(crate) fn new(runner: Arc<Runner>, adversary: Option<Adversary>) -> Self {
         let adversarial = adversary.is_some();
-        let state = QueueState { order: Order::default(), adversary, holds: HashMap::new(), ended: false };
+        let state = QueueState {
+            order: Order::default(),
+            adversary,
+            holds: HashMap::new(),
+            running: false,
+            settling: Vec::new(),
+            ended: false,
+        };
         let (pending, wake) = (AtomicUsize::new(0), Condvar::new());
         let shared = Arc::new(QueueShared { runner, pending, state: Mutex::new(state), wake });
         Self { shared, thread: None, adversarial }
@@ -108,6 +119,17 @@ impl Queue {
         let added = act(&mut state.order);
         self.shared.changed(state);
         Ok(added)
+    }
+
+    /// Returns whether every task that does not wait for the guest is completed. Otherwise the session's host
+    /// is told once they are.
+    pub(crate) fn settle(&self, number: u64) -> bool {
+        let mut state = self.shared.state();
+        let settled = !state.running && state.order.ready().is_empty();
+        if !settled {
+            state.settling.push(number);
+        }
+        settled
     }
 
     /// Releases a hold, so that the stream continues.
@@ -169,6 +191,7 @@ impl QueueShared {
     fn next(&self) -> Option<(Id, Job)> {
         let mut state = self.state();
         let mut patience = true;
+        state.running = false;
         loop {
             if state.ended {
                 return None;
@@ -181,9 +204,13 @@ impl QueueShared {
             if let Some(id) = id
                 && let Some(job) = order.begin(id)
             {
+                state.running = true;
                 return Some((id, job));
             }
             if order.ready().is_empty() {
+                for number in state.settling.drain(..) {
+                    self.runner.host.set_settled(number);
+                }
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {
                 let wait = self.wake.wait_timeout(state, PATIENCE);

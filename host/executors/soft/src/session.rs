@@ -343,6 +343,10 @@ impl Session for SoftSession {
         Ok(())
     }
 
+    fn settle(&mut self, number: u64) -> Result<bool, SessionError> {
+        Ok(self.queue.settle(number))
+    }
+
     fn retire(&mut self, memory: RetiredMemory) {
         if self.queue.is_busy() {
             let job = Job { task: Task::Retire(memory), number: 0, _bytes: None };

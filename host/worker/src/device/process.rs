@@ -39,6 +39,8 @@ pub(crate) struct WorkerProcess {
     newest: AtomicU64,
     /// Number up to which the device's process has completed messages itself, because the worker was idle.
     done_here: AtomicU64,
+    /// Number of the newest message whose completion on the GPU was asked for.
+    asked: AtomicU64,
     /// Whether nothing more is expected of the worker.
     over: AtomicBool,
     /// Whether the worker is dead and reaped.
@@ -75,6 +77,7 @@ impl WorkerProcess {
             started: Instant::now(),
             newest: AtomicU64::new(0),
             done_here: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             over: AtomicBool::new(false),
             reaped: Mutex::default(),
             reaping: Condvar::new(),
@@ -95,6 +98,16 @@ impl WorkerProcess {
     /// Marks all messages up to this number as completed. The worker was not told of the last of them.
     pub(crate) fn set_done_here(&self, number: u64) {
         self.done_here.store(number, Ordering::Release);
+    }
+
+    /// Returns the number of the newest message whose completion on the GPU was asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Sets the number of the message whose completion is asked for next.
+    pub(crate) fn set_asked(&self, number: u64) {
+        self.asked.store(number, Ordering::Release);
     }
 
     /// Copies the worker's figures into the status report: the gauges of the session, and the time that its

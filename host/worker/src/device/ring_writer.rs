@@ -132,6 +132,8 @@ mod tests {
 
         fn worked(&self) {}
 
+        fn settled(&self, _number: u64) {}
+
         fn release(&self, _number: u64, _range: SharedRange) {}
     }
 

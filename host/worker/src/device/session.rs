@@ -334,6 +334,14 @@ impl Session for WorkerSession {
         Progress::Upto(number)
     }
 
+    fn settle(&mut self, number: u64) -> Result<bool, SessionError> {
+        let Some(worker) = &mut self.worker else { return Ok(true) };
+        worker.link.set_asked(number);
+        worker.write_frame(FrameKind::Settle, number, &[])?;
+        worker.ring.publish();
+        Ok(false)
+    }
+
     fn retire(&mut self, memory: RetiredMemory) {
         match &mut self.worker {
             Some(worker) => worker.retire(memory),

@@ -94,6 +94,14 @@ fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
             link.host.memory_changed();
         }
         Ok(WorkerReport::Worked) => link.show_figures(),
+        Ok(WorkerReport::Complete) => {
+            let (number, asked) = (link.page.complete(), link.asked());
+            if number > asked {
+                link.break_off(format_args!("message {number} is complete, of {asked}"));
+                return false;
+            }
+            link.host.set_settled(number);
+        }
         Ok(WorkerReport::Retired(id)) => {
             if link.release_retired(id).is_none() {
                 link.break_off(format_args!("it released memory number {id} without an order"));

@@ -38,6 +38,9 @@ pub(crate) enum FrameKind {
     Grant = 6,
     /// The body is a [`GrantRecord`]. The worker reports the head's number once nothing refers to the memory.
     Retire = 7,
+    /// The body is empty. The worker reports the head's number once the work of all messages so far is
+    /// complete on the GPU.
+    Settle = 8,
 }
 
 impl FrameKind {
@@ -51,6 +54,7 @@ impl FrameKind {
             5 => Self::Through,
             6 => Self::Grant,
             7 => Self::Retire,
+            8 => Self::Settle,
             _ => return None,
         })
     }

@@ -26,6 +26,8 @@ pub(crate) enum WorkerReport {
     Memory,
     /// The executor has worked. The status page has the time.
     Worked,
+    /// Work that was asked about is complete. The status page has the number of its newest message.
+    Complete,
     /// Nothing refers any more to the memory that was retired under this number.
     Retired(u64),
     /// The guest broke the contract with the message of this number.
@@ -57,6 +59,7 @@ impl WorkerReport {
             Self::Violation(number, text) => (3, *number, text.as_str()),
             Self::Lost(number, text) => (4, *number, text.as_str()),
             Self::Worked => (5, 0, ""),
+            Self::Complete => (6, 0, ""),
         };
         let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)];
         let mut packet = FrameHead { kind, text: text.len() as u32, number }.as_bytes().to_vec();
@@ -87,6 +90,7 @@ impl WorkerReport {
             3 => Self::Violation(head.number, text()?),
             4 => Self::Lost(head.number, text()?),
             5 => Self::Worked,
+            6 => Self::Complete,
             kind => return Err(BadReport::Kind(kind)),
         })
     }
@@ -100,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..7) {
+        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..8) {
             let _ = WorkerReport::decode(&packet);
             // The same packet with a plausible head.
             let mut likely = kind.to_le_bytes().to_vec();
@@ -117,6 +121,7 @@ mod tests {
         for record in [
             WorkerReport::Memory,
             WorkerReport::Worked,
+            WorkerReport::Complete,
             WorkerReport::Retired(u64::MAX),
             WorkerReport::Violation(7, "segment 0x5 is not the session's".to_owned()),
             WorkerReport::Lost(0, String::new()),

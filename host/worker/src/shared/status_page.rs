@@ -24,6 +24,8 @@ mod at {
     /// Number of the newest message that the worker has answered or carried out. The gauges include its
     /// memory.
     pub(super) const SETTLED: u64 = 0x50;
+    /// Number of the newest message up to which all work is complete on the GPU, as far as that was asked for.
+    pub(super) const COMPLETE: u64 = 0x58;
     /// Futex word that is 1 while the worker sleeps until the tail moves.
     pub(super) const WORKER_SLEEPS: u64 = 0x80;
     /// Futex word that is 1 while the session's thread sleeps until the head or the executed number moves.
@@ -114,6 +116,17 @@ impl StatusPage {
     /// so.
     pub(crate) fn set_settled(&self, number: u64) {
         self.0.u64_at(at::SETTLED).fetch_max(number, Ordering::Release);
+    }
+
+    /// Returns the number of the message up to which the worker claims that all work is complete.
+    pub(crate) fn complete(&self) -> u64 {
+        self.load(at::COMPLETE)
+    }
+
+    /// Stores the number of a message up to which all work is complete. Several threads of the worker may do
+    /// so.
+    pub(crate) fn set_complete(&self, number: u64) {
+        self.0.u64_at(at::COMPLETE).fetch_max(number, Ordering::Release);
     }
 
     /// Returns the number of bytes of device memory that the worker claims to have allocated.

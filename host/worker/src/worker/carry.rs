@@ -126,6 +126,12 @@ impl Carrier {
             }
             FrameKind::Grant => self.grant(frame),
             FrameKind::Retire => self.retire(frame),
+            FrameKind::Settle => {
+                if self.session.settle(frame.number)? {
+                    self.parts.host.set_settled(frame.number);
+                }
+                Ok(())
+            }
         }
     }
 

@@ -82,6 +82,11 @@ impl DeviceProcess for Reporter {
         }
     }
 
+    fn settled(&self, number: u64) {
+        self.page.set_complete(number);
+        self.report(&WorkerReport::Complete);
+    }
+
     fn release(&self, number: u64, range: SharedRange) {
         if let SharedRange::Window { offset, bytes } = range
             && let Err(error) = self.reservation.unmap(offset, bytes)

@@ -34,6 +34,10 @@ const PULSE: Duration = Duration::from_millis(1);
 /// Shortest pause between two queries after the spinning.
 const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);
+/// Longest pause while the arbiter of the GPU's time waits for a completion, which may end a slice.
+const SETTLE_PAUSE: Duration = Duration::from_micros(40);
+/// Wait after which nobody waits for the end of a slice any more.
+const SETTLE_MOST: Duration = Duration::from_millis(20);
 /// Divisor of the time waited so far that gives the pause. It limits the delay of a completion to that
 /// fraction.
 const PAUSE_SHARE: u32 = 8;
@@ -66,6 +70,8 @@ pub(crate) enum OnComplete {
     Timed(Mark),
     /// Drops a value that the work used.
     Drop(Retained),
+    /// Drops a value that reports the completion of all work, for which the arbiter waits.
+    Settle(Retained),
 }
 
 #[derive(Debug)]
@@ -84,6 +90,14 @@ struct PendingByStream {
     /// Stream whose item is being completed.
     finishing: Option<u64>,
     stop: bool,
+}
+
+impl PendingByStream {
+    /// Returns whether the arbiter waits for a completion.
+    fn is_settling(&self) -> bool {
+        let mut actions = self.items.values().flatten().flat_map(|item| &item.then);
+        actions.any(|then| matches!(then, OnComplete::Settle(_)))
+    }
 }
 
 #[derive(Debug)]
@@ -129,6 +143,26 @@ impl Completions {
         match items.back_mut() {
             Some(last) if Arc::ptr_eq(&last.fence, fence) => last.then.push(then),
             _ => items.push_back(PendingItem { fence: Arc::clone(fence), number, then: vec![then] }),
+        }
+        drop(pending);
+        self.shared.news.notify_one();
+    }
+
+    /// Reports by `used` when a fence of a stream is reached that later fences may follow, such as one behind
+    /// which the stream waits for the guest.
+    pub(crate) fn settle_at(&self, stream_id: u64, fence: &Arc<Fence>, number: u64, used: Retained) {
+        if self.shared.health.dead().is_some() {
+            return;
+        }
+        let mut pending = self.shared.pending();
+        let items = pending.items.entry(stream_id).or_default();
+        let then = OnComplete::Settle(used);
+        if let Some(item) = items.iter_mut().find(|item| Arc::ptr_eq(&item.fence, fence)) {
+            item.then.push(then);
+        } else {
+            let later = items.iter().position(|item| item.fence.behind > fence.behind);
+            let item = PendingItem { fence: Arc::clone(fence), number, then: vec![then] };
+            items.insert(later.unwrap_or(items.len()), item);
         }
         drop(pending);
         self.shared.news.notify_one();
@@ -244,12 +278,13 @@ impl CompletionQueue {
                 continue;
             }
             let waited = since.elapsed();
+            let settles = waited < SETTLE_MOST && pending.is_settling();
             if waited < SPIN {
                 drop(pending);
                 thread::yield_now();
                 continue;
             }
-            let pause = pause(waited, usual);
+            let pause = pause(waited, usual).min(if settles { SETTLE_PAUSE } else { PAUSE_MOST });
             drop(self.news.wait_timeout(pending, pause).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -264,7 +299,7 @@ impl CompletionQueue {
                     return true;
                 }
                 OnComplete::Shown(_) => due = false,
-                OnComplete::Mark(_) | OnComplete::Timed(_) => return true,
+                OnComplete::Mark(_) | OnComplete::Timed(_) | OnComplete::Settle(_) => return true,
                 OnComplete::Drop(_) => {}
             }
         }
@@ -337,7 +372,7 @@ impl CompletionQueue {
                     host.signal(&mark);
                 }
             },
-            (OnComplete::Drop(used), _) => drop(used),
+            (OnComplete::Drop(used) | OnComplete::Settle(used), _) => drop(used),
         }
     }
 

@@ -60,6 +60,19 @@ impl Drop for StoreMark {
     }
 }
 
+/// Reports that all work up to a message is complete, when the last reference to it is dropped.
+#[derive(Debug)]
+struct ReportSettled {
+    host: SessionHost,
+    number: u64,
+}
+
+impl Drop for ReportSettled {
+    fn drop(&mut self) {
+        self.host.set_settled(self.number);
+    }
+}
+
 /// A session's state on the GPU.
 #[derive(Debug)]
 pub(crate) struct GpuSession {
@@ -189,6 +202,13 @@ impl GpuSession {
         let stream_id = self.streams.id(stream);
         let to = self.streams.begin_work(stream)?;
         self.words.write(&self.context, self.copies.memory(), stream_id, to, mark)
+    }
+
+    /// Reports to the session's host once all work of messages up to `number` is complete, except for work that
+    /// waits for the guest.
+    pub(crate) fn settle(&mut self, number: u64) -> Result<(), DriverError> {
+        let used: Retained = Arc::new(ReportSettled { host: self.host.clone(), number });
+        self.streams.settle(number, &used)
     }
 
     /// Drops `used` once all work so far, of all streams, is complete.

@@ -30,8 +30,18 @@ pub(crate) struct StreamState {
     carried: Vec<Retained>,
     /// Number of pieces of work that the stream was given.
     given: u64,
-    /// Holds that were not released, each with the number of pieces of work before it.
-    holds: VecDeque<(u32, u64)>,
+    /// Holds that were not released, the oldest first.
+    holds: VecDeque<StreamHold>,
+}
+
+/// A point at which a stream waits for the guest.
+#[derive(Debug)]
+struct StreamHold {
+    hold: u32,
+    /// Number of pieces of work before it.
+    before: u64,
+    /// Fence after that work, or `None` if the work was complete.
+    reached: Option<Arc<Fence>>,
 }
 
 impl StreamState {
@@ -74,17 +84,28 @@ impl StreamState {
 
     /// Returns the number of pieces of work that wait for a hold, and `None` if the stream is not held.
     pub(crate) fn waiting(&self) -> Option<u64> {
-        self.holds.front().map(|(_, before)| self.given - before)
+        self.holds.front().map(|hold| self.given - hold.before)
     }
 
-    /// Adds a hold: later work waits for the guest.
-    pub(crate) fn hold(&mut self, hold: u32) {
-        self.holds.push_back((hold, self.given));
+    /// Adds a hold: later work waits for the guest. `reached` is a fence after the work before it.
+    pub(crate) fn hold(&mut self, hold: u32, reached: Option<Arc<Fence>>) {
+        self.holds.push_back(StreamHold { hold, before: self.given, reached });
+    }
+
+    /// Returns whether the stream waits for the guest, or will.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// Returns the fence after which the stream waits for the guest, unless it waits already.
+    pub(crate) fn before_hold(&self) -> Option<&Arc<Fence>> {
+        let reached = self.holds.front().and_then(|hold| hold.reached.as_ref());
+        reached.filter(|fence| !fence.is_known_complete())
     }
 
     /// Removes a hold, which may belong to another stream.
     pub(crate) fn release(&mut self, hold: u32) {
-        self.holds.retain(|(held, _)| *held != hold);
+        self.holds.retain(|held| held.hold != hold);
     }
 
     /// Returns whether there is work after the newest fence.

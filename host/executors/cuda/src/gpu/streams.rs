@@ -157,10 +157,11 @@ impl Streams {
         Ok(stream)
     }
 
-    /// Records that later work of a stream waits for the guest.
-    pub(crate) fn hold(&mut self, number: u32, hold: u32) {
+    /// Records that later work of a stream waits for the guest. `reached` is a fence after the work before
+    /// it.
+    pub(crate) fn hold(&mut self, number: u32, hold: u32, reached: Option<Arc<Fence>>) {
         if let Some(state) = self.states.get_mut(&number) {
-            state.hold(hold);
+            state.hold(hold, reached);
         }
     }
 
@@ -308,6 +309,41 @@ impl Streams {
             self.completions.add_action(*stream_id, fence, message, OnComplete::Drop(Arc::clone(used)));
         }
         Ok(())
+    }
+
+    /// Retains `used` until all work is complete that does not wait for the guest, as the arbiter of the GPU's
+    /// time asks for it.
+    pub(crate) fn settle(&mut self, message: u64, used: &Retained) -> Result<(), DriverError> {
+        // The legacy stream waits for all that are ordered with it, and they for it.
+        let ordered = |state: &StreamState| !state.config.non_blocking;
+        let blocked = self.states.values().any(|state| ordered(state) && state.is_held());
+        for number in self.active.clone() {
+            let Some(state) = self.states.get(&number) else { continue };
+            let id = state.id;
+            if state.is_held() {
+                if let Some(reached) = state.before_hold() {
+                    self.completions.settle_at(id, reached, message, Arc::clone(used));
+                }
+                continue;
+            }
+            let fence = if blocked && ordered(state) && (number == LEGACY || self.legacy_is_held()) {
+                None
+            } else {
+                self.own_fence(number, message)?
+            };
+            if let Some(fence) = fence {
+                self.completions.add_action(id, &fence, message, OnComplete::Settle(Arc::clone(used)));
+            }
+        }
+        self.forget_ended();
+        for (stream_id, fence) in &self.ended {
+            self.completions.add_action(*stream_id, fence, message, OnComplete::Settle(Arc::clone(used)));
+        }
+        Ok(())
+    }
+
+    fn legacy_is_held(&self) -> bool {
+        self.states.get(&LEGACY).is_some_and(StreamState::is_held)
     }
 
     /// Returns whether a fence of a stream is reached, and all its actions were performed.

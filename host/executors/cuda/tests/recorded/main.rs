@@ -13,4 +13,5 @@ mod orders;
 mod payload;
 mod products;
 mod time;
+mod turns;
 mod waits;

@@ -1,0 +1,153 @@
+//! Bounds the work that a session has in flight, by the number of messages between two questions whether all
+//! work so far is complete.
+//!
+//! What a message takes is not known before it is complete: a launch may take microseconds or seconds. So the
+//! number follows the time that the messages of the last question took. Two questions are in flight, so that
+//! the GPU has work while the first is answered. With several sessions the time of each includes that of the
+//! others, so that the bound is one for the whole device.
+
+use std::collections::VecDeque;
+
+/// Time that the messages between two questions should take, in nanoseconds. Two of them are half a slice.
+const AIM: u64 = 1_250_000;
+/// Questions whose answer is outstanding, at most.
+const QUESTIONS_MOST: usize = 2;
+/// Largest number of messages between two questions.
+const MESSAGES_MOST: u64 = 1024;
+/// Number of messages before the first question.
+const MESSAGES_FIRST: u64 = 8;
+
+/// What a session does before its next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metering {
+    /// It carries the message out.
+    Pass,
+    /// It asks whether all work so far is complete.
+    Ask,
+    /// It waits for an answer.
+    Wait,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    number: u64,
+    messages: u64,
+    /// Time at which the question was asked, or the one before it was answered.
+    since: u64,
+}
+
+/// The meter of one session. Times are nanoseconds on the device's clock.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    /// Messages between two questions.
+    messages: u64,
+    /// Number of the newest message that was asked about.
+    asked: u64,
+    questions: VecDeque<Question>,
+}
+
+impl Meter {
+    pub(crate) const fn new() -> Self {
+        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new() }
+    }
+
+    /// Returns the number of the newest message that was asked about.
+    pub(crate) const fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Decides what follows message `number`, when those up to `settled` were complete at the time `at`.
+    pub(crate) fn judge(&mut self, number: u64, settled: u64, at: u64) -> Metering {
+        while let Some(question) = self.questions.front().filter(|question| question.number <= settled) {
+            let (messages, took) = (question.messages, at.saturating_sub(question.since));
+            self.questions.pop_front();
+            if let Some(next) = self.questions.front_mut() {
+                next.since = at;
+            }
+            self.learn(messages, took);
+        }
+        if number - self.asked < self.messages {
+            Metering::Pass
+        } else if self.questions.len() < QUESTIONS_MOST {
+            Metering::Ask
+        } else {
+            Metering::Wait
+        }
+    }
+
+    /// Records a question about messages up to `number`.
+    pub(crate) fn ask(&mut self, number: u64, now: u64) {
+        let messages = number - self.asked;
+        self.asked = number;
+        self.questions.push_back(Question { number, messages, since: now });
+    }
+
+    /// Follows the time that messages took. It halves at once and doubles only when full questions were
+    /// answered early.
+    fn learn(&mut self, messages: u64, took: u64) {
+        let fitting = (messages * AIM / took.max(1)).max(1);
+        if fitting < self.messages && messages * 2 >= self.messages {
+            self.messages = fitting;
+        } else if fitting >= self.messages * 2 && messages >= self.messages {
+            self.messages = (self.messages * 2).min(MESSAGES_MOST);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs messages that each take `each` one after the other, and returns how long work waits in flight at
+    /// most after a start.
+    fn in_flight(each: u64) -> u64 {
+        let mut meter = Meter::new();
+        let (mut now, mut free, mut settled, mut most) = (0, 0, (0, 0), 0);
+        let mut answers: VecDeque<(u64, u64)> = VecDeque::new();
+        let mut number = 0;
+        while number < 20_000 {
+            while let Some(answer) = answers.front().copied().filter(|answer| answer.1 <= now) {
+                settled = answer;
+                answers.pop_front();
+            }
+            match meter.judge(number, settled.0, settled.1) {
+                Metering::Pass => {
+                    number += 1;
+                    now += 2_000;
+                    free = now.max(free) + each;
+                    if number > 2_000 {
+                        most = most.max(free - now);
+                    }
+                }
+                Metering::Ask => {
+                    meter.ask(number, now);
+                    answers.push_back((number, free));
+                }
+                Metering::Wait => now = answers.front().expect("a question is open").1,
+            }
+        }
+        most
+    }
+
+    #[test]
+    fn work_in_flight_is_half_a_slice_or_two_messages() {
+        for each in [5_000, 50_000, 400_000, 3_000_000, 100_000_000] {
+            let most = in_flight(each);
+            assert!(most <= (4 * AIM).max(3 * each), "{most} of {each}");
+            assert!(most >= AIM.min(each), "{most} of {each}");
+        }
+    }
+
+    #[test]
+    fn messages_that_take_no_time_are_asked_about_seldom() {
+        let mut meter = Meter::new();
+        let mut questions = 0;
+        for number in 0..10_000 {
+            if meter.judge(number, meter.asked(), number) == Metering::Ask {
+                meter.ask(number, number);
+                questions += 1;
+            }
+        }
+        assert!(questions < 30, "{questions}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Where the sessions of a device are, from which the arbiter is told what the device does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::thread::Thread;
+
+use super::{GateListener, GateReport};
+
+/// Where a session's thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// It has nothing to carry out, or the operator holds it.
+    Rest,
+    /// It has passed the gate, and carries out messages.
+    Inside,
+    /// It waits at the gate.
+    Gate,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Presence {
+    at: At,
+    /// Whether the thread has not said where it is since metering began.
+    doubtful: bool,
+    /// Number of the newest message whose completion was asked for.
+    pub(super) asked: u64,
+    settled: u64,
+    thread: Thread,
+}
+
+impl Presence {
+    /// Records where the thread is.
+    pub(super) const fn moves(&mut self, at: At) {
+        self.at = at;
+        self.doubtful = false;
+    }
+
+    /// Records a completion. More than was asked for is not believed.
+    pub(super) fn settles(&mut self, number: u64) {
+        self.settled = self.settled.max(number.min(self.asked));
+        self.thread.unpark();
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.doubtful || self.at == At::Inside || self.settled < self.asked
+    }
+}
+
+/// The sessions of a device.
+#[derive(Default)]
+pub(super) struct Presences {
+    sessions: BTreeMap<u32, Presence>,
+    /// Number of the newest order.
+    pub(super) turn: u32,
+    pub(super) listener: Option<GateListener>,
+    told: Option<GateReport>,
+}
+
+impl fmt::Debug for Presences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presences").field("sessions", &self.sessions).finish_non_exhaustive()
+    }
+}
+
+impl Presences {
+    pub(super) fn enter(&mut self, session: u32, thread: Thread) {
+        let presence = Presence { at: At::Rest, doubtful: false, asked: 0, settled: 0, thread };
+        self.sessions.insert(session, presence);
+    }
+
+    pub(super) fn leave(&mut self, session: u32) {
+        self.sessions.remove(&session);
+        self.tell();
+    }
+
+    /// Changes the state of a session, if it has not ended.
+    pub(super) fn update(&mut self, session: u32, change: impl FnOnce(&mut Presence)) {
+        if let Some(presence) = self.sessions.get_mut(&session) {
+            change(presence);
+            self.tell();
+        }
+    }
+
+    /// Considers each session to have work until it says where it is: nobody has counted so far.
+    pub(super) fn doubt_all(&mut self) {
+        for presence in self.sessions.values_mut() {
+            presence.doubtful = true;
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        for presence in self.sessions.values() {
+            presence.thread.unpark();
+        }
+    }
+
+    /// Tells the listener what has changed.
+    pub(super) fn tell(&mut self) {
+        let report = GateReport {
+            turn: self.turn,
+            work: self.sessions.values().any(|presence| presence.at != At::Rest),
+            in_flight: self.sessions.values().any(Presence::is_in_flight),
+        };
+        if let Some(listener) = &self.listener
+            && self.told.replace(report) != Some(report)
+        {
+            listener(report);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the arbiter is told.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::*;
+
+fn gate() -> (Gate, Arc<Mutex<Vec<GateReport>>>) {
+    let (gate, told) = (Gate::default(), Arc::new(Mutex::new(Vec::new())));
+    let to = Arc::clone(&told);
+    gate.set_listener(Box::new(move |report| to.lock().unwrap().push(report)));
+    gate.enter(1, thread::current());
+    gate.enter(2, thread::current());
+    (gate, told)
+}
+
+fn report(turn: u32, work: bool, in_flight: bool) -> GateReport {
+    GateReport { turn, work, in_flight }
+}
+
+#[test]
+fn sessions_have_work_until_they_say_where_they_are() {
+    let (gate, told) = gate();
+    gate.arbitrate(4, Passage::Metered);
+    gate.moves(1, At::Rest);
+    assert_eq!(*told.lock().unwrap(), [report(4, false, true)]);
+    gate.moves(2, At::Rest);
+    assert_eq!(*told.lock().unwrap(), [report(4, false, true), report(4, false, false)]);
+    // Nothing has happened meanwhile, so another order changes nothing but its number.
+    gate.arbitrate(5, Passage::Shut);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(5, false, false)));
+}
+
+#[test]
+fn work_is_in_flight_until_it_is_complete_or_its_session_has_ended() {
+    let (gate, told) = gate();
+    gate.arbitrate(1, Passage::Metered);
+    gate.moves(1, At::Rest);
+    gate.moves(2, At::Inside);
+    gate.asks(2, 7);
+    gate.arbitrate(2, Passage::Shut);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
+    gate.moves(2, At::Gate);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
+    gate.settled(2, 6);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
+    gate.settled(2, u64::MAX);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, false)));
+    gate.asks(2, 8);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)), "it was never complete");
+    gate.leave(2);
+    assert_eq!(told.lock().unwrap().last(), Some(&report(2, false, false)));
+}
+
+#[test]
+fn the_holders_do_not_disturb_each_other() {
+    let (gate, told) = gate();
+    assert!(gate.is_open() && !gate.held());
+    gate.set(true);
+    assert!(!gate.is_open() && gate.held());
+    assert_eq!(gate.passage(), Passage::Open);
+    gate.arbitrate(1, Passage::Shut);
+    assert_eq!((gate.passage(), gate.held()), (Passage::Shut, true));
+    gate.set(false);
+    assert_eq!((gate.passage(), gate.held()), (Passage::Shut, false));
+    gate.arbitrate(2, Passage::Metered);
+    assert_eq!((gate.passage(), gate.is_open()), (Passage::Metered, false));
+    let before = told.lock().unwrap().len();
+    gate.arbitrate(3, Passage::Open);
+    gate.moves(1, At::Inside);
+    assert!(gate.is_open());
+    // A session may be about to move when the gate opens.
+    assert!(told.lock().unwrap().len() <= before + 1);
+}

@@ -1,0 +1,133 @@
+//! Tests of what the arbiter of a GPU's time is told: whether work is in flight on the GPU.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use vgpu_device::{DeviceConfig, Gate, GateReport, Passage};
+use vgpu_host_testing::bench::{Bench, config};
+use vgpu_host_testing::commands::{allocate, stream, synchronize};
+use vgpu_host_testing::guest::{Guest, until};
+use vgpu_wire::Mark;
+use vgpu_wire::body::copy::Fill;
+use vgpu_wire::body::stream::{Signal, StreamHold, StreamRelease};
+
+use crate::gpu::RecordedGpu;
+
+/// First completion word for marks of this module.
+const WORD: u32 = 940;
+
+/// A device with a gate, whose newest report is known.
+struct Arbitrated {
+    gpu: RecordedGpu,
+    gate: Arc<Gate>,
+    told: Arc<Mutex<GateReport>>,
+}
+
+impl Arbitrated {
+    fn new() -> Self {
+        let (gate, told) = (Arc::<Gate>::default(), Arc::new(Mutex::new(GateReport::default())));
+        let newest = Arc::clone(&told);
+        gate.set_listener(Box::new(move |report| *newest.lock().unwrap() = report));
+        let own = Arc::clone(&gate);
+        let gpu = RecordedGpu::with_bus(&json!({}), |executor| {
+            Bench::with(DeviceConfig { gate: own, ..config(executor) })
+        });
+        Self { gpu, gate, told }
+    }
+
+    fn told(&self) -> GateReport {
+        *self.told.lock().unwrap()
+    }
+
+    fn until_told(&self, turn: u32, work: bool, in_flight: bool) {
+        let report = GateReport { turn, work, in_flight };
+        until(&format!("{report:?}"), || self.told() == report);
+    }
+}
+
+fn fill(guest: &mut Guest, stream: u32, destination: u64) -> u64 {
+    let (element, width, height, pitch) = (4, 16, 1, 0);
+    guest.send(&Fill { stream, value: 7, element, reserved: 0, destination, pitch, width, height }, &[])
+}
+
+#[test]
+fn work_is_in_flight_until_the_gpu_has_done_it() {
+    let device = Arbitrated::new();
+    let mut guest = device.gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    device.gate.arbitrate(1, Passage::Metered);
+    device.until_told(1, false, false);
+    device.gpu.hold();
+    fill(&mut guest, 0, memory);
+    guest.echo();
+    device.until_told(1, false, true);
+    // More waits at the gate, while the work before it is not complete.
+    device.gate.arbitrate(2, Passage::Shut);
+    let shut = fill(&mut guest, 0, memory);
+    device.until_told(2, true, true);
+    device.gpu.release();
+    device.until_told(2, true, false);
+    assert!(guest.done() < shut, "it was carried out");
+    device.gate.arbitrate(3, Passage::Metered);
+    synchronize(&mut guest);
+    device.until_told(3, false, false);
+    device.gpu.check_all(&guest);
+}
+
+#[test]
+fn what_waits_for_the_guest_is_not_in_flight() {
+    let device = Arbitrated::new();
+    let mut guest = device.gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    stream(&mut guest, 1, 1);
+    device.gate.arbitrate(1, Passage::Metered);
+    device.gpu.hold();
+    // The work before a hold counts.
+    fill(&mut guest, 1, memory);
+    guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
+    fill(&mut guest, 1, memory);
+    guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
+    guest.echo();
+    device.until_told(1, false, true);
+    assert_eq!(guest.word(WORD), 0);
+    device.gpu.release();
+    guest.wait_word(WORD, 1);
+    device.until_told(1, false, false);
+    assert_eq!(guest.word(WORD + 1), 0, "the stream is held");
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    guest.wait_word(WORD + 1, 1);
+    device.until_told(1, false, false);
+    device.gpu.check_all(&guest);
+}
+
+/// Nobody counts while the gate is open, so work in flight is found when the arbiter begins to meter.
+#[test]
+fn work_from_before_the_arbiter_is_found() {
+    let device = Arbitrated::new();
+    let mut guest = device.gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    device.gpu.hold();
+    fill(&mut guest, 0, memory);
+    guest.echo();
+    assert_eq!(device.told(), GateReport::default());
+    device.gate.arbitrate(7, Passage::Shut);
+    device.until_told(7, false, true);
+    device.gpu.release();
+    device.until_told(7, false, false);
+    device.gate.arbitrate(8, Passage::Open);
+    synchronize(&mut guest);
+    device.gpu.check_all(&guest);
+}
+
+/// A session that ends has no work in flight, however it ends.
+#[test]
+fn a_session_that_ends_has_no_work() {
+    let device = Arbitrated::new();
+    let mut guest = device.gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    device.gate.arbitrate(1, Passage::Shut);
+    fill(&mut guest, 0, memory);
+    device.until_told(1, true, false);
+    guest.detach();
+    device.until_told(1, false, false);
+}

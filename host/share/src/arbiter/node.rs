@@ -1,0 +1,253 @@
+//! The node process's part for one GPU: it reads the answers of devices, and stores the scheduler's orders.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::thread::set_current_timer_slack;
+
+use super::words::{NodeWords, SlotWords, sleep};
+use crate::error::ShareError;
+use crate::gpu::GpuShare;
+use crate::layout::Figure;
+use crate::scheduler::{Account, Answer, Mode, Order, Overrun, SLICE, Scheduler};
+use crate::slot::Holder;
+
+/// Interval of signs of life while some VM waits, and while none does.
+const BEAT: Duration = Duration::from_millis(15);
+const QUIET_BEAT: Duration = Duration::from_millis(500);
+/// Interval at which slots are looked at for devices that have come or gone.
+const MEMBERS: Duration = Duration::from_millis(200);
+/// Bits of an order's number in a word.
+const TURN_MASK: u32 = (1 << 30) - 1;
+/// Largest weight of a VM.
+const WEIGHT_MOST: u32 = 1000;
+/// Overruns that are kept until somebody takes them.
+const OVERRUNS_MOST: usize = 4096;
+
+/// Reason for which the arbiter of a GPU ends.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Another node process arbitrates the GPU.
+    #[error("arbitrate the time of {0}: another node process does")]
+    Taken(String),
+    /// The GPU's file cannot be used.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+}
+
+/// Options of an arbiter.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeOptions {
+    /// Length of a slice.
+    pub slice: Duration,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self { slice: SLICE }
+    }
+}
+
+/// What a VM has had of the GPU's time since the arbiter knows it.
+#[derive(Clone, Debug)]
+pub struct VmUse {
+    /// The VM's slot.
+    pub slot: Holder,
+    /// Time by the arbiter's clock.
+    pub account: Account,
+    /// How often the device has gone on without the node process.
+    pub fallbacks: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    slot: Holder,
+    process: u64,
+    /// Number that is added to those of the scheduler's orders, so that no answer to an earlier node process
+    /// is taken for one to this.
+    base: u32,
+    answer: Answer,
+}
+
+#[derive(Debug)]
+struct State {
+    scheduler: Scheduler,
+    members: BTreeMap<usize, Member>,
+    overruns: Vec<Overrun>,
+}
+
+/// The arbiter of one GPU. Threads that read its figures may share it with the thread that runs it.
+#[derive(Debug)]
+pub struct Node {
+    gpu: GpuShare,
+    /// Start of the scheduler's time.
+    start: Instant,
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+impl Node {
+    /// Creates the arbiter of a GPU. It does nothing before [`Node::run`].
+    #[must_use]
+    pub fn new(gpu: GpuShare, options: NodeOptions) -> Arc<Self> {
+        let state = State {
+            scheduler: Scheduler::new(options.slice, 0),
+            members: BTreeMap::new(),
+            overruns: Vec::new(),
+        };
+        let (start, stop) = (Instant::now(), AtomicBool::new(false));
+        Arc::new(Self { gpu, start, state: Mutex::new(state), stop })
+    }
+
+    /// Returns the GPU.
+    #[must_use]
+    pub const fn gpu(&self) -> &GpuShare {
+        &self.gpu
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the scheduler's time.
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns what each VM has had.
+    #[must_use]
+    pub fn uses(&self) -> Vec<VmUse> {
+        let state = self.state();
+        let member = |(number, member): (&usize, &Member)| {
+            let fallbacks = SlotWords(&member.slot).fallbacks().load(Ordering::Relaxed);
+            let account = state.scheduler.account(*number)?;
+            Some(VmUse { slot: member.slot.clone(), account, fallbacks })
+        };
+        state.members.iter().filter_map(member).collect()
+    }
+
+    /// Takes the overruns of slices since the last call, each with the name of its VM.
+    #[must_use]
+    pub fn take_overruns(&self) -> Vec<(String, Duration)> {
+        let mut state = self.state();
+        let overruns = std::mem::take(&mut state.overruns);
+        let named = overruns.iter().filter_map(|overrun| {
+            let name = state.members.get(&overrun.vm)?.slot.name();
+            Some((name, Duration::from_nanos(overrun.nanoseconds)))
+        });
+        named.collect()
+    }
+
+    /// Calls `act` while the arbiter hangs.
+    #[cfg(test)]
+    pub(crate) fn while_stopped(&self, act: impl FnOnce()) {
+        let _state = self.state();
+        act();
+    }
+
+    /// Ends [`Node::run`], which then opens the gates of all devices.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        NodeWords(&self.gpu).ring();
+    }
+
+    /// Arbitrates the GPU's time until [`Node::stop`] is called.
+    ///
+    /// # Errors
+    /// Another node process has this GPU, or its file cannot be used.
+    pub fn run(&self) -> Result<(), NodeError> {
+        let words = NodeWords(&self.gpu);
+        let lock = self.gpu.lock_for_node()?;
+        let _lock = lock.ok_or_else(|| NodeError::Taken(self.gpu.uuid().to_string()))?;
+        // Timers of a thread are 50 us late unless it sets otherwise. If it may not, it is only slower.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let mut members_due = 0;
+        let mut result = Ok(());
+        while !self.stop.load(Ordering::SeqCst) {
+            let bell = words.bell().load(Ordering::SeqCst);
+            let time = self.now();
+            words.beat();
+            if time >= members_due {
+                members_due = time + MEMBERS.as_nanos() as u64;
+                result = self.look_for_members(time);
+                if result.is_err() {
+                    break;
+                }
+            }
+            let mut state = self.state();
+            state.advance(time);
+            let beat = if state.scheduler.is_contended() { BEAT } else { QUIET_BEAT };
+            let next = state.scheduler.next_tick().map_or(u64::MAX, |tick| tick.saturating_sub(self.now()));
+            drop(state);
+            let wait = beat.as_nanos() as u64;
+            let limit = wait.min(next).min(members_due.saturating_sub(time));
+            sleep(words.bell(), bell, Duration::from_nanos(limit));
+        }
+        self.state().release_all();
+        words.end();
+        Ok(result?)
+    }
+
+    /// Adds the devices that have come, and removes those that are gone.
+    fn look_for_members(&self, now: u64) -> Result<(), ShareError> {
+        let holders = self.gpu.holders()?;
+        let mut state = self.state();
+        let State { scheduler, members, .. } = &mut *state;
+        members.retain(|number, member| {
+            let stays = holders.iter().any(|holder| holder.index() == *number)
+                && member.slot.figure(Figure::Process) == member.process;
+            if !stays {
+                scheduler.leave(now, *number);
+            }
+            stays
+        });
+        for slot in holders {
+            let number = slot.index();
+            let weight = u32::try_from(slot.figure(Figure::Weight)).unwrap_or(u32::MAX).min(WEIGHT_MOST);
+            scheduler.join(now, number, weight);
+            members.entry(number).or_insert_with(|| Member {
+                process: slot.figure(Figure::Process),
+                base: SlotWords(&slot).load_order().1.turn.wrapping_add(1),
+                answer: Answer::default(),
+                slot,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Passes the answers to the scheduler, and its orders to the devices.
+    fn advance(&mut self, now: u64) {
+        let Self { scheduler, members, overruns } = self;
+        for (number, member) in members.iter_mut() {
+            let mut answer = SlotWords(&member.slot).load_answer();
+            answer.turn = answer.turn.wrapping_sub(member.base) & TURN_MASK;
+            if answer != member.answer {
+                member.answer = answer;
+                scheduler.answer(now, *number, answer);
+            }
+        }
+        scheduler.tick(now);
+        for (number, member) in members.iter() {
+            if let Some(Order { turn, mode }) = scheduler.order(*number) {
+                let turn = turn.wrapping_add(member.base) & TURN_MASK;
+                SlotWords(&member.slot).store_order(Order { turn, mode });
+            }
+        }
+        overruns.extend(scheduler.take_overruns());
+        overruns.truncate(OVERRUNS_MOST);
+    }
+
+    /// Opens all gates.
+    fn release_all(&mut self) {
+        for (number, member) in &self.members {
+            let turn = self.scheduler.order(*number).map_or(0, |order| order.turn);
+            let turn = turn.wrapping_add(member.base).wrapping_add(1) & TURN_MASK;
+            SlotWords(&member.slot).store_order(Order { turn, mode: Mode::Open });
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The arbiter with devices that are threads of this process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::scheduler::{Answer, Mode, Order};
+use crate::{Claim, GpuMemory, GpuShare, GpuUuid, Gpus, Slot};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Slices that do not end while a test acts.
+const LONG: NodeOptions = NodeOptions { slice: Duration::from_millis(500) };
+
+fn gpu() -> (TempDir, GpuShare) {
+    let dir = tempfile::tempdir().unwrap();
+    let gpus = Gpus::open(&dir.path().join("gpus")).unwrap();
+    let uuid: GpuUuid = "GPU-00112233-4455-6677-8899-aabbccddeeff".parse().unwrap();
+    let gpu = gpus.gpu(uuid).unwrap();
+    (dir, gpu)
+}
+
+fn claim(gpu: &GpuShare, name: &str) -> Slot {
+    let memory = GpuMemory { bytes: 1 << 30, reserve: 0 };
+    gpu.claim(&Claim { name, promised: 1, overhead: 0, context_bytes: 0, weight: 1, memory }).unwrap()
+}
+
+/// A device that follows orders, and whose steps a test sees.
+struct Device {
+    slot: Slot,
+    steps: Receiver<Step>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Device {
+    fn new(gpu: &GpuShare, name: &str) -> Self {
+        let slot = claim(gpu, name);
+        let (to, steps) = channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let (follower, ends) = (Follower::new(slot.seen().clone()), Arc::clone(&over));
+        let run = move || {
+            follow(
+                follower,
+                || !ends.load(Ordering::SeqCst),
+                |step| {
+                    let _ = to.send(step);
+                },
+            );
+        };
+        Self { slot, steps, over, thread: Some(thread::spawn(run)) }
+    }
+
+    fn next(&self) -> Step {
+        self.steps.recv_timeout(PATIENCE).expect("a step")
+    }
+
+    /// Answers an order.
+    fn answers(&self, step: Step, work: bool, in_flight: bool) {
+        let Step::Order(Order { turn, .. }) = step else { panic!("{step:?}") };
+        answer(self.slot.seen(), Answer { turn, work, in_flight });
+    }
+
+    fn ordered(&self, mode: Mode) -> Step {
+        loop {
+            let step = self.next();
+            if matches!(step, Step::Order(order) if order.mode == mode) {
+                return step;
+            }
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.slot.seen().follow_end().wake();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn run(gpu: &GpuShare) -> (Arc<Node>, JoinHandle<Result<(), NodeError>>) {
+    run_with(gpu, NodeOptions::default())
+}
+
+fn run_with(gpu: &GpuShare, options: NodeOptions) -> (Arc<Node>, JoinHandle<Result<(), NodeError>>) {
+    let node = Node::new(gpu.clone(), options);
+    let running = Arc::clone(&node);
+    (node, thread::spawn(move || running.run()))
+}
+
+#[test]
+fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
+    let (_dir, gpu) = gpu();
+    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
+    let (node, thread) = run_with(&gpu, LONG);
+    let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
+    one.answers(first, true, true);
+    one.ordered(Mode::Open);
+    other.answers(second, true, true);
+    // The one that worked alone is metered, and then shut, because the other waits.
+    let metered = one.ordered(Mode::Metered);
+    one.answers(metered, true, true);
+    let shut = one.ordered(Mode::Shut);
+    one.answers(shut, true, false);
+    let granted = other.ordered(Mode::Metered);
+    other.answers(granted, true, true);
+    let shut = other.ordered(Mode::Shut);
+    assert!(one.steps.try_recv().is_err(), "the other's work is in flight");
+    other.answers(shut, true, false);
+    one.ordered(Mode::Metered);
+    assert_eq!(node.uses().len(), 2);
+    assert!(node.uses().iter().all(|vm| vm.account.charged_ns > 0));
+    assert!(node.uses()[0].account.waited_ns > 0);
+    node.stop();
+    thread.join().unwrap().unwrap();
+    one.ordered(Mode::Open);
+    other.ordered(Mode::Open);
+}
+
+#[test]
+fn gates_open_within_100_ms_when_the_node_hangs() {
+    let (_dir, gpu) = gpu();
+    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
+    let (node, thread) = run_with(&gpu, LONG);
+    let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
+    one.answers(first, true, true);
+    one.ordered(Mode::Open);
+    other.answers(second, true, true);
+    other.ordered(Mode::Shut);
+    // With its lock held, the node process can neither decide nor beat.
+    let start = Instant::now();
+    node.while_stopped(|| {
+        loop {
+            if let Step::Alone(order) = other.next() {
+                assert_eq!(order.mode, Mode::Open);
+                break;
+            }
+        }
+        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    });
+    // It goes on.
+    assert!(matches!(other.next(), Step::Order(_)));
+    assert_eq!(node.uses().iter().map(|vm| vm.fallbacks).sum::<u64>(), 1);
+    node.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_gpu_has_one_node_process() {
+    let (_dir, gpu) = gpu();
+    let device = Device::new(&gpu, "one");
+    let (node, thread) = run(&gpu);
+    device.ordered(Mode::Metered);
+    let (_, second) = run(&gpu);
+    assert!(matches!(second.join().unwrap(), Err(NodeError::Taken(_))));
+    node.stop();
+    thread.join().unwrap().unwrap();
+    let (node, thread) = run(&gpu);
+    device.ordered(Mode::Metered);
+    node.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_device_that_is_gone_keeps_nobody_waiting() {
+    let (_dir, gpu) = gpu();
+    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
+    let (node, thread) = run(&gpu);
+    let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
+    one.answers(first, true, true);
+    one.ordered(Mode::Open);
+    other.answers(second, true, true);
+    other.ordered(Mode::Shut);
+    drop(one);
+    other.ordered(Mode::Metered);
+    node.stop();
+    thread.join().unwrap().unwrap();
+}

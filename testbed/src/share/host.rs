@@ -1,0 +1,175 @@
+//! The host: the GPU, a device for each VM, the node process, and the guests' processes.
+
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{StandIn, random_facts, terminate};
+use vgpu_testbed::programs;
+
+use super::figures::{Round, VmFigures};
+use super::{Load, ShareArgs};
+
+/// Memory of the GPU, and of each VM.
+const GPU_MIB: u64 = 6144;
+const VM_MEMORY: &str = "256M";
+
+/// A VM of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VmSettings {
+    pub(super) processes: usize,
+    pub(super) load: Load,
+}
+
+/// A process that ends when its standard input closes.
+struct Server {
+    child: Child,
+    _stdin: ChildStdin,
+}
+
+impl Server {
+    /// Starts a program and waits until it prints `ready`.
+    fn start(command: &mut Command) -> Result<Self> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start a server")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line == "ready");
+        if !ready {
+            bail!("a server did not start: {}", child.wait()?);
+        }
+        Ok(Self { child, _stdin: stdin })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The process may have ended.
+        if terminate(&mut self.child).is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+struct Vm {
+    settings: VmSettings,
+    folder: TempDir,
+    _device: Server,
+}
+
+/// A guest's process.
+struct Guest {
+    child: Child,
+    stdin: ChildStdin,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Guest {
+    /// Starts a process and waits until it has a context and a kernel.
+    fn start(sysfs: &Path, arguments: &[String]) -> Result<Self> {
+        let mut command = Command::new(programs::launcher()?);
+        command.arg(programs::standin()?).args(arguments);
+        command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start a guest")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?);
+        let mut line = String::new();
+        lines.read_line(&mut line)?;
+        if line.trim() != "ready" {
+            let _ = child.kill();
+            bail!("a guest's process did not start: {}", child.wait()?);
+        }
+        Ok(Self { child, stdin, lines })
+    }
+
+    fn report(mut self) -> Result<Value> {
+        let mut text = String::new();
+        self.lines.read_to_string(&mut text)?;
+        let status = self.child.wait()?;
+        serde_json::from_str(text.trim()).with_context(|| format!("{status}: the report {text:?}"))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The process has ended, unless something failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The host of a measurement.
+pub(super) struct Host {
+    node: Option<Server>,
+    vms: Vec<Vm>,
+    gpu: StandIn,
+    facts: Facts,
+}
+
+impl Host {
+    /// Starts the GPU and the devices.
+    pub(super) fn start(vms: &[VmSettings], threads: usize) -> Result<Self> {
+        let facts = Facts { memory_mib: GPU_MIB, ..random_facts(&["7.0"]) };
+        let gpu = StandIn::start(&facts, &["--threads", &threads.to_string()], false)?;
+        let mut host = Self { node: None, vms: Vec::new(), gpu, facts };
+        for (index, settings) in vms.iter().enumerate() {
+            let vm = host.serve(index, *settings)?;
+            host.vms.push(vm);
+        }
+        Ok(host)
+    }
+
+    fn serve(&self, index: usize, settings: VmSettings) -> Result<Vm> {
+        let folder =
+            TempDir::with_prefix_in("vgpu-share-", "/dev/shm").context("make a folder in /dev/shm")?;
+        let control = folder.path().join(format!("vm{index}")).join("control");
+        let mut command = Command::new(programs::device()?);
+        command.args(["serve", "--executor", "cuda", "--until-stdin-closes", "--worker-connects", "true"]);
+        command.arg("--bus").arg(format!("sim:{}", folder.path().display()));
+        command.arg("--control").arg(control);
+        command.args(["--memory", VM_MEMORY]);
+        command.args(self.gpu.options()).env("VGPU_SYSFS", self.gpu.bed.sysfs());
+        let device = Server::start(&mut command)?;
+        Ok(Vm { settings, folder, _device: device })
+    }
+
+    /// Starts a node process with slices of this length, or ends it.
+    pub(super) fn set_node(&mut self, slice: Option<&str>) -> Result<()> {
+        self.node = None;
+        if let Some(slice) = slice {
+            let mut command = Command::new(programs::device()?);
+            command.args(["node", "--until-stdin-closes", "--slice", slice, "--gpu", &self.facts.uuid]);
+            self.node = Some(Server::start(&mut command)?);
+        }
+        Ok(())
+    }
+
+    /// Runs all guests' processes side by side for the time of a round.
+    pub(super) fn round(&self, arguments: &ShareArgs) -> Result<Round> {
+        let mut guests = Vec::new();
+        for (index, vm) in self.vms.iter().enumerate().filter(|(_, vm)| vm.settings.load != Load::None) {
+            for _ in 0..vm.settings.processes {
+                let guest = Guest::start(vm.folder.path(), &arguments.play(vm.settings.load))?;
+                guests.push((index, guest));
+            }
+        }
+        for (_, guest) in &mut guests {
+            guest.stdin.write_all(b"go\n").context("start a guest's process")?;
+        }
+        let mut vms = vec![VmFigures::default(); self.vms.len()];
+        for (index, guest) in guests {
+            let report = guest.report()?;
+            let launches = report["launches"].as_f64().context("launches")?;
+            vms[index].launches += launches / arguments.time().as_secs_f64();
+            let token = |key: &str| report["token_ns"][key].as_f64().map(|time| time / 1e6);
+            vms[index].token_ms = token("p50").zip(token("p99")).or(vms[index].token_ms);
+        }
+        Ok(Round { vms })
+    }
+}
