@@ -18,6 +18,7 @@ mod ops;
 mod parked;
 mod reservations;
 mod restart;
+mod share;
 mod siege;
 mod soak;
 mod status;

@@ -42,7 +42,8 @@ pub enum Passage {
 pub struct GateReport {
     /// Number of the newest order of the arbiter, which all sessions follow.
     pub turn: u32,
-    /// Whether messages are being carried out, or wait at the gate.
+    /// Whether messages are being carried out, or wait at the gate. While messages pass, it also is true while
+    /// work is in flight.
     pub work: bool,
     /// Whether work may be incomplete.
     pub in_flight: bool,
@@ -124,6 +125,7 @@ impl Gate {
             self.metering.fetch_add(1, Ordering::SeqCst);
         }
         presences.turn = turn;
+        presences.shut = passage == Passage::Shut;
         presences.wake_all();
         if bits != 0 {
             presences.tell();

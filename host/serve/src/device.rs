@@ -108,6 +108,9 @@ impl DeviceArguments {
             let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);
             config.window_bytes = self.window.0;
             config.channels = self.channels;
+            if let Some(share) = &self.host.share {
+                share.take_turns(&config.gate)?;
+            }
             Ok(config)
         };
         self.gpus()?.into_iter().map(config).collect()

@@ -43,6 +43,7 @@ pub mod serve;
 mod settings;
 mod share;
 pub mod status;
+mod turns;
 mod v1;
 mod values;
 pub mod vm;

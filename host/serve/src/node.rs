@@ -1,6 +1,7 @@
 //! The command `node`: shares the time of each GPU among the VMs of this host.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -10,15 +11,13 @@ use anyhow::Result;
 use serde_json::Value;
 use vgpu_device::threads;
 use vgpu_share::arbiter::{Node, NodeOptions};
-use vgpu_share::{GpuUuid, Gpus, ShareError};
+use vgpu_share::{GpuUuid, Gpus};
 
 use crate::lifetime::{Lifetime, log, ready};
 use crate::notify;
+use crate::share;
 use crate::values::{Level, Uuid, WARN};
 
-/// Directory that device processes share, and the directory of the GPUs' files in it.
-const PREFIX: &str = "vgpu-device";
-const NAME: &str = "gpus";
 /// Interval at which the directory is looked at for GPUs that have come.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -48,6 +47,9 @@ pub struct NodeArguments {
     /// that of each GPU is.
     #[arg(long, value_name = "UUID")]
     gpu: Vec<Uuid>,
+    /// Directory in which the devices find each other, if it is not the usual one, as `serve` has it.
+    #[arg(long, value_name = "DIR")]
+    shares: Option<PathBuf>,
     /// Least severe level that is logged on stderr: error, warn, info, debug.
     #[arg(long, value_name = "LEVEL", default_value_t = WARN)]
     log: Level,
@@ -110,7 +112,7 @@ pub fn run_node(arguments: &NodeArguments) -> Result<()> {
     let lifetime = Lifetime::begin();
     lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
     let arbiters = Arc::new(Arbiters {
-        gpus: gpus()?,
+        gpus: share::gpus(arguments.shares.as_deref())?,
         wanted: arguments.gpu.iter().map(|uuid| GpuUuid(uuid.0)).collect(),
         options: NodeOptions { slice: arguments.slice.0 },
         running: Mutex::default(),
@@ -126,12 +128,4 @@ pub fn run_node(arguments: &NodeArguments) -> Result<()> {
     };
     arbiters.stop();
     ended
-}
-
-/// Opens the directory that the device processes of this user share.
-fn gpus() -> Result<Gpus, ShareError> {
-    let mut places = vgpu_paths::private_places(PREFIX);
-    let last = places.pop().unwrap_or_default();
-    let usable = places.iter().find_map(|place| Gpus::open(&place.join(NAME)).ok());
-    usable.map_or_else(|| Gpus::open(&last.join(NAME)), Ok)
 }

@@ -79,8 +79,9 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     let control = ControlPath::for_bus(&bus, settings.control.as_deref());
     // A GPU of this host has other VMs. What the other executors announce is this device's own.
     let share = (executor == ExecutorKind::Cuda).then(|| {
-        let Settings { memory, reserve, shares, .. } = &settings;
-        Arc::new(Share::new(control.name.clone(), *memory, *reserve, shares.clone()))
+        let Settings { memory, reserve, shares, weight, .. } = &settings;
+        let weight = weight.unwrap_or(1);
+        Arc::new(Share::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
     let announce = |served: Served| {
         let control = control.serve(&bus, served)?;

@@ -66,6 +66,11 @@ pub(crate) struct Settings {
     /// need one that all of them see.
     #[arg(long, value_name = "DIR")]
     pub(crate) shares: Option<PathBuf>,
+    /// Share of the GPU's time relative to that of its other VMs, 1 to 1000, as the node process grants it
+    /// (`vgpu-device node`) [default: 1].
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[serde(deserialize_with = "weight")]
+    pub(crate) weight: Option<u32>,
     /// Size of the window that guest and host share, a power of two [default: 256M].
     #[arg(long, value_name = "SIZE")]
     pub(crate) window: Option<Size>,
@@ -164,6 +169,16 @@ fn slot<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u8>, D::Erro
     }
 }
 
+/// Reads a weight of the range that the command line accepts.
+fn weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let weight = u32::deserialize(from)?;
+    if (1..=1000).contains(&weight) {
+        Ok(Some(weight))
+    } else {
+        Err(serde::de::Error::custom(format!("no VM has the weight {weight}: expected 1 to 1000")))
+    }
+}
+
 impl Settings {
     /// Reads the settings of a configuration file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -179,7 +194,7 @@ impl Settings {
             ($($setting:ident)*) => { Self { $($setting: self.$setting.or(other.$setting)),* } };
         }
         first_given! {
-            bus executor gpu memory reserve shares window channels address_range address_part group control vm_memory
+            bus executor gpu memory reserve shares weight window channels address_range address_part group control vm_memory
             vm_slot libcuda libcublas worker_user worker_connects explain_refusals compiled cc threads
             kernel_timeout engine rate grace log
         }
@@ -199,6 +214,7 @@ impl Settings {
             ("libcublas", self.libcublas.is_some(), executor == cuda),
             ("reserve", self.reserve.is_some(), executor == cuda),
             ("shares", self.shares.is_some(), executor == cuda),
+            ("weight", self.weight.is_some(), executor == cuda),
             ("address-part", self.address_part.is_some(), executor == cuda),
             ("worker-user", self.worker_user.is_some(), executor == cuda),
             ("worker-connects", self.worker_connects.is_some(), executor == cuda),
@@ -246,13 +262,14 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 27] = [
+    const VALUES: [(&str, &str); 28] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
         ("memory", "3G"),
         ("reserve", "1G"),
         ("shares", "/run/gpus"),
+        ("weight", "3"),
         ("window", "64M"),
         ("channels", "7"),
         ("address-range", "6"),
@@ -277,8 +294,16 @@ mod tests {
     ];
 
     /// Settings whose values are numbers or booleans in a file, not strings.
-    const BARE: [&str; 7] =
-        ["worker-connects", "explain-refusals", "address-range", "channels", "vm-slot", "threads", "rate"];
+    const BARE: [&str; 8] = [
+        "worker-connects",
+        "explain-refusals",
+        "address-range",
+        "channels",
+        "vm-slot",
+        "threads",
+        "rate",
+        "weight",
+    ];
 
     fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
         let quote = if BARE.contains(&name) { "" } else { "\"" };
@@ -309,6 +334,7 @@ mod tests {
             ("bus = \"sim:/a\"\nmemroy = \"8G\"", "line 2", "memroy"),
             ("\n\nmemory = \"8X\"", "line 3", "expected a size"),
             ("vm-slot = 32", "line 1", "1 to 31"),
+            ("weight = 0", "line 1", "1 to 1000"),
             ("bus = \"/a\"", "line 1", "vfio-user:SOCKET"),
             ("executor = \"gpu\"", "line 1", "soft"),
             ("engine = \"avx2\"", "line 1", "jit-avx2"),

@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result};
+use vgpu_device::Gate;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
 
 use crate::context_cost::MeasuredGpu;
+use crate::turns::Turns;
 use crate::values::Size;
 
 /// Memory of a GPU that is promised to no VM by default: what cuBLAS, kernels that print and kernels with large
@@ -31,6 +33,10 @@ pub(crate) struct Share {
     reserve: Size,
     /// Directory of the GPUs' files, or `None` for the usual one.
     folder: Option<PathBuf>,
+    /// Share of the GPU's time relative to that of other VMs.
+    weight: u32,
+    /// The thread that follows the node process, which ends before the slot is free.
+    turns: OnceLock<Turns>,
     slot: OnceLock<Slot>,
 }
 
@@ -42,8 +48,10 @@ impl Share {
         promise: Option<Size>,
         reserve: Option<Size>,
         folder: Option<PathBuf>,
+        weight: u32,
     ) -> Self {
-        Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, slot: OnceLock::new() }
+        let (turns, slot) = (OnceLock::new(), OnceLock::new());
+        Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, turns, slot }
     }
 
     /// Takes a slot of the GPU. Returns the bytes of memory that the VM is promised.
@@ -54,7 +62,7 @@ impl Share {
             promised: self.promise.map(|promise| promise.0),
             overhead: 0,
             context_bytes: gpu.context_bytes,
-            weight: 1,
+            weight: self.weight.into(),
             memory: GpuMemory { bytes: gpu.total_bytes, reserve: self.reserve.0 },
         };
         let slot = share.claim(&claim)?;
@@ -63,6 +71,17 @@ impl Share {
         let _ = self.slot.set(slot);
         tracing::info!(gpu = %share.uuid(), promised, context_bytes = gpu.context_bytes, "memory promised");
         Ok(promised)
+    }
+
+    /// Has a gate follow the node process, if a slot was taken.
+    pub(crate) fn take_turns(&self, gate: &Arc<Gate>) -> Result<()> {
+        if let Some(slot) = self.slot.get() {
+            let turns =
+                Turns::start(slot.seen(), gate).context("start a thread for the node process's orders")?;
+            // A process has one device with a share.
+            let _ = self.turns.set(turns);
+        }
+        Ok(())
     }
 
     /// Returns the lock that each worker keeps.

@@ -133,16 +133,10 @@ impl Scheduler {
         let active = self.vms.values().filter(|vm| vm.is_active()).count();
         match (self.turn, active) {
             (Some(Turn { ended: Some(ended), .. }), _) => Some(ended + PATIENCE * self.slice),
-            (Some(turn), 2..) => Some(self.slice_end(&turn)),
+            (Some(turn), 2..) => Some(turn.since + self.slice),
             (_, 1) => self.company_until().filter(|until| *until > self.now),
             _ => None,
         }
-    }
-
-    /// Returns when a slice is to end: early enough that its work in flight is usually complete in time.
-    fn slice_end(&self, turn: &Turn) -> u64 {
-        let draining = self.vms.get(&turn.vm).map_or(0, |vm| vm.draining.min(self.slice / 2));
-        turn.since + self.slice - draining
     }
 
     /// Returns until when a lone VM counts as having company.
@@ -239,7 +233,7 @@ impl Scheduler {
         };
         let (overran, flying) = (vm.is_overrunning(), vm.is_in_flight());
         match turn.ended {
-            None if self.now < self.slice_end(&turn) => {}
+            None if self.now < turn.since + self.slice => {}
             None if self.next().is_none_or(|next| next == turn.vm) => {
                 self.turn = Some(Turn { since: self.now, ..turn });
             }

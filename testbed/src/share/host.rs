@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_serve::Facts;
@@ -12,16 +14,17 @@ use vgpu_testbed::bed::{StandIn, random_facts, terminate};
 use vgpu_testbed::programs;
 
 use super::figures::{Round, VmFigures};
-use super::{Load, ShareArgs};
+use super::options::{Fault, Load, ShareArgs};
 
-/// Memory of the GPU, and of each VM.
-const GPU_MIB: u64 = 6144;
-const VM_MEMORY: &str = "256M";
+/// Memory of the GPU, and memory that a VM is promised for each of its processes, which have a context.
+const GPU_MIB: u64 = 32 << 10;
+const PROCESS_MIB: u64 = 768;
 
 /// A VM of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VmSettings {
     pub(super) processes: usize,
+    pub(super) weight: u32,
     pub(super) load: Load,
 }
 
@@ -46,6 +49,13 @@ impl Server {
     }
 }
 
+impl Server {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // The process may have ended.
@@ -59,7 +69,7 @@ impl Drop for Server {
 struct Vm {
     settings: VmSettings,
     folder: TempDir,
-    _device: Server,
+    device: Server,
 }
 
 /// A guest's process.
@@ -109,7 +119,8 @@ pub(super) struct Host {
     node: Option<Server>,
     vms: Vec<Vm>,
     gpu: StandIn,
-    facts: Facts,
+    /// Directory of the GPU's file, which this measurement has to itself.
+    shares: TempDir,
 }
 
 impl Host {
@@ -117,7 +128,9 @@ impl Host {
     pub(super) fn start(vms: &[VmSettings], threads: usize) -> Result<Self> {
         let facts = Facts { memory_mib: GPU_MIB, ..random_facts(&["7.0"]) };
         let gpu = StandIn::start(&facts, &["--threads", &threads.to_string()], false)?;
-        let mut host = Self { node: None, vms: Vec::new(), gpu, facts };
+        let shares =
+            TempDir::with_prefix_in("vgpu-gpus-", "/dev/shm").context("make a folder in /dev/shm")?;
+        let mut host = Self { node: None, vms: Vec::new(), gpu, shares };
         for (index, settings) in vms.iter().enumerate() {
             let vm = host.serve(index, *settings)?;
             host.vms.push(vm);
@@ -133,10 +146,12 @@ impl Host {
         command.args(["serve", "--executor", "cuda", "--until-stdin-closes", "--worker-connects", "true"]);
         command.arg("--bus").arg(format!("sim:{}", folder.path().display()));
         command.arg("--control").arg(control);
-        command.args(["--memory", VM_MEMORY]);
+        let memory = format!("{}M", PROCESS_MIB * settings.processes as u64);
+        command.args(["--memory", &memory, "--weight", &settings.weight.to_string()]);
+        command.arg("--shares").arg(self.shares.path());
         command.args(self.gpu.options()).env("VGPU_SYSFS", self.gpu.bed.sysfs());
         let device = Server::start(&mut command)?;
-        Ok(Vm { settings, folder, _device: device })
+        Ok(Vm { settings, folder, device })
     }
 
     /// Starts a node process with slices of this length, or ends it.
@@ -144,10 +159,26 @@ impl Host {
         self.node = None;
         if let Some(slice) = slice {
             let mut command = Command::new(programs::device()?);
-            command.args(["node", "--until-stdin-closes", "--slice", slice, "--gpu", &self.facts.uuid]);
+            command.args(["node", "--until-stdin-closes", "--slice", slice]);
+            command.arg("--shares").arg(self.shares.path());
             self.node = Some(Server::start(&mut command)?);
         }
         Ok(())
+    }
+
+    /// Makes a process fail after a third of the time, and lets one that was stopped go on at its end.
+    fn fail(&self, fault: Fault, time: Duration) -> Result<()> {
+        let process = match fault {
+            Fault::NodeKill | Fault::NodeStop => self.node.as_ref().context("there is no node process")?,
+            Fault::DeviceKill | Fault::DeviceStop => &self.vms[0].device,
+        };
+        std::thread::sleep(time / 3);
+        if matches!(fault, Fault::NodeKill | Fault::DeviceKill) {
+            return process.signal(Signal::KILL);
+        }
+        process.signal(Signal::STOP)?;
+        std::thread::sleep(time * 2 / 3);
+        process.signal(Signal::CONT)
     }
 
     /// Runs all guests' processes side by side for the time of a round.
@@ -162,9 +193,16 @@ impl Host {
         for (_, guest) in &mut guests {
             guest.stdin.write_all(b"go\n").context("start a guest's process")?;
         }
+        if let Some(fault) = arguments.fault {
+            self.fail(fault, arguments.time())?;
+        }
         let mut vms = vec![VmFigures::default(); self.vms.len()];
         for (index, guest) in guests {
-            let report = guest.report()?;
+            let report = match guest.report() {
+                // Its device is gone.
+                Err(_) if arguments.fault == Some(Fault::DeviceKill) && index == 0 => continue,
+                report => report?,
+            };
             let launches = report["launches"].as_f64().context("launches")?;
             vms[index].launches += launches / arguments.time().as_secs_f64();
             let token = |key: &str| report["token_ns"][key].as_f64().map(|time| time / 1e6);

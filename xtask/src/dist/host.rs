@@ -27,6 +27,7 @@ const ALLOWED: &[&str] = &["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1",
 /// Additional files of the archive: their paths in it and in the workspace.
 const FILES: &[(&str, &str)] = &[
     ("lib/systemd/system/vgpu-device@.service", "host/serve/share/vgpu-device@.service"),
+    ("lib/systemd/system/vgpu-device-node.service", "host/serve/share/vgpu-device-node.service"),
     ("lib/tmpfiles.d/vgpu-device.conf", "host/serve/share/vgpu-device.tmpfiles"),
     ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
     ("share/doc/vgpu-device/LICENSE-APACHE", "LICENSE-APACHE"),

@@ -8,8 +8,9 @@
 
 use std::collections::VecDeque;
 
-/// Time that the messages between two questions should take, in nanoseconds. Two of them are half a slice.
-const AIM: u64 = 1_250_000;
+/// Time that the messages between two questions should take, in nanoseconds. Two of them are less than a slice,
+/// and one is longer than a host that is busy takes to wake a thread.
+const AIM: u64 = 2_000_000;
 /// Questions whose answer is outstanding, at most.
 const QUESTIONS_MOST: usize = 2;
 /// Largest number of messages between two questions.
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn work_in_flight_is_half_a_slice_or_two_messages() {
+    fn work_in_flight_is_less_than_a_slice_or_two_messages() {
         for each in [5_000, 50_000, 400_000, 3_000_000, 100_000_000] {
             let most = in_flight(each);
             assert!(most <= (4 * AIM).max(3 * each), "{most} of {each}");

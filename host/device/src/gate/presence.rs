@@ -51,8 +51,9 @@ impl Presence {
 #[derive(Default)]
 pub(super) struct Presences {
     sessions: BTreeMap<u32, Presence>,
-    /// Number of the newest order.
+    /// Number of the newest order, and whether it shut the gate.
     pub(super) turn: u32,
+    pub(super) shut: bool,
     pub(super) listener: Option<GateListener>,
     told: Option<GateReport>,
 }
@@ -97,11 +98,11 @@ impl Presences {
 
     /// Tells the listener what has changed.
     pub(super) fn tell(&mut self) {
-        let report = GateReport {
-            turn: self.turn,
-            work: self.sessions.values().any(|presence| presence.at != At::Rest),
-            in_flight: self.sessions.values().any(Presence::is_in_flight),
-        };
+        let in_flight = self.sessions.values().any(Presence::is_in_flight);
+        // Until the work is complete, more of it is likely to follow, and each report wakes the arbiter.
+        let follows = in_flight && !self.shut;
+        let work = follows || self.sessions.values().any(|presence| presence.at != At::Rest);
+        let report = GateReport { turn: self.turn, work, in_flight };
         if let Some(listener) = &self.listener
             && self.told.replace(report) != Some(report)
         {

@@ -23,9 +23,9 @@ fn sessions_have_work_until_they_say_where_they_are() {
     let (gate, told) = gate();
     gate.arbitrate(4, Passage::Metered);
     gate.moves(1, At::Rest);
-    assert_eq!(*told.lock().unwrap(), [report(4, false, true)]);
+    assert_eq!(*told.lock().unwrap(), [report(4, true, true)]);
     gate.moves(2, At::Rest);
-    assert_eq!(*told.lock().unwrap(), [report(4, false, true), report(4, false, false)]);
+    assert_eq!(*told.lock().unwrap(), [report(4, true, true), report(4, false, false)]);
     // Nothing has happened meanwhile, so another order changes nothing but its number.
     gate.arbitrate(5, Passage::Shut);
     assert_eq!(told.lock().unwrap().last(), Some(&report(5, false, false)));

@@ -25,11 +25,11 @@ use crate::session::memory::{ResolvedSpan, SessionMemory};
 use crate::session::register_page::RegisterPage;
 use crate::session::remote::{SessionLoss, WorkerLink};
 use crate::session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
+use crate::session::settled::Settled;
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
 pub use retirement::RetiredMemory;
-use settled::Settled;
 
 /// The guest process of a session, and how the device accesses it.
 #[derive(Debug, Default)]

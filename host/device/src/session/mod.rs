@@ -8,6 +8,7 @@ pub(crate) mod memory;
 pub(crate) mod register_page;
 pub(crate) mod remote;
 pub(crate) mod return_area;
+pub(crate) mod settled;
 pub(crate) mod stats;
 pub(crate) mod violation;
 pub(crate) mod worker_session;

@@ -52,6 +52,7 @@ fn an_unpacked_release_runs() {
     assert!(unpacked.success());
     let release = folder.path().join("vgpu-device-1.2.3-x86_64-linux-gnu");
     for file in [
+        "lib/systemd/system/vgpu-device-node.service",
         "lib/systemd/system/vgpu-device@.service",
         "lib/tmpfiles.d/vgpu-device.conf",
         "share/bash-completion/completions/vgpu-device",

@@ -4,9 +4,6 @@ use super::account::Account;
 use super::turn::{Answer, Mode, Order};
 use super::{DEBT_MOST, UNITS};
 
-/// Weight in eighths of a new observation of how long work drains.
-const DRAIN_WEIGHT: u64 = 1;
-
 /// State of one VM.
 #[derive(Debug)]
 pub(super) struct Vm {
@@ -21,8 +18,6 @@ pub(super) struct Vm {
     pub(super) returned: Option<u64>,
     /// Time at which the VM last had work while somebody counted.
     pub(super) worked: Option<u64>,
-    /// Usual time from the end of a slice until its work is complete.
-    pub(super) draining: u64,
     pub(super) account: Account,
     /// Whether the newest order was given to a VM that was working, and is not answered.
     unsure: bool,
@@ -43,7 +38,6 @@ impl Vm {
             granted: 0,
             returned: None,
             worked: None,
-            draining: 0,
             account: Account::default(),
             unsure: false,
             ended: None,
@@ -132,9 +126,7 @@ impl Vm {
             return None;
         }
         self.overrunning = false;
-        let took = now.saturating_sub(self.ended.take()?);
-        self.draining = (self.draining * (8 - DRAIN_WEIGHT) + took * DRAIN_WEIGHT) / 8;
-        Some(took)
+        Some(now.saturating_sub(self.ended.take()?))
     }
 
     /// Charges time. `present` is the tag from which debts are counted.

@@ -145,6 +145,6 @@ fn work_after_a_slice_is_observed() {
     let overruns = simulation.scheduler.take_overruns();
     let longest =
         |vm| overruns.iter().filter(|overrun| overrun.vm == vm).map(|overrun| overrun.nanoseconds).max();
-    assert!(longest(0) > Some(2 * MS) && longest(1) < Some(4 * MS), "{:?} {:?}", longest(0), longest(1));
+    assert!(longest(0) > Some(2 * MS) && longest(1) < Some(SLICE_NS), "{:?} {:?}", longest(0), longest(1));
     assert_eq!(simulation.scheduler.take_overruns(), []);
 }

@@ -10,7 +10,7 @@ pub const STEP: u64 = 40_000;
 /// Steps that an order or an answer is on its way.
 const HOPS: usize = 1;
 /// Work that a metered device keeps in flight, in nanoseconds, if its kernels are that short.
-const IN_FLIGHT: u64 = 2_500_000;
+const IN_FLIGHT: u64 = 4_000_000;
 
 /// What a VM does.
 #[derive(Clone, Copy, Debug)]

@@ -35,7 +35,7 @@ const PULSE: Duration = Duration::from_millis(1);
 const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);
 /// Longest pause while the arbiter of the GPU's time waits for a completion, which may end a slice.
-const SETTLE_PAUSE: Duration = Duration::from_micros(40);
+const SETTLE_PAUSE: Duration = Duration::from_micros(90);
 /// Wait after which nobody waits for the end of a slice any more.
 const SETTLE_MOST: Duration = Duration::from_millis(20);
 /// Divisor of the time waited so far that gives the pause. It limits the delay of a completion to that

@@ -60,7 +60,7 @@ fn work_is_in_flight_until_the_gpu_has_done_it() {
     device.gpu.hold();
     fill(&mut guest, 0, memory);
     guest.echo();
-    device.until_told(1, false, true);
+    device.until_told(1, true, true);
     // More waits at the gate, while the work before it is not complete.
     device.gate.arbitrate(2, Passage::Shut);
     let shut = fill(&mut guest, 0, memory);
@@ -88,7 +88,7 @@ fn what_waits_for_the_guest_is_not_in_flight() {
     fill(&mut guest, 1, memory);
     guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
     guest.echo();
-    device.until_told(1, false, true);
+    device.until_told(1, true, true);
     assert_eq!(guest.word(WORD), 0);
     device.gpu.release();
     guest.wait_word(WORD, 1);

@@ -1,0 +1,55 @@
+//! Several VMs on one GPU, with processes of the host that fail.
+
+use std::process::Command;
+
+use serde_json::Value;
+use vgpu_testbed::programs;
+
+/// Returns the figures of a round with the node process.
+fn share(options: &[&str]) -> Value {
+    let mut command = Command::new(programs::testbed().unwrap());
+    command.args(["share", "--vms", "2", "--json"]).args(options);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["with_node"].clone()
+}
+
+fn launches(figures: &Value, vm: usize) -> f64 {
+    figures["vms"][vm]["launches_per_second"].as_f64().unwrap()
+}
+
+/// The bounds are wide, because other tests run meanwhile. `vgpu-testbed share` measures.
+#[test]
+fn a_vm_with_five_processes_gets_no_more_than_its_weight() {
+    let figures = share(&["--processes", "1,5", "--seconds", "3"]);
+    assert!(figures["shares"][0].as_f64().unwrap() > 0.35, "{figures}");
+}
+
+#[test]
+fn guests_go_on_when_the_node_process_is_killed_or_stopped() {
+    for fault in ["node-kill", "node-stop"] {
+        let figures = share(&["--fault", fault, "--seconds", "3"]);
+        let all = share(&["--seconds", "3"]);
+        for vm in 0..2 {
+            assert!(launches(&figures, vm) > 0.4 * launches(&all, vm), "{fault}: {figures}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_killed_or_stopped_costs_its_own_vm_only() {
+    for fault in ["device-kill", "device-stop"] {
+        let figures = share(&["--fault", fault, "--seconds", "3"]);
+        let all = share(&["--seconds", "3"]);
+        assert!(launches(&figures, 1) > 0.9 * launches(&all, 1), "{fault}: {figures} instead of {all}");
+    }
+}
+
+#[test]
+fn an_endless_kernel_costs_its_own_vm_only() {
+    let alone = launches(&share(&["--loads", "none,busy", "--seconds", "2"]), 1);
+    let figures = share(&["--loads", "endless,busy", "--seconds", "3"]);
+    assert!(launches(&figures, 1) > 0.35 * alone, "{figures} of {alone}");
+}
