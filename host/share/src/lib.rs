@@ -19,6 +19,7 @@
 //!                 ...
 //!                 slot 63
 //!  GPU-UUID.00    lock of slot 0, empty
+//!  GPU-UUID.node  lock of the node process, empty
 //! ```
 //!
 //! All words are atomics in shared memory. Whoever reads words of another process checks them: a name is text
