@@ -379,6 +379,7 @@ mod tests {
             "libcublas",
             "reserve",
             "shares",
+            "weight",
             "address-part",
             "worker-user",
             "worker-connects",
