@@ -275,8 +275,18 @@ pub fn make_private(path: &Path) -> io::Result<Dir> {
             made => break made?.0,
         }
     };
+    require_private(path, &dir)?;
+    Ok(dir)
+}
+
+/// Rejects a directory, open and by its path, if users other than root and this one can change its content or
+/// replace it.
+///
+/// # Errors
+/// Returns the kernel's error, [`Refusal::Replaceable`], or `PermissionDenied` if others can create entries.
+pub fn require_private(path: &Path, dir: &Dir) -> io::Result<()> {
     reject_replaceable(path)?;
-    if dir.is_shared()? { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(dir) }
+    if dir.is_shared()? { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
 }
 
 /// Returns where processes of this user may have such a directory, the best place first: /run, which root's

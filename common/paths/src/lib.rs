@@ -35,7 +35,7 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use dir::{Dir, make_private, private_places, reject_replaceable, replaceable};
+pub use dir::{Dir, make_private, private_places, reject_replaceable, replaceable, require_private};
 pub use file::{append, overwrite, shared};
 pub use open::{Access, open_regular, read, read_to_string};
 pub use refusal::{Refusal, hint};

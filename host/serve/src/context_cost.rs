@@ -2,6 +2,7 @@
 //! them, and a device's process makes no context.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use vgpu_device::Addresses;
-use vgpu_executor_cuda::{ContextProbe, CudaOptions};
+use vgpu_executor_cuda::{CONTEXT_BYTES, ContextProbe, CudaOptions, GpuIdentity};
 
 use crate::helper;
 
@@ -23,71 +24,84 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// Number of contexts that are measured. The median is taken, because programs may allocate meanwhile.
 const ROUNDS: usize = 3;
 
+/// Costs of a context, in bytes, that are believed. What is measured is also what other programs allocate and free
+/// meanwhile.
+pub(crate) const PLAUSIBLE: RangeInclusive<u64> = 64 << 20..=2 << 30;
+
 /// Options of the hidden command [`ANSWER`].
 #[derive(Debug, clap::Args)]
 pub struct Question {
     question: String,
 }
 
-/// The driver and GPU to measure.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct CostQuestion {
-    pub(crate) libcuda: Option<PathBuf>,
-    pub(crate) uuid: Option<[u8; 16]>,
-    /// Whether the process only makes a context, and keeps it until its standard input is closed.
-    pub(crate) keep: bool,
+/// What a process is to do with the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Task {
+    /// Find it, without a context.
+    Find,
+    /// Measure what a context costs.
+    Measure,
+    /// Make a context, and keep it until standard input is closed.
+    Keep,
 }
 
-/// A GPU, and what a context costs of its memory.
+/// The driver and GPU to ask.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GpuQuestion {
+    pub(crate) libcuda: Option<PathBuf>,
+    pub(crate) uuid: Option<[u8; 16]>,
+}
+
+/// A GPU, as its driver describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MeasuredGpu {
+pub(crate) struct FoundGpu {
     pub(crate) uuid: [u8; 16],
     /// Size of its memory in bytes.
     pub(crate) total_bytes: u64,
-    /// Cost of a context in bytes.
-    pub(crate) context_bytes: u64,
-    /// Whether the cost was measured. Otherwise it is what contexts usually cost.
-    pub(crate) measured: bool,
 }
 
 /// Answers a question, in the process that was started for it.
 pub fn answer(question: &Question) -> Result<ExitCode> {
-    let question: CostQuestion = serde_json::from_str(&question.question)?;
-    let (libcuda, uuid) = (question.libcuda.clone(), question.uuid);
+    let (gpu, task): (GpuQuestion, Task) = serde_json::from_str(&question.question)?;
+    let (libcuda, uuid) = (gpu.libcuda.clone(), gpu.uuid);
     let options = CudaOptions { libcuda, uuid, ..CudaOptions::new(Addresses::next_in_process()) };
-    let probe = ContextProbe::create(&options)?;
-    if question.keep {
-        println!("made");
-        std::io::stdout().flush()?;
-        std::io::stdin().read_to_end(&mut Vec::new())?;
-        return Ok(ExitCode::SUCCESS);
+    match task {
+        Task::Find => {
+            let GpuIdentity { uuid, total_bytes } = GpuIdentity::find(&options)?;
+            println!("{}", serde_json::to_string(&FoundGpu { uuid, total_bytes })?);
+        }
+        Task::Measure => {
+            let cost = measure(&ContextProbe::create(&options)?, &gpu)?;
+            println!("{}", serde_json::to_string(&cost)?);
+        }
+        Task::Keep => {
+            let _probe = ContextProbe::create(&options)?;
+            println!("made");
+            std::io::stdout().flush()?;
+            std::io::stdin().read_to_end(&mut Vec::new())?;
+        }
     }
-    let (uuid, total_bytes) = (probe.uuid()?, probe.total_bytes()?);
-    let cost = measure(&probe, &CostQuestion { keep: true, ..question })?;
-    let context_bytes = cost.unwrap_or(options.context_bytes);
-    let gpu = MeasuredGpu { uuid, total_bytes, context_bytes, measured: cost.is_some() };
-    println!("{}", serde_json::to_string(&gpu)?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns by how many bytes the free memory decreases with a context of another process, or `None` if the driver
 /// does not tell.
-fn measure(probe: &ContextProbe, other: &CostQuestion) -> Result<Option<u64>> {
+fn measure(probe: &ContextProbe, gpu: &GpuQuestion) -> Result<Option<u64>> {
     let mut costs = Vec::new();
     for _ in 0..ROUNDS {
         let Some(before) = probe.free_bytes()? else { return Ok(None) };
-        let after = other.beside(|| Ok(probe.free_bytes()?))?;
+        let after = gpu.beside(|| Ok(probe.free_bytes()?))?;
         costs.push(before.saturating_sub(after.unwrap_or(before)));
     }
     costs.sort_unstable();
     Ok(Some(costs[ROUNDS / 2]))
 }
 
-impl CostQuestion {
+impl GpuQuestion {
     /// Calls `look` while another process has a context.
     fn beside<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut command = std::process::Command::new("/proc/self/exe");
-        command.args([ANSWER, &serde_json::to_string(self)?]);
+        command.args([ANSWER, &serde_json::to_string(&(self, Task::Keep))?]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         if let Some(stdout) = process.stdout.take() {
@@ -102,8 +116,26 @@ impl CostQuestion {
         }
     }
 
-    /// Measures the GPU.
-    pub(crate) fn ask(&self) -> Result<MeasuredGpu> {
-        helper::ask(ANSWER, self, LIMIT, "measures what a context costs")
+    /// Finds the GPU. No context is made.
+    pub(crate) fn find(&self) -> Result<FoundGpu> {
+        helper::ask(ANSWER, &(self, Task::Find), LIMIT, "asks the GPU's driver for its memory")
+    }
+
+    /// Measures what a context costs in bytes, with two contexts at a time. No other process may measure meanwhile.
+    pub(crate) fn measure(&self) -> Result<u64> {
+        let cost: Option<u64> =
+            helper::ask(ANSWER, &(self, Task::Measure), LIMIT, "measures what a context costs")?;
+        let usual = CONTEXT_BYTES >> 20;
+        match cost {
+            Some(cost) if PLAUSIBLE.contains(&cost) => return Ok(cost),
+            Some(cost) => tracing::warn!(
+                "a context seems to take {} MiB, because other programs use the GPU: {usual} MiB are charged for each",
+                cost >> 20
+            ),
+            None => tracing::warn!(
+                "the driver does not tell how much memory is free: each context is charged {usual} MiB"
+            ),
+        }
+        Ok(CONTEXT_BYTES)
     }
 }

@@ -23,13 +23,17 @@ const SOCKET: &str = "control";
 const DEVICE: &str = "device";
 /// Name of the directory of all instances, below `/run` or `XDG_RUNTIME_DIR`.
 const FOLDER: &str = "vgpu-device";
-/// Maximum time that an instance may take to answer.
+/// Names of the directories beside those of instances, which no instance can have: systemd removes an instance's
+/// directory with it.
+const NOT_NAMES: [&str; 2] = ["gpus", "address-ranges"];
+/// Maximum time that an instance may take to answer, beside what it waits for.
 const ANSWER_MOST: Duration = Duration::from_secs(5);
 /// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
 const ANSWER_BYTES: u64 = 16 << 20;
 
-/// Time for which the answer to `end` waits for the session's end.
-const ENDING_MOST: Duration = Duration::from_secs(2);
+/// Time for which the answer to `end` waits for the session's end. A worker in the middle of a call of the driver
+/// is killed after 5 s.
+const ENDING_MOST: Duration = Duration::from_secs(7);
 
 /// A request to the control socket.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -132,6 +136,18 @@ impl ControlPath {
         let name = socket.parent().and_then(Path::file_name).filter(|_| socket.ends_with(SOCKET));
         let name = name.map(|name| name.to_string_lossy().into_owned());
         Self { name: name.unwrap_or_else(|| name_of(bus)), socket }
+    }
+
+    /// Refuses a name whose directory all devices share.
+    pub(crate) fn check_name(&self) -> Result<()> {
+        let Self { name, socket } = self;
+        if NOT_NAMES.contains(&name.as_str()) {
+            bail!(
+                "a device cannot have the name `{name}`: --control {} gives it another",
+                other(socket).display()
+            );
+        }
+        Ok(())
     }
 
     /// Starts to answer requests, and makes the socket's directory if there is none.
@@ -244,7 +260,8 @@ pub(crate) fn end(socket: &Path, session: u32) -> Result<EndReply> {
 fn request<T: serde::de::DeserializeOwned>(socket: &Path, request: Request) -> Result<T> {
     let mut stream =
         UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
-    stream.set_read_timeout(Some(ANSWER_MOST))?;
+    let waits = if let Request::End { .. } = request { ENDING_MOST } else { Duration::ZERO };
+    stream.set_read_timeout(Some(ANSWER_MOST + waits))?;
     stream.set_write_timeout(Some(ANSWER_MOST))?;
     writeln!(stream, "{}", serde_json::to_string(&request)?)?;
     let mut line = String::new();

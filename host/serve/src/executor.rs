@@ -13,9 +13,9 @@ use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
-use vgpu_worker::{WorkerConfig, WorkerExecutor};
+use vgpu_worker::{WorkerConfig, WorkerExecutor, WorkerLock};
 
-use crate::context_cost::{CostQuestion, MeasuredGpu};
+use crate::context_cost::GpuQuestion;
 use crate::engine::Engine;
 use crate::knobs::Knobs;
 use crate::ranges::{OfferQuestion, choose, claim};
@@ -298,22 +298,10 @@ impl ExecutorOptions {
         self.worker
     }
 
-    /// Measures the GPU and claims the VM's share of it. Returns the bytes of memory that the VM is promised.
-    fn claim(&self, share: &Share) -> Result<(MeasuredGpu, u64)> {
-        let (libcuda, uuid) = (self.libcuda.clone(), self.host_gpu.map(|gpu| gpu.0));
-        let gpu = CostQuestion { libcuda, uuid, keep: false }.ask()?;
-        if !gpu.measured {
-            let mib = gpu.context_bytes >> 20;
-            tracing::warn!(
-                "the driver does not tell how much memory is free: each context is charged {mib} MiB"
-            );
-        }
-        Ok((gpu, share.claim(&gpu)?))
-    }
-
     /// Returns the executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
-        let measured = self.share.as_ref().map(|share| self.claim(share)).transpose()?;
+        let question = || GpuQuestion { libcuda: self.libcuda.clone(), uuid: self.host_gpu.map(|gpu| gpu.0) };
+        let promised = self.share.as_ref().map(|share| share.claim(&question())).transpose()?;
         let mut description = Description {
             kind: self.executor,
             gpu: gpu.clone(),
@@ -321,8 +309,8 @@ impl ExecutorOptions {
             libcublas: self.libcublas.clone(),
             host_driver: None,
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
-            gpu_memory: measured.map(|(_, promised)| promised).or(self.gpu_memory.map(|memory| memory.0)),
-            promised: measured.is_some(),
+            gpu_memory: promised.map(|promised| promised.bytes).or(self.gpu_memory.map(|memory| memory.0)),
+            promised: promised.is_some(),
             address_part: self.address_part.map(|part| part.0),
             threads: self.threads,
             kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
@@ -350,8 +338,8 @@ impl ExecutorOptions {
             name: executor.name(),
             facts: executor.facts(),
             memory_unit: executor.memory_unit(),
-            context_bytes: measured.map_or(0, |(gpu, _)| gpu.context_bytes),
-            lock: self.share.as_ref().map(|share| share.workers_lock()).transpose()?.flatten(),
+            context_bytes: promised.map_or(0, |promised| promised.context_bytes),
+            lock: self.share.clone().map(|share| WorkerLock::new(move || share.worker_lock())),
             addresses: gpu.addresses.clone(),
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],

@@ -41,15 +41,17 @@ struct VmReport {
     weight: u64,
 }
 
-/// Returns the GPUs that have VMs, from the directory that `given` names or the usual one.
+/// Returns the GPUs that have VMs, from the directory that `given` names or the usual one. A GPU whose file cannot
+/// be read is named on stderr, and does not hide the others. Nothing is made and nobody is waited for.
 pub(crate) fn gpus(given: Option<&Path>) -> Result<Vec<GpuReport>> {
-    let gpus = share::gpus(given)?;
+    let Some(gpus) = share::existing_gpus(given)? else { return Ok(Vec::new()) };
     let mut reports = Vec::new();
     for uuid in gpus.all()? {
-        let gpu = gpus.gpu(uuid)?;
-        let holders = gpu.holders()?;
-        if !holders.is_empty() {
-            reports.push(GpuReport::new(&gpu, &holders));
+        let report = gpus.existing_gpu(uuid).and_then(|gpu| Ok(GpuReport::new(&gpu, &gpu.holders()?)));
+        match report {
+            Ok(report) if report.vms.is_empty() => {}
+            Ok(report) => reports.push(report),
+            Err(error) => eprintln!("vgpu-device: {:#}", anyhow::Error::from(error)),
         }
     }
     Ok(reports)
@@ -57,7 +59,8 @@ pub(crate) fn gpus(given: Option<&Path>) -> Result<Vec<GpuReport>> {
 
 impl GpuReport {
     fn new(gpu: &GpuShare, holders: &[Holder]) -> Self {
-        let (total, reserve) = (gpu.memory_bytes(), gpu.reserve_bytes());
+        let total = gpu.memory_bytes();
+        let reserve = holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0);
         let promised = holders.iter().fold(0, |sum: u64, holder| sum.saturating_add(holder.held_bytes()));
         let vm = |holder: &Holder| VmReport {
             name: holder.name(),

@@ -77,6 +77,7 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     log(settings.log.unwrap_or(WARN));
     let knobs = Knobs::default();
     let control = ControlPath::for_bus(&bus, settings.control.as_deref());
+    control.check_name()?;
     // A GPU of this host has other VMs. What the other executors announce is this device's own.
     let share = (executor == ExecutorKind::Cuda).then(|| {
         let Settings { memory, reserve, shares, weight, .. } = &settings;

@@ -62,8 +62,9 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SIZE")]
     pub(crate) reserve: Option<Size>,
     /// Directory in which the devices of a host find each other, so that a GPU's memory is promised once
-    /// [default: /run/vgpu-device/gpus for root, and in XDG_RUNTIME_DIR for other users]. Devices in containers
-    /// need one that all of them see.
+    /// [default: /run/vgpu-device/gpus for root; for other users the first that they can have of it and of a
+    /// directory in XDG_RUNTIME_DIR, /run/user or the directory for temporary files]. Only devices of one user know
+    /// of each other there. Devices in containers need one that all of them see.
     #[arg(long, value_name = "DIR")]
     pub(crate) shares: Option<PathBuf>,
     /// Share of the GPU's time relative to that of its other VMs, 1 to 1000, as the node process grants it

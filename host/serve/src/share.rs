@@ -1,16 +1,19 @@
 //! The share of a GPU that `serve` promises its VM: a slot in the file that all devices of the GPU have
 //! ([`vgpu_share`]).
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use vgpu_device::Gate;
+use vgpu_executor_cuda::CONTEXT_BYTES;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
 
-use crate::context_cost::MeasuredGpu;
+use crate::context_cost::{GpuQuestion, PLAUSIBLE};
 use crate::turns::Turns;
 use crate::values::Size;
 
@@ -18,9 +21,30 @@ use crate::values::Size;
 /// stacks take in contexts, beside what is charged for them.
 const RESERVE: Size = Size(512 << 20);
 
+/// Time for which a start waits while another device measures what a context costs.
+const MEASURING_MOST: Duration = Duration::from_secs(70);
+
+/// Time for which a start waits for workers of a device that has ended. A driver may take seconds to free tens of
+/// GiB.
+const LEAVING_MOST: Duration = Duration::from_secs(10);
+
 /// Opens the directory of the GPUs' files: the given one, or that of all devices of this host.
 pub(crate) fn gpus(given: Option<&Path>) -> Result<Gpus, ShareError> {
     given.map_or_else(Gpus::of_host, Gpus::open)
+}
+
+/// Returns the directory of the GPUs' files, if there is one, for a look.
+pub(crate) fn existing_gpus(given: Option<&Path>) -> Result<Option<Gpus>, ShareError> {
+    given.map_or_else(Gpus::existing_of_host, Gpus::existing)
+}
+
+/// What a VM has been promised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promised {
+    /// Bytes of memory, its contexts included.
+    pub(crate) bytes: u64,
+    /// Bytes that each context costs.
+    pub(crate) context_bytes: u64,
 }
 
 /// The share that a VM is to have, and its slot once it has been claimed.
@@ -54,23 +78,46 @@ impl Share {
         Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, turns, slot }
     }
 
-    /// Takes a slot of the GPU. Returns the bytes of memory that the VM is promised.
-    pub(crate) fn claim(&self, gpu: &MeasuredGpu) -> Result<u64> {
-        let share = gpus(self.folder.as_deref())?.gpu(GpuUuid(gpu.uuid))?;
-        let claim = Claim {
+    /// Takes a slot of the GPU. What a context costs is taken from devices that run, or else measured: after the
+    /// claim, so that a start that is refused makes no context, and the contexts of the measurement are part of
+    /// the promise.
+    pub(crate) fn claim(&self, gpu: &GpuQuestion) -> Result<Promised> {
+        let found = gpu.find()?;
+        let gpus = gpus(self.folder.as_deref())?;
+        if self.folder.is_none() && !rustix::process::geteuid().is_root() {
+            let path = gpus.path().display();
+            tracing::warn!(
+                "the GPU's memory is shared only with devices of this user, who know of each other in {path}"
+            );
+        }
+        let share = gpus.gpu(GpuUuid(found.uuid))?;
+        // Whoever starts meanwhile waits for the figure.
+        let turn = share.lock_measurement(MEASURING_MOST)?;
+        let holders = share.holders()?;
+        let known = holders.iter().map(|holder| holder.figure(Figure::ContextBytes));
+        let known = known.filter(|bytes| PLAUSIBLE.contains(bytes)).max();
+        let known = known.or_else(|| turn.is_none().then_some(CONTEXT_BYTES));
+        let turn = turn.filter(|_| known.is_none());
+        let promise = self.promise.map(|promise| promise.0);
+        // The VM has no session yet, so that all of its promise is there for the contexts.
+        let lacking = promise.map_or(0, |bytes| (2 * CONTEXT_BYTES).saturating_sub(bytes));
+        let slot = share.claim(&Claim {
             name: &self.name,
-            promised: self.promise.map(|promise| promise.0),
-            overhead: 0,
-            context_bytes: gpu.context_bytes,
+            promised: promise,
+            overhead: if turn.is_some() { lacking } else { 0 },
+            context_bytes: known.unwrap_or(0),
             weight: self.weight.into(),
-            memory: GpuMemory { bytes: gpu.total_bytes, reserve: self.reserve.0 },
-        };
-        let slot = share.claim(&claim)?;
+            memory: GpuMemory { bytes: found.total_bytes, reserve: self.reserve.0 },
+            patience: LEAVING_MOST,
+        })?;
+        let context_bytes = known.map_or_else(|| gpu.measure(), Ok)?;
+        slot.set_context_bytes(context_bytes)?;
+        drop(turn);
         let promised = slot.figure(Figure::Promised).load(Ordering::Relaxed);
         // A process has one device with a share.
         let _ = self.slot.set(slot);
-        tracing::info!(gpu = %share.uuid(), promised, context_bytes = gpu.context_bytes, "memory promised");
-        Ok(promised)
+        tracing::info!(gpu = %share.uuid(), promised, context_bytes, "memory promised");
+        Ok(Promised { bytes: promised, context_bytes })
     }
 
     /// Has a gate follow the node process, if a slot was taken.
@@ -84,9 +131,9 @@ impl Share {
         Ok(())
     }
 
-    /// Returns the lock that each worker keeps.
-    pub(crate) fn workers_lock(&self) -> Result<Option<Arc<OwnedFd>>> {
-        let duplicate = |slot: &Slot| slot.workers_lock().try_clone_to_owned().map(Arc::new);
-        self.slot.get().map(duplicate).transpose().context("duplicate the lock of the GPU's slot")
+    /// Returns a lock of the slot for a worker to keep.
+    pub(crate) fn worker_lock(&self) -> io::Result<OwnedFd> {
+        let slot = self.slot.get().ok_or_else(|| io::Error::other("no slot has been claimed"))?;
+        slot.worker_lock().map_err(io::Error::other)
     }
 }

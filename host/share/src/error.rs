@@ -35,7 +35,8 @@ pub enum ShareError {
     },
     /// Another process has been claiming a slot for too long.
     #[error(
-        "the process {process} has been claiming a share of {} for {seconds} s; it may be stopped",
+        "{} has been claiming a share of {} for {seconds} s; it may be stopped",
+        if *process == 0 { "another process".to_owned() } else { format!("the process {process}") },
         path.display()
     )]
     Busy {
@@ -69,6 +70,59 @@ pub enum ShareError {
         /// Process of its device.
         process: u64,
     },
+    /// A former device of a VM of this name has ended, but workers of it have not.
+    #[error(
+        "workers of {name}'s former device still hold its memory of {gpu}; they end when the driver lets them"
+    )]
+    Left {
+        /// The GPU.
+        gpu: GpuUuid,
+        /// Name of the VM.
+        name: String,
+    },
+    /// A device holds a slot in which nothing is recorded, so that what it was promised is not known.
+    #[error(
+        "a device holds slot {slot} of {}, which does not say what it was promised: the file was removed while \
+         the device ran; stop all devices of this GPU",
+        path.display()
+    )]
+    Unrecorded {
+        /// Path of the GPU's file.
+        path: PathBuf,
+        /// Number of the slot.
+        slot: usize,
+    },
+    /// The promise is less than what a context costs, so that nothing could be computed.
+    #[error(
+        "a VM with {} MiB of {gpu} could compute nothing, because each context takes {} MiB: --memory promises it \
+         more",
+        promised / MIB,
+        context_bytes.div_ceil(MIB)
+    )]
+    TooLittle {
+        /// The GPU.
+        gpu: GpuUuid,
+        /// Bytes of the promise.
+        promised: u64,
+        /// Bytes that one context costs.
+        context_bytes: u64,
+    },
+    /// The directory that the devices of this host share cannot be used, and no other one will do.
+    #[error(
+        "failed to {doing} {}, where the devices of this host find each other; a unit needs it in ReadWritePaths= \
+         and `systemd-tmpfiles --create vgpu-device.conf`, a container needs a directory that all of them see \
+         (--shares DIR)",
+        path.display()
+    )]
+    Host {
+        /// What failed, as a verb.
+        doing: &'static str,
+        /// Path of the directory.
+        path: PathBuf,
+        /// Error of the system call.
+        #[source]
+        source: io::Error,
+    },
     /// The name is too long, empty, or has characters that a table cannot show.
     #[error("{0:?} is not a name of 1 to 64 bytes without spaces and control characters")]
     Unnameable(String),
@@ -78,6 +132,13 @@ pub enum ShareError {
     /// The GPU does not have the memory that the device promises.
     #[error(transparent)]
     Promise(#[from] Promise),
+}
+
+impl ShareError {
+    /// Returns whether the reason may pass by itself: workers of an ended device have not ended yet.
+    pub(crate) const fn may_pass(&self) -> bool {
+        matches!(self, Self::Left { .. } | Self::Promise(Promise { ending: true, .. }))
+    }
 }
 
 /// A promise that the GPU's memory does not suffice for.
@@ -91,6 +152,8 @@ pub struct Promise {
     pub has: u64,
     /// Name of each VM that holds memory, and its bytes, overhead included.
     pub holders: Vec<(String, u64)>,
+    /// Whether one of them has ended, and workers of it have not.
+    pub ending: bool,
 }
 
 impl Promise {
@@ -105,7 +168,7 @@ impl std::error::Error for Promise {}
 
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpu, asked, has, holders } = self;
+        let Self { gpu, asked, has, holders, .. } = self;
         // What is asked for is rounded up and what is free down, so that the sentence is true of whole MiB.
         let (asked, free, has) = (asked.div_ceil(MIB), self.free() / MIB, has / MIB);
         write!(f, "{gpu} cannot promise {asked} MiB: of {has} MiB for VMs {free} MiB are free")?;

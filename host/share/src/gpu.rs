@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,7 +13,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
 use crate::error::ShareError;
 use crate::layout::{ARBITER, ARBITER_WORDS, FILE_BYTES, MAGIC, PAGE, SLOTS, VERSION, header};
-use crate::lock::{self, Kind};
+use crate::lock::{self, Kind, Part};
 use crate::uuid::GpuUuid;
 
 /// Time for which a claim waits for another one. A claim takes microseconds.
@@ -23,6 +24,12 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A mapped GPU's file. Copies share the mapping.
 #[derive(Clone, Debug)]
 pub struct GpuShare(Arc<Mapped>);
+
+/// The right to measure what a context costs on a GPU, until this is dropped.
+#[derive(Debug)]
+pub struct Measurement {
+    _lock: File,
+}
 
 #[derive(Debug)]
 struct Mapped {
@@ -40,21 +47,42 @@ struct Mapped {
 impl GpuShare {
     /// Opens the file of a GPU in `dir`, and makes it if it does not exist.
     pub(crate) fn open(dir: Arc<Dir>, folder: &Path, uuid: GpuUuid) -> Result<Self, ShareError> {
-        let name = uuid.to_string();
-        let path = folder.join(&name);
+        let path = folder.join(uuid.to_string());
         let failed = |doing| {
             let path = path.clone();
             move |source| ShareError::File { doing, path, source }
         };
-        let file = open_or_create(&dir, &name).map_err(failed("open"))?;
-        // Two processes that make the file do so one after the other.
-        serialise(&file, &path, || 0)?;
-        let made = make(&file, uuid);
-        lock::set(&file, Kind::None).map_err(failed("unlock"))?;
-        let region = made.map_err(failed("map"))?.ok_or_else(|| ShareError::Format {
-            path: path.clone(),
-            found: "not a file of vgpu-device".to_owned(),
-        })?;
+        let file = open_or_create(&dir, &uuid.to_string()).map_err(failed("open"))?;
+        if !is_made(&file).map_err(failed("read"))? {
+            // Two processes that make the file do so one after the other.
+            serialise(&file, &path)?;
+            let made = make(&file, uuid);
+            lock::set(&file, Part::All, Kind::None).map_err(failed("unlock"))?;
+            made.map_err(failed("make"))?;
+        }
+        Self::map(dir, path, file, uuid)
+    }
+
+    /// Opens the file of a GPU in `dir`, which another process has made.
+    pub(crate) fn existing(dir: Arc<Dir>, folder: &Path, uuid: GpuUuid) -> Result<Self, ShareError> {
+        let path = folder.join(uuid.to_string());
+        match dir.private(uuid.to_string(), Access::ReadWrite) {
+            Ok(file) => Self::map(dir, path, file, uuid),
+            Err(source) => Err(ShareError::File { doing: "open", path, source }),
+        }
+    }
+
+    /// Maps a file that is made, and checks its header.
+    fn map(dir: Arc<Dir>, path: PathBuf, file: File, uuid: GpuUuid) -> Result<Self, ShareError> {
+        // A read, unlike an access to the mapping, does no harm where the file ends or has no storage.
+        let made = is_made(&file).and_then(|made| if made { map(&file).map(Some) } else { Ok(None) });
+        let region = match made {
+            Ok(Some(region)) => region,
+            Ok(None) => {
+                return Err(ShareError::Format { path, found: "not a file of vgpu-device".to_owned() });
+            }
+            Err(source) => return Err(ShareError::File { doing: "map", path, source }),
+        };
         let mapped = Mapped {
             uuid,
             dir,
@@ -89,12 +117,6 @@ impl GpuShare {
         self.u64_at(header::BYTES).load(Ordering::Acquire)
     }
 
-    /// Returns the bytes that are promised to nobody.
-    #[must_use]
-    pub fn reserve_bytes(&self) -> u64 {
-        self.u64_at(header::RESERVE).load(Ordering::Acquire)
-    }
-
     /// Returns a word that the node process owns, zero before it stores there. It has a number below 128.
     ///
     /// # Panics
@@ -115,19 +137,38 @@ impl GpuShare {
         self.u32_at(ARBITER + 8 * number)
     }
 
-    /// Returns whether the device of a slot or one of its workers lives.
-    pub(crate) fn is_taken(&self, index: usize) -> Result<bool, ShareError> {
+    /// Returns the part of a slot's lock that is taken: the device's if the device lives, otherwise the workers' if
+    /// one of them lives.
+    pub(crate) fn locked_part(&self, index: usize) -> Result<Option<Part>, ShareError> {
         let lock = &self.0.locks[index];
         let file = match lock.get() {
             Some(file) => file,
             None => match self.0.dir.private(self.lock_name(index), Access::Read) {
                 Ok(file) => lock.get_or_init(|| file),
                 // No device has ever taken the slot.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(self.failed("open the lock of a slot of", error)),
             },
         };
-        lock::is_locked(file).map_err(|error| self.failed("look at the lock of a slot of", error))
+        for part in [Part::Device, Part::Workers] {
+            let locked = lock::is_locked(file, part);
+            if locked.map_err(|error| self.failed("look at the lock of a slot of", error))? {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until no other process measures what a context costs, but not longer than `patience`. Returns a lock
+    /// that is held until it is dropped, or `None` if another process measures for so long.
+    ///
+    /// # Errors
+    /// The file of the lock cannot be opened or locked.
+    pub fn lock_measurement(&self, patience: Duration) -> Result<Option<Measurement>, ShareError> {
+        let failed = |error| self.failed("lock the measurement of contexts of", error);
+        let file = open_or_create(&self.0.dir, &format!("{}.cost", self.0.uuid)).map_err(failed)?;
+        let locked = wait_for_lock(&file, patience).map_err(failed)?;
+        Ok(locked.then_some(Measurement { _lock: file }))
     }
 
     /// Opens the lock file of a slot once more, so that it has locks of its own.
@@ -145,7 +186,7 @@ impl GpuShare {
     pub(crate) fn lock_for_node(&self) -> Result<Option<File>, ShareError> {
         let failed = |error| self.failed("lock as the node process", error);
         let file = open_or_create(&self.0.dir, &format!("{}.node", self.0.uuid)).map_err(failed)?;
-        let locked = lock::set(&file, Kind::Exclusive).map_err(failed)?;
+        let locked = lock::set(&file, Part::All, Kind::Exclusive).map_err(failed)?;
         Ok(locked.then_some(file))
     }
 
@@ -160,18 +201,17 @@ impl GpuShare {
     ) -> Result<T, ShareError> {
         let _claims = self.0.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let claimer = self.u64_at(header::CLAIMER);
-        serialise(&self.0.file, &self.0.path, || claimer.load(Ordering::Relaxed))?;
+        serialise(&self.0.file, &self.0.path)?;
         claimer.store(u64::from(std::process::id()), Ordering::Relaxed);
         let outcome = claim();
         claimer.store(0, Ordering::Relaxed);
-        lock::set(&self.0.file, Kind::None).map_err(|error| self.failed("unlock", error))?;
+        lock::set(&self.0.file, Part::All, Kind::None).map_err(|error| self.failed("unlock", error))?;
         outcome
     }
 
     /// Records what the GPU has, in a claim.
-    pub(crate) fn set_memory(&self, bytes: u64, reserve: u64) {
+    pub(crate) fn set_memory(&self, bytes: u64) {
         self.u64_at(header::BYTES).store(bytes, Ordering::Release);
-        self.u64_at(header::RESERVE).store(reserve, Ordering::Release);
     }
 
     /// Allocates storage for a slot.
@@ -182,6 +222,10 @@ impl GpuShare {
 
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> ShareError {
         ShareError::File { doing, path: self.0.path.clone(), source }
+    }
+
+    pub(crate) fn unrecorded(&self, slot: usize) -> ShareError {
+        ShareError::Unrecorded { path: self.0.path.clone(), slot }
     }
 
     /// Returns the offset of a slot in the file.
@@ -208,20 +252,41 @@ fn open_or_create(dir: &Dir, name: &str) -> io::Result<File> {
     }
 }
 
-/// Locks the file, as soon as no other process has.
-fn serialise(file: &File, path: &Path, holder: impl Fn() -> u64) -> Result<(), ShareError> {
-    let start = Instant::now();
-    loop {
-        let locked = lock::set(file, Kind::Exclusive);
-        if locked.map_err(|source| ShareError::File { doing: "lock", path: path.to_owned(), source })? {
-            return Ok(());
-        }
-        if start.elapsed() > PATIENCE {
-            let seconds = PATIENCE.as_secs();
-            return Err(ShareError::Busy { path: path.to_owned(), process: holder(), seconds });
+/// Locks the file as soon as no other process has, or returns false when `patience` is over.
+fn wait_for_lock(file: &File, patience: Duration) -> io::Result<bool> {
+    let end = Instant::now() + patience;
+    while !lock::set(file, Part::All, Kind::Exclusive)? {
+        if Instant::now() > end {
+            return Ok(false);
         }
         std::thread::sleep(PAUSE);
     }
+    Ok(true)
+}
+
+/// Locks the file of a GPU for a claim.
+fn serialise(file: &File, path: &Path) -> Result<(), ShareError> {
+    match wait_for_lock(file, PATIENCE) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            // A file that is being made has no such word yet.
+            let process = read_word(file, header::CLAIMER).unwrap_or(0);
+            Err(ShareError::Busy { path: path.to_owned(), process, seconds: PATIENCE.as_secs() })
+        }
+        Err(source) => Err(ShareError::File { doing: "lock", path: path.to_owned(), source }),
+    }
+}
+
+/// Reads a word of a file, which fails behind its end.
+fn read_word(file: &File, offset: usize) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, offset as u64)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+/// Returns whether the file has its size and the first word of a header, which is stored last.
+fn is_made(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.len() == FILE_BYTES as u64 && read_word(file, header::MAGIC)? != 0)
 }
 
 /// Allocates storage for a page of the file, so that no later access to it finds the file system full.
@@ -229,21 +294,25 @@ pub(crate) fn reserve(file: &File, offset: usize) -> io::Result<()> {
     Ok(nix::fcntl::posix_fallocate(file, offset as i64, PAGE as i64)?)
 }
 
-/// Maps the file, and gives it its size and header if it is new, or if the process that made it was killed. The
-/// caller has locked it. Returns `None` if it is something else: an access behind its end would be fatal.
-fn make(file: &File, uuid: GpuUuid) -> io::Result<Option<MmapRegion<()>>> {
+/// Maps a file of the right size. An access behind its end would be fatal.
+fn map(file: &File) -> io::Result<MmapRegion<()>> {
+    MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), FILE_BYTES)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Gives the file its size, storage and header if it is new, or if the process that made it was killed. The
+/// caller has locked it. A file of another size stays as it is.
+fn make(file: &File, uuid: GpuUuid) -> io::Result<()> {
     match file.metadata()?.len() {
-        0 => {
-            file.set_len(FILE_BYTES as u64)?;
-            reserve(file, 0)?;
-        }
+        0 => file.set_len(FILE_BYTES as u64)?,
         bytes if bytes == FILE_BYTES as u64 => {}
-        _ => return Ok(None),
+        _ => return Ok(()),
     }
-    let region = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), FILE_BYTES)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    reserve(file, 0)?;
+    let region = map(file)?;
     let word =
         |offset| -> &AtomicU64 { region.get_atomic_ref(offset).expect("an aligned word of the header") };
+    word(header::CLAIMER).store(u64::from(std::process::id()), Ordering::Relaxed);
     if word(header::MAGIC).load(Ordering::Acquire) == 0 {
         let [low, high] = uuid.words();
         word(header::VERSION).store(VERSION, Ordering::Relaxed);
@@ -251,5 +320,6 @@ fn make(file: &File, uuid: GpuUuid) -> io::Result<Option<MmapRegion<()>>> {
         word(header::UUID + 8).store(high, Ordering::Relaxed);
         word(header::MAGIC).store(MAGIC, Ordering::Release);
     }
-    Ok(Some(region))
+    word(header::CLAIMER).store(0, Ordering::Relaxed);
+    Ok(())
 }

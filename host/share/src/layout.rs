@@ -27,8 +27,6 @@ pub(crate) mod header {
     pub(crate) const UUID: usize = 0x10;
     /// Bytes of memory that the GPU has.
     pub(crate) const BYTES: usize = 0x20;
-    /// Bytes that are promised to nobody.
-    pub(crate) const RESERVE: usize = 0x28;
     /// Process that claims a slot, for the message to others that wait for it.
     pub(crate) const CLAIMER: usize = 0x30;
 }
@@ -47,7 +45,7 @@ pub enum Figure {
     Promised = 0x08,
     /// Bytes that the device needs beside its promise.
     Overhead = 0x10,
-    /// Bytes that one context costs, as measured when the device was started.
+    /// Bytes that one context costs, as measured when the device was started. It is 0 until then.
     ContextBytes = 0x18,
     /// Contexts that the VM's sessions have.
     Contexts = 0x20,
@@ -63,6 +61,8 @@ pub enum Figure {
     DeviceUuidLow = 0x48,
     /// Second half of the UUID that the guest sees.
     DeviceUuidHigh = 0x50,
+    /// Bytes that are promised to nobody while this device runs.
+    Reserve = 0x58,
     /// Nanoseconds that the VM's sessions have had work on the GPU. It never decreases.
     GpuTime = 0x80,
     /// Kernels that have been launched.

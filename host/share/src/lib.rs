@@ -8,17 +8,21 @@
 //! A device takes a slot for its VM ([`GpuShare::claim`]) under a lock that admits one claim at a time, so that
 //! two starts cannot both be promised the same memory. Whether a slot is taken is told by locks alone, which
 //! the kernel drops when a process ends, however it ends. Each slot has an empty file beside that of the GPU.
-//! The device and its workers hold shared open-file-description locks on it, the workers by a descriptor of
-//! their own that can only be read. The slot is free when the last of them is gone, so memory that a worker
-//! still has is not promised to another VM. A worker that drops its lock gives up that, and can reach the
-//! lock of no other slot, nor the device's.
+//! The device holds an open-file-description lock on its first byte, and each worker one of its own on the rest,
+//! by a descriptor that can only be read. The slot is free when the last of them is gone, so memory that a
+//! worker still has is not promised to another VM. If only workers are left, a claim waits for them.
+//!
+//! A worker that drops its lock gives up only that. Where workers run as a user of their own, they can reach the
+//! lock of no other slot, nor the GPU's file. Workers that run as the device's user can: they are trusted with
+//! what the VMs of this GPU have been promised.
 //!
 //! ```text
-//!  GPU-UUID       header   magic, version, UUID, memory, reserve │ words of the node process
+//!  GPU-UUID       header   magic, version, UUID, memory          │ words of the node process
 //!                 slot 0   record: name, process, promise, use   │ words of the arbiter
 //!                 ...
 //!                 slot 63
-//!  GPU-UUID.00    lock of slot 0, empty
+//!  GPU-UUID.00    lock of slot 0, empty: byte 0 is the device's, the rest is its workers'
+//!  GPU-UUID.cost  lock of whoever measures what a context costs, empty
 //!  GPU-UUID.node  lock of the node process, empty
 //! ```
 //!
@@ -43,7 +47,7 @@ mod uuid;
 pub use claim::{Claim, GpuMemory};
 pub use directory::Gpus;
 pub use error::{Promise, ShareError};
-pub use gpu::GpuShare;
+pub use gpu::{GpuShare, Measurement};
 pub use layout::{Figure, NAME_BYTES, SLOTS};
 pub use slot::{Holder, Slot};
 pub use uuid::GpuUuid;

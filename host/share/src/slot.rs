@@ -1,7 +1,8 @@
 //! A slot that this process has taken, and slots as everybody sees them.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_paths::Access;
@@ -9,13 +10,15 @@ use vgpu_paths::Access;
 use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS};
-use crate::lock::{self, Kind};
+use crate::lock::{self, Kind, Part};
 
 /// A slot of a GPU as everybody sees it, who may be mistaken: its device may have ended meanwhile.
 #[derive(Clone, Debug)]
 pub struct Holder {
     gpu: GpuShare,
     index: usize,
+    /// Whether the device lived when the slot was looked at. Otherwise its workers hold the slot.
+    device_lives: bool,
 }
 
 impl GpuShare {
@@ -27,11 +30,19 @@ impl GpuShare {
     pub fn holders(&self) -> Result<Vec<Holder>, ShareError> {
         let mut holders = Vec::new();
         for index in 0..SLOTS {
-            if self.is_taken(index)? {
-                holders.push(Holder { gpu: self.clone(), index });
+            if let Some(part) = self.locked_part(index)? {
+                let device_lives = matches!(part, Part::Device);
+                holders.push(Holder { gpu: self.clone(), index, device_lives });
             }
         }
         Ok(holders)
+    }
+
+    /// Returns the bytes that are promised to nobody: the largest reserve of the devices that have slots. A slot
+    /// whose lock cannot be looked at counts as free.
+    #[must_use]
+    pub fn reserve_bytes(&self) -> u64 {
+        self.holders().unwrap_or_default().iter().map(Holder::reserve_bytes).max().unwrap_or(0)
     }
 }
 
@@ -53,7 +64,14 @@ impl Holder {
     /// # Errors
     /// The lock file cannot be looked at.
     pub fn is_taken(&self) -> Result<bool, ShareError> {
-        self.gpu.is_taken(self.index)
+        Ok(self.gpu.locked_part(self.index)?.is_some())
+    }
+
+    /// Returns whether the slot's device lived when the slot was looked at. Otherwise workers of it hold the slot,
+    /// which have not ended yet.
+    #[must_use]
+    pub const fn device_lives(&self) -> bool {
+        self.device_lives
     }
 
     /// Returns a figure as the device states it. What it can be true of is for the caller to judge.
@@ -68,6 +86,18 @@ impl Holder {
     pub fn held_bytes(&self) -> u64 {
         let held = self.figure(Figure::Promised).saturating_add(self.figure(Figure::Overhead));
         held.min(self.gpu.memory_bytes())
+    }
+
+    /// Returns the bytes that the device keeps from all promises. It is at most what the GPU has.
+    #[must_use]
+    pub fn reserve_bytes(&self) -> u64 {
+        self.figure(Figure::Reserve).min(self.gpu.memory_bytes())
+    }
+
+    /// Returns whether the slot says whose it is. Under a claim's lock every slot that is taken does, unless the
+    /// GPU's file was replaced while the device ran.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.figure(Figure::Process) != 0 && !self.name().is_empty()
     }
 
     /// Returns the name of the VM. Characters that a table or a label cannot show are replaced.
@@ -113,14 +143,13 @@ pub(crate) fn is_shown(char: char) -> bool {
     !char.is_whitespace() && !char.is_control() && char != '\u{fffd}'
 }
 
-/// A slot that this process has taken. It is free when this value is dropped and every process has ended that
-/// has a duplicate of [`Slot::workers_lock`].
+/// A slot that this process has taken. It is free when this value is dropped and every worker has ended that got
+/// a [`Slot::worker_lock`].
 #[derive(Debug)]
 pub struct Slot {
     seen: Holder,
     /// The device's own lock. No other process gets it.
     _lock: File,
-    workers: File,
 }
 
 impl Slot {
@@ -128,11 +157,11 @@ impl Slot {
     pub(crate) fn take(gpu: &GpuShare, index: usize, name: &str) -> Result<Option<Self>, ShareError> {
         let failed = |error| gpu.failed("lock a slot of", error);
         let own = gpu.open_lock(index, Access::ReadWrite)?;
-        if !lock::set(&own, Kind::Exclusive).map_err(failed)? {
+        if !lock::set(&own, Part::All, Kind::Exclusive).map_err(failed)? {
             return Ok(None);
         }
         gpu.reserve_slot(index)?;
-        let slot = Holder { gpu: gpu.clone(), index };
+        let slot = Holder { gpu: gpu.clone(), index, device_lives: true };
         for word in 0..PAGE / 8 {
             slot.at(8 * word).store(0, Ordering::Relaxed);
         }
@@ -141,11 +170,24 @@ impl Slot {
         for (word, part) in bytes.as_chunks::<8>().0.iter().enumerate() {
             slot.at(NAME + 8 * word).store(u64::from_le_bytes(*part), Ordering::Release);
         }
-        // From exclusive to shared in one step, which leaves no moment in which the slot is free.
-        lock::set(&own, Kind::Shared).map_err(failed)?;
-        let workers = gpu.open_lock(index, Access::Read)?;
-        lock::set(&workers, Kind::Shared).map_err(failed)?;
-        Ok(Some(Self { seen: slot, _lock: own, workers }))
+        // The device's part stays locked.
+        lock::set(&own, Part::Workers, Kind::None).map_err(failed)?;
+        Ok(Some(Self { seen: slot, _lock: own }))
+    }
+
+    /// Records what a context costs, when it is known, and gives up the overhead that the claim asked for until
+    /// then.
+    ///
+    /// # Errors
+    /// The promise does not suffice for a context. The caller drops the slot.
+    pub fn set_context_bytes(&self, bytes: u64) -> Result<(), ShareError> {
+        let promised = self.figure(Figure::Promised).load(Ordering::Relaxed);
+        if promised < bytes {
+            return Err(ShareError::TooLittle { gpu: self.seen.gpu.uuid(), promised, context_bytes: bytes });
+        }
+        self.figure(Figure::ContextBytes).store(bytes, Ordering::Release);
+        self.figure(Figure::Overhead).store(0, Ordering::Release);
+        Ok(())
     }
 
     /// Returns the slot as everybody sees it.
@@ -160,9 +202,19 @@ impl Slot {
         self.seen.word(figure)
     }
 
-    /// Returns the descriptor that each worker keeps a duplicate of. It can only be read, and the file is empty.
-    #[must_use]
-    pub fn workers_lock(&self) -> BorrowedFd<'_> {
-        self.workers.as_fd()
+    /// Returns a lock for one worker to keep until it has ended: an open file of its own, which is empty and can
+    /// only be read. A worker that drops it gives up its own lock, and no other one.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn worker_lock(&self) -> Result<OwnedFd, ShareError> {
+        let Holder { gpu, index, .. } = &self.seen;
+        let file = gpu.open_lock(*index, Access::Read)?;
+        match lock::set(&file, Part::Workers, Kind::Shared) {
+            Ok(true) => Ok(file.into()),
+            // Nobody else gets this part while the device has its own.
+            Ok(false) => Err(gpu.failed("lock a slot of", io::ErrorKind::WouldBlock.into())),
+            Err(error) => Err(gpu.failed("lock a slot of", error)),
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::*;
 
@@ -17,12 +18,30 @@ fn uuid() -> GpuUuid {
 }
 
 fn claim(name: &str, promised: u64) -> Claim<'_> {
-    Claim { name, promised: Some(promised), overhead: 0, context_bytes: 300 << 20, weight: 1, memory: MEMORY }
+    Claim {
+        name,
+        promised: Some(promised),
+        overhead: 0,
+        context_bytes: 0,
+        weight: 1,
+        memory: MEMORY,
+        patience: Duration::ZERO,
+    }
 }
 
 /// Returns a GPU's file, as another process sees it too that opens the directory.
 fn open(folder: &Path) -> GpuShare {
     Gpus::open(&folder.join("gpus")).unwrap().gpu(uuid()).unwrap()
+}
+
+/// Ends a device. A process that another test starts at this moment has duplicates of its descriptors until it
+/// executes its program.
+fn end_device(share: &GpuShare, slot: Slot) {
+    let index = slot.seen().index();
+    drop(slot);
+    while matches!(share.locked_part(index).unwrap(), Some(lock::Part::Device)) {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -40,23 +59,37 @@ fn a_promise_too_many_is_refused_with_the_names_of_the_holders() {
     let third = one.claim(&claim("vm3", GIB)).unwrap();
     let names: Vec<_> = other.holders().unwrap().iter().map(Holder::name).collect();
     assert_eq!(names, ["vm1", "vm2", "vm3"]);
-    drop(second);
+    end_device(&one, second);
     assert_eq!(one.holders().unwrap().len(), 2);
     // The slot is used again, and has nothing of its former device.
     let again = other.claim(&claim("vm4", 2 * GIB)).unwrap();
     assert_eq!((again.seen().index(), again.figure(Figure::Overhead).load(Ordering::Relaxed)), (1, 0));
-    drop((first, third, again));
+    for slot in [first, third, again] {
+        end_device(&one, slot);
+    }
     let all = one.claim(&Claim { promised: None, overhead: GIB, ..claim("vm1", 0) }).unwrap();
     assert_eq!(all.figure(Figure::Promised).load(Ordering::Relaxed), 5 * GIB - GIB / 2);
-    let none = one.claim(&Claim { promised: None, ..claim("vm2", 0) }).unwrap_err().to_string();
+    let none = Claim { promised: None, context_bytes: 300 << 20, ..claim("vm2", 0) };
+    let none = one.claim(&none).unwrap_err().to_string();
     assert!(
         none.ends_with(
             "cannot promise 300 MiB: of 5632 MiB for VMs 0 MiB are free, because vm1 holds 5632 MiB"
         )
     );
-    drop(all);
+    end_device(&one, all);
     let alone = one.claim(&claim("vm1", 6 * GIB)).unwrap_err().to_string();
     assert!(alone.ends_with("cannot promise 6144 MiB: of 5632 MiB for VMs 5632 MiB are free"), "{alone}");
+}
+
+/// A worker that has nothing but its lock. It reads until it is killed.
+fn worker(slot: &Slot) -> Child {
+    let lock = slot.worker_lock().unwrap();
+    Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(lock).spawn().unwrap()
+}
+
+fn end(worker: &mut Child) {
+    worker.kill().unwrap();
+    worker.wait().unwrap();
 }
 
 #[test]
@@ -64,33 +97,130 @@ fn a_slot_is_held_until_the_last_worker_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let share = open(folder.path());
     let slot = share.claim(&claim("vm1", 5 * GIB)).unwrap();
-    // A worker that has nothing but the descriptor. It writes a line when it runs, and reads until its end.
-    let worker = || {
-        let lock = slot.workers_lock().try_clone_to_owned().unwrap();
-        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(lock).spawn().unwrap()
-    };
-    let mut workers = [worker(), worker()];
-    drop(slot);
-    assert_eq!(share.holders().unwrap().len(), 1, "workers hold it");
-    assert!(matches!(share.claim(&claim("vm2", GIB)), Err(ShareError::Promise(_))));
-    workers[0].kill().unwrap();
-    workers[0].wait().unwrap();
+    let mut workers = [worker(&slot), worker(&slot)];
+    assert!(share.holders().unwrap()[0].device_lives());
+    end_device(&share, slot);
+    let left = share.holders().unwrap();
+    assert!(left.len() == 1 && !left[0].device_lives(), "workers hold it");
+    let error = share.claim(&claim("vm2", GIB)).unwrap_err().to_string();
+    assert!(error.ends_with("because the ended device of vm1 holds 5120 MiB"), "{error}");
+    end(&mut workers[0]);
     assert_eq!(share.holders().unwrap().len(), 1, "one worker holds it");
-    workers[1].kill().unwrap();
-    workers[1].wait().unwrap();
+    end(&mut workers[1]);
     assert!(share.holders().unwrap().is_empty());
     share.claim(&claim("vm2", 5 * GIB)).unwrap();
 }
 
 #[test]
-fn a_worker_that_drops_its_lock_does_not_free_the_slot_of_a_device() {
+fn a_device_that_starts_again_waits_for_its_former_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = open(folder.path());
+    let slot = share.claim(&claim("vm1", 5 * GIB)).unwrap();
+    let mut worker = worker(&slot);
+    assert!(matches!(share.claim(&claim("vm1", GIB)), Err(ShareError::Name { .. })), "its device lives");
+    end_device(&share, slot);
+    assert!(matches!(share.claim(&claim("vm1", GIB)), Err(ShareError::Left { .. })));
+    let patience = Duration::from_mins(1);
+    std::thread::scope(|scope| {
+        let waits = |name| Claim { patience, ..claim(name, 2 * GIB) };
+        let (same, other) = (waits("vm1"), waits("vm2"));
+        let path = folder.path();
+        let again = [same, other].map(|claim| scope.spawn(move || open(path).claim(&claim).unwrap()));
+        // Neither is refused while the worker lives.
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(again.iter().all(|claim| !claim.is_finished()));
+        end(&mut worker);
+        let slots = again.map(|claim| claim.join().unwrap());
+        assert_eq!(share.holders().unwrap().len(), slots.len());
+    });
+}
+
+#[test]
+fn a_worker_that_drops_its_lock_frees_neither_a_slot_nor_the_lock_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let share = open(folder.path());
     let slot = share.claim(&claim("vm1", GIB)).unwrap();
-    let worker = std::fs::File::from(slot.workers_lock().try_clone_to_owned().unwrap());
-    assert!(lock::set(&worker, lock::Kind::None).unwrap());
+    let workers = [(); 2].map(|()| std::fs::File::from(slot.worker_lock().unwrap()));
+    let drops = |worker| lock::set(worker, lock::Part::All, lock::Kind::None).unwrap();
+    assert!(drops(&workers[0]));
     assert_eq!(share.claim(&claim("vm2", GIB)).unwrap().seen().index(), 1);
-    assert!(worker.set_len(1).is_err(), "a worker cannot write");
+    assert!(workers[0].set_len(1).is_err(), "a worker cannot write");
+    end_device(&share, slot);
+    assert_eq!(share.holders().unwrap().len(), 1, "the other worker holds it");
+    assert!(drops(&workers[1]) && share.holders().unwrap().is_empty());
+}
+
+#[test]
+fn the_reserve_is_the_largest_of_the_devices_that_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = open(folder.path());
+    let reserving =
+        |name, gib| Claim { memory: GpuMemory { reserve: gib * GIB, ..MEMORY }, ..claim(name, GIB) };
+    let _first = share.claim(&reserving("vm1", 1)).unwrap();
+    let second = share.claim(&reserving("vm2", 3)).unwrap();
+    assert_eq!(share.reserve_bytes(), 3 * GIB);
+    let more = Claim { promised: Some(2 * GIB), ..reserving("vm3", 0) };
+    assert!(matches!(share.claim(&more), Err(ShareError::Promise(_))), "1 GiB is free");
+    end_device(&share, second);
+    assert_eq!(share.reserve_bytes(), GIB);
+    share.claim(&more).unwrap();
+}
+
+#[test]
+fn a_promise_suffices_for_a_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let share = open(folder.path());
+    let known = Claim { context_bytes: 300 << 20, ..claim("vm1", 200 << 20) };
+    let error = share.claim(&known).unwrap_err().to_string();
+    assert!(error.contains("a VM with 200 MiB of GPU-") && error.contains("takes 300 MiB"), "{error}");
+    // What a context costs is measured when the slot is taken, with an overhead until then.
+    let slot = share.claim(&Claim { overhead: GIB, ..claim("vm1", 200 << 20) }).unwrap();
+    assert!(matches!(slot.set_context_bytes(300 << 20), Err(ShareError::TooLittle { .. })));
+    assert_eq!(slot.seen().held_bytes(), GIB + (200 << 20));
+    slot.set_context_bytes(200 << 20).unwrap();
+    assert_eq!(slot.seen().held_bytes(), 200 << 20);
+    assert_eq!(slot.seen().figure(Figure::ContextBytes), 200 << 20);
+}
+
+#[test]
+fn nothing_is_promised_beside_a_device_whose_record_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let slot = open(folder.path()).claim(&claim("vm1", 5 * GIB)).unwrap();
+    std::fs::remove_file(folder.path().join("gpus").join(uuid().to_string())).unwrap();
+    let share = open(folder.path());
+    let error = share.claim(&claim("vm2", GIB)).unwrap_err().to_string();
+    assert!(error.contains("a device holds slot 0 of ") && error.contains("was removed"), "{error}");
+    end_device(&share, slot);
+    share.claim(&claim("vm2", GIB)).unwrap();
+}
+
+#[test]
+fn one_process_at_a_time_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (open(folder.path()), open(folder.path()));
+    let turn = one.lock_measurement(Duration::ZERO).unwrap();
+    assert!(turn.is_some() && other.lock_measurement(Duration::ZERO).unwrap().is_none());
+    drop(turn);
+    assert!(other.lock_measurement(Duration::ZERO).unwrap().is_some());
+}
+
+#[test]
+fn a_look_makes_nothing_and_disturbs_no_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gpus");
+    assert!(Gpus::existing(&path).unwrap().is_none() && !path.exists());
+    let share = open(folder.path());
+    let gpus = Gpus::existing(&path).unwrap().unwrap();
+    share
+        .exclusively(|| {
+            // Neither waits for the claim.
+            gpus.existing_gpu(uuid())?.holders()?;
+            open(folder.path()).holders()
+        })
+        .unwrap();
+    let other = GpuUuid([7; 16]);
+    assert!(matches!(gpus.existing_gpu(other), Err(ShareError::File { .. })));
+    assert_eq!(gpus.all().unwrap(), [uuid()]);
 }
 
 /// The program of the process that [`a_killed_device_holds_nothing`] kills: this test, with a directory in the

@@ -1,6 +1,7 @@
 //! Resources that a session holds and messages that it has been sent, as figures for the status report.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::session::stats::MessageStats;
@@ -24,9 +25,18 @@ pub struct Gauges {
     pub worker: AtomicU32,
     /// Time in nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
     pub(crate) busy_ns: AtomicU64,
+    /// Held while the allocated bytes are counted and stored.
+    counting: Mutex<()>,
 }
 
 impl Gauges {
+    /// Stores the number of bytes of device memory that `count` returns. Threads that allocate and free take turns,
+    /// so that no older number replaces a newer one.
+    pub fn set_allocated(&self, count: impl FnOnce() -> u64) {
+        let _turn = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.allocated.store(count(), Ordering::Relaxed);
+    }
+
     /// Returns how long the executor has worked for the session.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))

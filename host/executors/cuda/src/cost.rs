@@ -11,12 +11,30 @@ use crate::driver::library::DriverLibrary;
 use crate::driver::range::{self, PhysicalMemory};
 use crate::options::CudaOptions;
 
+/// What identifies a GPU, and the size of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuIdentity {
+    /// UUID of the GPU, or of the part of one.
+    pub uuid: [u8; 16],
+    /// Size of its memory in bytes.
+    pub total_bytes: u64,
+}
+
+impl GpuIdentity {
+    /// Finds the GPU that the options name. Makes no context.
+    ///
+    /// # Errors
+    /// The driver cannot be loaded, does not have the GPU, or refuses a query.
+    pub fn find(options: &CudaOptions) -> Result<Self, LoadError> {
+        let driver = DriverLibrary::load(options.libcuda.as_deref())?;
+        let device = DriverDevice::find(&driver, options.uuid)?;
+        Ok(Self { uuid: device.uuid()?, total_bytes: device.total_bytes()? })
+    }
+}
+
 /// A context that is only there to be measured, or to see the free memory.
 #[derive(Debug)]
-pub struct ContextProbe {
-    device: DriverDevice,
-    context: Arc<DriverContext>,
-}
+pub struct ContextProbe(Arc<DriverContext>);
 
 impl ContextProbe {
     /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for a
@@ -29,23 +47,7 @@ impl ContextProbe {
         let device = DriverDevice::find(&driver, options.uuid)?;
         let context = DriverContext::create(&device)?;
         drop(PhysicalMemory::create(&context, range::granularity(&device)?)?);
-        Ok(Self { device, context })
-    }
-
-    /// Returns the UUID of the GPU, or of the part of one.
-    ///
-    /// # Errors
-    /// The driver refuses the query.
-    pub fn uuid(&self) -> Result<[u8; 16], DriverError> {
-        self.device.uuid()
-    }
-
-    /// Returns the size of the GPU's memory in bytes.
-    ///
-    /// # Errors
-    /// The driver refuses the query.
-    pub fn total_bytes(&self) -> Result<u64, DriverError> {
-        self.device.total_bytes()
+        Ok(Self(context))
     }
 
     /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot tell.
@@ -53,6 +55,6 @@ impl ContextProbe {
     /// # Errors
     /// The driver refuses the query.
     pub fn free_bytes(&self) -> Result<Option<u64>, DriverError> {
-        self.context.free_bytes()
+        self.0.free_bytes()
     }
 }

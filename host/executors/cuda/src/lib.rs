@@ -62,11 +62,11 @@ use driver::library::DriverLibrary;
 use session::CudaSession;
 use shared_gpu::SharedGpu;
 
-pub use cost::ContextProbe;
+pub use cost::{ContextProbe, GpuIdentity};
 pub use driver::blas::library::cublas_files;
 pub use driver::error::{DriverError, LoadError};
 pub use offers::{RangeOffer, offered_ranges};
-pub use options::CudaOptions;
+pub use options::{CONTEXT_BYTES, CudaOptions};
 
 /// The executor of a GPU of this host.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use vgpu_device::Addresses;
 use vgpu_wire::AddressRange;
 
-/// GPU memory that a context takes, in bytes: what CUDA 12 takes on recent GPUs, rounded up.
-const CONTEXT_BYTES: u64 = 640 << 20;
+/// GPU memory that a context usually takes, in bytes: what CUDA 12 takes on recent GPUs, rounded up.
+pub const CONTEXT_BYTES: u64 = 640 << 20;
 
 /// Options of the executor: the GPU and driver to use, and the resources that guests get.
 #[derive(Clone, Debug)]

@@ -11,7 +11,6 @@ mod products;
 mod queries;
 mod work;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
@@ -24,7 +23,6 @@ use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::error::DriverError;
 use crate::gpu::code::{IMAGE_MOST, SessionCode};
-use crate::gpu::code_memory::CodeMemory;
 use crate::gpu::fence::Fence;
 use crate::gpu::gpu_session::{GpuSession, StartError};
 use crate::gpu::health::Health;
@@ -42,8 +40,6 @@ pub(crate) struct CudaSession {
     /// complete.
     handles: StreamTable<Option<Arc<Fence>>>,
     code: SessionCode,
-    /// What each module is charged of the device's memory.
-    code_memory: HashMap<u32, CodeMemory>,
     links: CodeLinks,
     /// Links that the loader completes.
     linking: TasksAway<CodeLink>,
@@ -59,7 +55,6 @@ impl Drop for CudaSession {
         drop(self.gpu.take());
         self.graphs.clear();
         self.code = SessionCode::default();
-        self.code_memory.clear();
     }
 }
 
@@ -73,7 +68,6 @@ impl CudaSession {
             health,
             handles: StreamTable::default(),
             code: SessionCode::default(),
-            code_memory: HashMap::new(),
             links: CodeLinks::new(IMAGE_MOST),
             linking: TasksAway::default(),
             gpu: None,

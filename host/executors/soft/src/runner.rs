@@ -247,7 +247,7 @@ impl Runner {
     /// Updates the memory figures of the status report.
     pub(crate) fn report(&self) {
         let gauges = self.host.gauges();
-        gauges.allocated.store(self.memory.charged(), Ordering::Relaxed);
+        gauges.set_allocated(|| self.memory.charged());
         gauges.allocations.store(self.memory.count(), Ordering::Relaxed);
         self.host.memory_changed();
     }

@@ -7,13 +7,17 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::{address, folder};
-use vgpu_host_testing::commands::{allocate, function, load};
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params};
 use vgpu_host_testing::guest::{Guest, until};
+use vgpu_wire::Span;
+use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemInfo, MemInfoReply};
+use vgpu_wire::body::module::{IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen};
 use zerocopy::FromBytes;
 
 use crate::program::program;
@@ -25,8 +29,9 @@ const GIB: u64 = 1 << 30;
 const CONTEXT: u64 = 300 * MIB;
 /// Memory of an allocation of the tests.
 const PART: u64 = 32 * MIB;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
+/// `CUDA_ERROR_OUT_OF_MEMORY` and `CUDA_ERROR_INVALID_IMAGE`.
 const OUT_OF_MEMORY: u32 = 2;
+const INVALID_IMAGE: u32 = 200;
 
 /// A GPU of 6 GiB, with the directory in which its devices find each other.
 struct Gpu {
@@ -155,8 +160,23 @@ fn free(guest: &mut Guest) -> u64 {
 fn a_gpus_memory_is_promised_once() {
     let gpu = Gpu::start();
     let first = gpu.serve("vm1", Some("2G"));
-    let second = gpu.serve("vm2", Some("3G"));
-    let refusal = gpu.refusal("vm3", "1G");
+    // What a context costs is known from the first device, so that none is made for others, whether they start
+    // or are refused.
+    let over = AtomicBool::new(false);
+    let (second, refusal) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Acquire) {
+                most = most.max(gpu.used());
+                std::thread::yield_now();
+            }
+            most
+        });
+        let started = (gpu.serve("vm2", Some("3G")), gpu.refusal("vm3", "1G"));
+        over.store(true, Ordering::Release);
+        assert_eq!(watch.join().unwrap(), 0);
+        started
+    });
     let why = "cannot promise 1024 MiB: of 5632 MiB for VMs 512 MiB are free, because vm1 holds 2048 MiB and vm2 3072 MiB";
     assert!(refusal.trim_end().ends_with(why) && refusal.lines().count() == 1, "{refusal}");
 
@@ -174,7 +194,36 @@ fn a_gpus_memory_is_promised_once() {
     assert_eq!(gpu.status("vm3")["instances"][0]["devices"][0]["total"], 3 * GIB + GIB / 2);
     third.end();
     first.end();
+    let refusal = gpu.refusal("vm1", "200M");
+    assert!(refusal.contains("a VM with 200 MiB of GPU-") && refusal.contains("takes 300 MiB"), "{refusal}");
+    assert!(gpu.refusal("gpus", "1G").contains("cannot have the name `gpus`"));
     assert_eq!(gpu.used(), 0);
+}
+
+/// A worker may outlive its device: one that is stopped, or that waits in a call of the driver.
+#[test]
+fn memory_is_promised_anew_when_the_workers_of_a_killed_device_have_ended() {
+    let gpu = Gpu::start();
+    let first = gpu.serve("vm1", Some("4G"));
+    let mut guest = gpu.attach("vm1", 0);
+    allocate(&mut guest, GIB);
+    let session = &gpu.status("vm1")["instances"][0]["devices"][0]["sessions"][0];
+    let worker = Pid::from_raw(session["worker"].as_i64().unwrap() as i32).unwrap();
+    kill_process(worker, Signal::STOP).unwrap();
+    drop(first);
+    assert!(gpu.used() >= GIB, "the worker has it");
+    let refusal = gpu.refusal("vm1", "4G");
+    assert!(refusal.contains("workers of vm1's former device still hold its memory"), "{refusal}");
+    let refusal = gpu.refusal("vm2", "4G");
+    assert!(refusal.contains("because the ended device of vm1 holds 4096 MiB"), "{refusal}");
+    // A start that waits for the worker succeeds once it has ended.
+    let again = std::thread::scope(|scope| {
+        let again = scope.spawn(|| gpu.serve("vm1", Some("4G")));
+        kill_process(worker, Signal::KILL).unwrap();
+        again.join().unwrap()
+    });
+    until("what the worker had is free", || gpu.used() == 0);
+    again.end();
 }
 
 #[test]
@@ -248,6 +297,12 @@ fn code_is_charged_and_an_operator_ends_a_session() {
     assert!(charged > CONTEXT && gpu.used() > CONTEXT && gpu.used() <= charged, "{charged} {}", gpu.used());
     allocate(&mut guest, PART);
     assert_eq!(gpu.charged("vm1"), charged + PART);
+    // A module that cannot be loaded holds nothing.
+    let open = ModuleOpen { reply: 0, module: 2, image: IMAGE_CUBIN, reserved: 0, bytes: 4, digest: [0; 32] };
+    assert_eq!(guest.call(open, &[]).0, 0);
+    guest.send(&ModuleData { module: 2, reserved: 0, offset: 0, data: Span::inline(4) }, b"junk");
+    assert_eq!(guest.call(ModuleLoad { reply: 0, module: 2 }, &[]).0, INVALID_IMAGE);
+    assert_eq!(gpu.charged("vm1"), charged + PART);
 
     let status = gpu.status("vm1");
     let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
@@ -260,6 +315,28 @@ fn code_is_charged_and_an_operator_ends_a_session() {
     assert_eq!(guest.register(vgpu_wire::registers::channel::SESSION), 0);
     let mut next = gpu.attach("vm1", 0);
     allocate(&mut next, PART);
+    next.detach();
+    served.end();
+}
+
+/// The worker of such a session waits in the driver for the kernel's end, and is killed.
+#[test]
+fn an_operator_ends_a_session_in_an_endless_kernel() {
+    let gpu = Gpu::start();
+    let served = gpu.serve("vm1", Some("1G"));
+    let mut guest = gpu.attach("vm1", 0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "endless");
+    launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0, &[]));
+    guest.echo();
+    let session = gpu.status("vm1")["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
+    let (good, said) = gpu.ask(&["end", "vm1", &session], "vm1");
+    assert!(good && said == format!("session {session} of vm1 has ended\n"), "{said}");
+    assert_eq!(gpu.charged("vm1"), 0);
+    // The next session has what it had.
+    let mut next = gpu.attach("vm1", 0);
+    let all = free(&mut next);
+    allocate(&mut next, all);
     next.detach();
     served.end();
 }

@@ -26,7 +26,16 @@ fn gpu() -> (TempDir, GpuShare) {
 
 fn claim(gpu: &GpuShare, name: &str) -> Slot {
     let memory = GpuMemory { bytes: 1 << 30, reserve: 0 };
-    gpu.claim(&Claim { name, promised: Some(1), overhead: 0, context_bytes: 0, weight: 1, memory }).unwrap()
+    gpu.claim(&Claim {
+        name,
+        promised: Some(1),
+        overhead: 0,
+        context_bytes: 0,
+        weight: 1,
+        memory,
+        patience: Duration::ZERO,
+    })
+    .unwrap()
 }
 
 /// A device that follows orders, and whose steps a test sees.

@@ -4,7 +4,6 @@
 use std::ffi::{CString, OsString};
 use std::fs::DirBuilder;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::MemoryPool;
 use crate::device::session::WorkerSession;
 use crate::device::spawn::WorkerProgram;
+use crate::device::worker_lock::WorkerLock;
 use crate::shared::setup::WorkerUser;
 
 /// User of the workers if the configuration names none and root starts them.
@@ -35,9 +35,8 @@ pub struct WorkerConfig {
     /// Device memory that each session's context costs, in bytes. It is charged to the limit of all sessions
     /// together, from before the first message that may need a context until the worker has ended.
     pub context_bytes: u64,
-    /// Descriptor of a lock that each worker keeps, so that the lock is held until the last of them has ended.
-    /// It can be opened for reading only, because workers are not trusted.
-    pub lock: Option<Arc<OwnedFd>>,
+    /// Makes the lock that each worker keeps, by which others see that not all of them have ended.
+    pub lock: Option<WorkerLock>,
     /// Device addresses of the sessions. This process keeps them from other device processes for as long as
     /// the executor lives. A worker only knows the number of the range.
     pub addresses: Addresses,

@@ -43,7 +43,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Quota {
-    fn used(&self, total: u64, context_bytes: u64) -> u64 {
+    fn used(&self, context_bytes: u64) -> u64 {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
         // then.
@@ -53,7 +53,7 @@ impl Quota {
         }
         let asked = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
-        asked.saturating_add(context).saturating_add(self.page.allocated().min(total))
+        asked.saturating_add(context).saturating_add(self.page.allocated())
     }
 }
 
@@ -114,12 +114,13 @@ impl MemoryPool {
     }
 
     fn sum(&self, sessions: &BTreeMap<u64, Arc<Quota>>) -> u64 {
-        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.total, self.context_bytes)))
+        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.context_bytes)))
     }
 
-    /// Returns the number of bytes that all sessions hold.
+    /// Returns the number of bytes that all sessions hold. It exceeds the total if a worker says that it has taken
+    /// more than was reserved.
     pub(crate) fn used(&self) -> u64 {
-        self.sum(&lock(&self.sessions)).min(self.total)
+        self.sum(&lock(&self.sessions))
     }
 
     /// Returns the number of bytes of host and device memory that workers claim to hold for sessions.
@@ -138,7 +139,7 @@ impl MemoryPool {
     pub(crate) fn info(&self, quota: Option<&Quota>) -> (u64, u64) {
         let context = quota.is_some_and(|quota| quota.context.load(Ordering::Relaxed));
         let coming = if context { 0 } else { self.context_bytes };
-        ((self.total - self.used()).saturating_sub(coming), self.total)
+        (self.total.saturating_sub(self.used()).saturating_sub(coming), self.total)
     }
 
     pub(crate) fn workers(&self) -> WorkerCount {
@@ -191,7 +192,7 @@ mod tests {
         let (one, two) = (page(), page());
         let (_first, second) = (pool.open(&one), pool.open(&two));
         holds(&one, u64::MAX, u64::MAX);
-        assert_eq!((pool.used(), pool.info(None).0, pool.charged()), (100, 0, u64::MAX));
+        assert_eq!((pool.used(), pool.info(None).0, pool.charged()), (u64::MAX, 0, u64::MAX));
         assert!(!pool.reserve(&second, 1, u64::MAX) && !pool.reserve(&second, 1, 1));
     }
 

@@ -9,3 +9,4 @@ pub(crate) mod ring_writer;
 pub(crate) mod session;
 pub(crate) mod spawn;
 pub(crate) mod supervisor;
+pub(crate) mod worker_lock;

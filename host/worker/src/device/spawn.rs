@@ -3,11 +3,10 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
@@ -16,6 +15,7 @@ use tracing::level_filters::LevelFilter;
 use vgpu_device::{SessionHost, Window};
 use vgpu_wire::area;
 
+use crate::device::worker_lock::WorkerLock;
 use crate::shared::packet;
 use crate::shared::setup::{FileRange, SETUP_MAX, Setup, WorkerUser};
 
@@ -30,8 +30,8 @@ pub(crate) struct WorkerProgram {
     pub(crate) explains: bool,
     /// Directory of the driver's cache of compiled code, or `None` to disable the cache.
     pub(crate) compiled: Option<PathBuf>,
-    /// Lock that each worker keeps, or `None` if there is none.
-    pub(crate) lock: Option<Arc<OwnedFd>>,
+    /// Makes the lock that a worker keeps, or `None` if there is none.
+    pub(crate) lock: Option<WorkerLock>,
 }
 
 /// A process that was just started.
@@ -108,12 +108,13 @@ fn send_setup(
         log: LevelFilter::current().to_string(),
         executor: program.executor.clone(),
     };
+    let lock = program.lock.as_ref().map(WorkerLock::open).transpose()?;
     let text = serde_json::to_vec(&setup)?;
     if text.len() > SETUP_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the executor's description is too long"));
     }
     let mut files: Vec<BorrowedFd<'_>> = vec![page.file(), ring.file(), window.file];
     files.extend(returns.map(|part| part.file));
-    files.extend(program.lock.as_deref().map(AsFd::as_fd));
+    files.extend(lock.as_ref().map(|lock| lock.as_fd()));
     packet::send(socket, &text, &files, SendFlags::empty())
 }

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
@@ -25,15 +25,16 @@ pub(crate) struct Reporter {
     page: Arc<StatusPage>,
     reservation: Arc<Reservation>,
     host: OnceLock<SessionHost>,
-    /// Number of bytes of device memory that were reported last.
-    allocated: AtomicU64,
+    /// Number of bytes of device memory that were reported last. Threads that publish gauges take turns, so that
+    /// no older gauges replace newer ones.
+    allocated: Mutex<u64>,
     /// Nanoseconds of work that were reported last.
     worked: AtomicU64,
 }
 
 impl Reporter {
     pub(crate) const fn new(socket: OwnedFd, page: Arc<StatusPage>, reservation: Arc<Reservation>) -> Self {
-        let (allocated, worked) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (allocated, worked) = (Mutex::new(0), AtomicU64::new(0));
         Self { socket, page, reservation, host: OnceLock::new(), allocated, worked }
     }
 
@@ -53,12 +54,15 @@ impl Reporter {
     /// number of the message that is answered next. The gauges include the memory that it allocated or freed.
     pub(crate) fn publish(&self, answered: Option<u64>) {
         let Some(host) = self.host.get() else { return };
+        let mut reported = self.allocated.lock().unwrap_or_else(PoisonError::into_inner);
         self.page.store_gauges(host.gauges(), host.charges().bytes());
         if let Some(number) = answered {
             self.page.set_settled(number);
         }
-        let allocated = host.gauges().allocated.load(Ordering::Relaxed);
-        if self.allocated.swap(allocated, Ordering::Relaxed) != allocated {
+        let allocated = self.page.allocated();
+        let changed = std::mem::replace(&mut *reported, allocated) != allocated;
+        drop(reported);
+        if changed {
             self.report(&WorkerReport::Memory);
         }
     }

@@ -3,6 +3,7 @@
 //! No image is kept for later sessions: a worker process has one session, and the driver caches what it has
 //! compiled. So the digest of an image is ignored.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -17,13 +18,20 @@ use crate::driver::code::{CodeError, DriverFunction, DriverImage, DriverModule};
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
+use crate::gpu::code_memory::CodeMemory;
 use crate::gpu::loader::{TaskArrival, TasksAway};
 
 /// Size of the longest image that is accepted, in bytes.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
 
 /// A module of the driver, with its image.
-pub(crate) type LoadedModule = (Arc<DriverModule>, Arc<DriverImage>);
+#[derive(Debug)]
+pub(crate) struct LoadedModule {
+    module: Arc<DriverModule>,
+    image: DriverImage,
+    /// What the module is charged, which its kernels keep too.
+    memory: Arc<CodeMemory>,
+}
 
 /// A module that is ready to be loaded, in any thread.
 #[derive(Debug)]
@@ -33,19 +41,21 @@ pub(crate) struct Loading {
     /// Bytes of the image, or `None` if the host had no memory for them.
     data: Option<Vec<u8>>,
     charge: CodeCharge,
+    memory: CodeMemory,
     arrival: TaskArrival<(LoadedModule, CodeCharge)>,
 }
 
 impl Loading {
-    /// Loads the module, which takes as long as the compiler. The session has it when this returns.
+    /// Loads the module, which takes as long as the compiler. The session has it when this returns. What a module
+    /// is charged that cannot be loaded has come back by then.
     pub(crate) fn load(self, context: &Arc<DriverContext>) -> Result<(), CodeRefusal> {
-        let Self { kind, data, charge, mut arrival } = self;
+        let Self { kind, data, charge, memory, mut arrival } = self;
         let data = data.ok_or_else(|| {
             CodeRefusal::new(CUresult::OUT_OF_MEMORY.0, "the host has no memory for the image")
         })?;
         let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { DriverImage::ptx(data) };
         let module = Arc::new(DriverModule::load(context, &image)?);
-        arrival.bring(((module, Arc::new(image)), charge));
+        arrival.bring((LoadedModule { module, image, memory: Arc::new(memory) }, charge));
         Ok(())
     }
 }
@@ -57,6 +67,7 @@ pub(crate) struct LoadedKernel {
     pub(crate) function: DriverFunction,
     /// Size of the kernel's parameters in bytes, if the driver can tell.
     pub(crate) param_bytes: Option<u32>,
+    _memory: Arc<CodeMemory>,
 }
 
 /// Adds the compiler's log to a refusal of a driver that compiles kernels lazily. Other refusals stay as they
@@ -91,6 +102,8 @@ impl From<CodeError> for CodeRefusal {
 #[derive(Debug, Default)]
 pub(crate) struct SessionCode {
     modules: Modules<Infallible, LoadedModule, Arc<LoadedKernel>>,
+    /// What each module is charged whose load has not started yet.
+    memory: HashMap<u32, CodeMemory>,
     /// Modules that the loader's thread loads.
     loading: TasksAway<(LoadedModule, CodeCharge)>,
 }
@@ -101,13 +114,18 @@ impl SessionCode {
         self.modules.len() + self.loading.len() as u32
     }
 
-    /// Opens a module. Its image follows.
+    /// Opens a module, which is charged `memory`. Its image follows.
     pub(crate) fn open(
         &mut self,
         charges: &Arc<Charges>,
         body: &ModuleOpen,
+        memory: CodeMemory,
     ) -> Result<Result<(), CodeRefusal>, Violation> {
-        self.modules.open(charges, body, IMAGE_MOST, None)
+        let opened = self.modules.open(charges, body, IMAGE_MOST, None)?;
+        if opened.is_ok() {
+            self.memory.insert(body.module, memory);
+        }
+        Ok(opened)
     }
 
     /// Adds a piece of `bytes` bytes to an image. `copy` writes it to the given memory.
@@ -124,11 +142,12 @@ impl SessionCode {
     /// Takes out a module whose image is complete, so that another thread can load it.
     pub(crate) fn start_loading(&mut self, number: u32) -> Result<Loading, Violation> {
         let (kind, image, charge) = self.modules.start_loading(number)?;
+        let memory = self.memory.remove(&number).ok_or_else(|| Violation::unknown("module", number))?;
         let data = match image {
             ModuleImage::Whole(_, data) => Some(data),
             ModuleImage::NoMemory => None,
         };
-        Ok(Loading { kind, data, charge, arrival: self.loading.start(number) })
+        Ok(Loading { kind, data, charge, memory, arrival: self.loading.start(number) })
     }
 
     /// Takes over modules that were loaded. Waits for `module` if it is being loaded.
@@ -148,7 +167,9 @@ impl SessionCode {
         &mut self,
         module: u32,
     ) -> Result<(Option<LoadedModule>, Vec<Arc<LoadedKernel>>), Violation> {
-        self.modules.unload(module)
+        let unloaded = self.modules.unload(module)?;
+        self.memory.remove(&module);
+        Ok(unloaded)
     }
 
     /// Finds a kernel and records it under the guest's number. Returns the kernel's attributes.
@@ -160,13 +181,13 @@ impl SessionCode {
         number: u32,
         name: &[u8],
     ) -> Result<Result<FunctionReply, CodeRefusal>, Violation> {
-        let (loaded, image) = self.modules.for_function(module, number)?;
+        let loaded = self.modules.for_function(module, number)?;
         match LoadedKernel::find(charges, loaded, name) {
             Ok((kernel, reply, charge)) => {
                 self.modules.add_function(module, number, Arc::new(kernel), charge)?;
                 Ok(Ok(reply))
             }
-            Err(refusal) => Ok(Err(with_compiler_log(refusal, context, image))),
+            Err(refusal) => Ok(Err(with_compiler_log(refusal, context, &loaded.image))),
         }
     }
 
@@ -182,11 +203,11 @@ impl SessionCode {
         module: u32,
         name: &[u8],
     ) -> Result<Result<DeviceRange, CodeRefusal>, Violation> {
-        let (loaded, _) = self.modules.loaded(module)?;
+        let LoadedModule { module, .. } = self.modules.loaded(module)?;
         let Ok(name) = CString::new(name) else {
             return Ok(Err(CodeRefusal::new(CUresult::NOT_FOUND.0, "a variable's name is no text")));
         };
-        Ok(loaded.global(&name).map_err(CodeRefusal::from))
+        Ok(module.global(&name).map_err(CodeRefusal::from))
     }
 }
 
@@ -194,7 +215,7 @@ impl LoadedKernel {
     /// Finds a kernel of a module, with its attributes and its charge.
     fn find(
         charges: &Arc<Charges>,
-        module: &Arc<DriverModule>,
+        LoadedModule { module, memory, .. }: &LoadedModule,
         name: &[u8],
     ) -> Result<(Self, FunctionReply, CodeCharge), CodeRefusal> {
         let charge = CodeCharge::new(charges, Resource::Functions, 0)?;
@@ -215,7 +236,7 @@ impl LoadedKernel {
             param_bytes: param_bytes.unwrap_or(0),
             reserved: [0; 7],
         };
-        Ok((Self { function, param_bytes }, reply, charge))
+        Ok((Self { function, param_bytes, _memory: Arc::clone(memory) }, reply, charge))
     }
 
     /// Carries out `cuFuncSetAttribute` and `cuFuncSetCacheConfig`.

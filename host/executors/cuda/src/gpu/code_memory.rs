@@ -2,14 +2,13 @@
 //! tell what it takes, and loads kernels when they are first used, so this is a bound and not a measurement.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{CodeRefusal, PoolCharge, Quota, SessionHost};
 
 use crate::shared_gpu::SharedGpu;
 
-/// The charge of one module, until it is dropped.
+/// The charge of one module, from before its image arrives until nothing uses its code any more.
 #[derive(Debug)]
 pub(crate) struct CodeMemory {
     /// The bytes, which are `None` only while this is dropped.
@@ -34,7 +33,7 @@ impl CodeMemory {
     }
 
     fn report(&self) {
-        self.host.gauges().allocated.store(self.share.used(), Ordering::Relaxed);
+        self.host.gauges().set_allocated(|| self.share.used());
     }
 }
 

@@ -251,7 +251,7 @@ impl DeviceMemory {
     /// Updates the status report.
     fn report(&self, state: &MemoryState) {
         let gauges = self.host.gauges();
-        gauges.allocated.store(self.share.used(), Ordering::Relaxed);
+        gauges.set_allocated(|| self.share.used());
         gauges.allocations.store((state.allocations.len() + state.own.count()) as u32, Ordering::Relaxed);
     }
 

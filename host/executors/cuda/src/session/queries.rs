@@ -184,12 +184,10 @@ impl CudaSession {
             Body::ModuleOpen(body) => {
                 self.collect_loaded(body.module)?;
                 let opened = match CodeMemory::charge(&self.shared, &self.host, body.bytes) {
-                    Ok(memory) => self.code.open(&charges, body)?.map(|()| {
-                        self.code_memory.insert(body.module, memory);
-                        ModuleOpenReply { known: 0, reserved: 0 }
-                    }),
+                    Ok(memory) => self.code.open(&charges, body, memory)?,
                     Err(refusal) => Err(refusal),
                 };
+                let opened = opened.map(|()| ModuleOpenReply { known: 0, reserved: 0 });
                 self.reply_code(work, opened);
             }
             Body::ModuleLoad(body) => {

@@ -182,7 +182,7 @@ impl CudaSession {
     /// Carries out `ModuleUnload`.
     pub(super) fn unload(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
         self.collect_loaded(module)?;
-        let unloaded = (self.code.unload(module)?, self.code_memory.remove(&module));
+        let unloaded = self.code.unload(module)?;
         self.report_modules();
         if let Some(gpu) = &mut self.gpu {
             gpu.memory.forget_globals(module);

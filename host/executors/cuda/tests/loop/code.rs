@@ -1,14 +1,16 @@
 //! Modules and launches that are refused or end.
 
 use vgpu_host_testing::commands::{
-    KERNELS, LAUNCH, allocate, copy_in, function, launch, load, params, read_u32, synchronize, try_function,
-    try_load,
+    KERNELS, LAUNCH, allocate, copy_in, function, launch, load, node, params, read_u32, synchronize,
+    try_function, try_load,
 };
+use vgpu_host_testing::guest::until;
 use vgpu_wire::Span;
+use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::{
-    FunctionGet, FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload,
-    Occupancy,
+    FunctionGet, FunctionSet, GlobalGet, GlobalReply, IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen,
+    ModuleUnload, Occupancy,
 };
 use zerocopy::FromBytes;
 
@@ -92,6 +94,46 @@ fn code_that_is_refused_comes_back_with_the_compilers_words() {
         assert!(words.contains("foo.bar"), "{words}");
         assert_eq!(try_function(&mut guest, 2, 1, "is_not_there").map(drop), Err(500));
         try_function(&mut guest, 2, 1, "digit").unwrap();
+        assert_eq!(guest.late(), None);
+    });
+}
+
+#[test]
+fn code_is_charged_while_it_is_loaded_or_used() {
+    looped("code::code_is_charged_while_it_is_loaded_or_used", |looped| {
+        let mut guest = looped.bench.guest(0);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "digit");
+        let charged = looped.bench.allocated();
+        assert!(charged > 0);
+        // What cannot be loaded holds nothing, however often it is tried.
+        for _ in 0..3 {
+            let open = ModuleOpen {
+                reply: 0,
+                module: 2,
+                image: IMAGE_CUBIN,
+                reserved: 0,
+                bytes: 4,
+                digest: [0; 32],
+            };
+            assert_eq!(guest.call(open, &[]).0, 0);
+            assert!(looped.bench.allocated() > charged);
+            guest.send(&ModuleData { module: 2, reserved: 0, offset: 0, data: Span::inline(4) }, b"junk");
+            assert_eq!(guest.call(ModuleLoad { reply: 0, module: 2 }, &[]).0, 200);
+            assert_eq!(looped.bench.allocated(), charged);
+        }
+        // A graph keeps the kernel of a module that is unloaded.
+        let p = allocate(&mut guest, 4);
+        let charged = looped.bench.allocated();
+        let records = node(&[], &Launch { function: 1, param_bytes: 12, ..LAUNCH }, &params(p, &[1]));
+        let body = GraphDefine { graph: 1, nodes: 1, flags: 0, records: Span::inline(records.len() as u64) };
+        guest.send(&body, &records);
+        guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+        guest.send(&GraphLaunch { graph: 1, stream: 0 }, &[]);
+        assert_eq!(read_u32(&mut guest, p), 1);
+        assert_eq!(looped.bench.allocated(), charged);
+        guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
+        until("the code is free", || looped.bench.allocated() < charged);
         assert_eq!(guest.late(), None);
     });
 }
