@@ -12,7 +12,7 @@ use crate::check::{self, worker};
 use crate::cli::{self, Cli, Command};
 use crate::diagnosis::{Verdict, verdict};
 use crate::exit::Exit;
-use crate::{launch, log, pages, service, stack, status, trace, version};
+use crate::{launch, log, pages, reap, service, stack, status, trace, version};
 
 /// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
@@ -60,6 +60,7 @@ fn execute(cli: Cli) -> ExitCode {
             return checked.unwrap_or(ExitCode::from(Verdict::Incomplete as u8));
         }
         Some(Command::Status(options)) => status::status(&options),
+        Some(Command::Reap { linger }) => reap::reap(linger),
         Some(Command::Pages { prefix }) => pages::write(&prefix),
         Some(Command::Worker { groups, task }) => return worker::work(&cli.options, &groups, &task),
         Some(Command::Service { task }) => {

@@ -21,6 +21,7 @@ mod log;
 mod ollama;
 mod pages;
 mod program;
+mod reap;
 mod report;
 #[cfg(test)]
 mod scratch;

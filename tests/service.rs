@@ -141,7 +141,12 @@ fn installed_and_undone_byte_for_byte() {
         assert!(tree.read(DROP_IN).ends_with(
             "[Service]\nSupplementaryGroups=vgpu\nExecStart=\nExecStart=/usr/local/bin/vgpu-run -- /usr/local/bin/ollama serve\n"
         ));
-        assert!(tree.read(RULE).contains("chgrp vgpu"));
+        assert!(tree.read(RULE).contains("chgrp vgpu") && tree.read(RULE).contains("vgpu-run-reap@.path"));
+        assert!(tree.read("/etc/systemd/system/vgpu-run-reap@.path").contains("PathChanged=%f/resource2\n"));
+        assert!(
+            tree.read("/etc/systemd/system/vgpu-run-reap@.service")
+                .contains(&format!("ExecStart={LAUNCHER} reap --linger 5\n"))
+        );
         assert!(tree.read("/etc/sysusers.d/vgpu-run.conf").contains("\ng vgpu -\n"));
         assert_eq!(tree.service(&STATUS).code, 0);
 

@@ -9,6 +9,7 @@ mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueHint};
 
@@ -35,6 +36,7 @@ pub use worker::WorkerTask;
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] status [--watch [SECONDS]] [--json]\n       \
+                      vgpu-run [OPTIONS] reap\n       \
                       vgpu-run [OPTIONS] service install|status|remove [--help]\n       \
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Examples:\n  \
@@ -98,6 +100,15 @@ pub enum Command {
     /// it works for it now. What the host does not tell is shown as "-". It takes no channel of the device
     /// and disturbs nobody. To be used by whoever may open the device.
     Status(StatusOptions),
+    /// Frees what programs that were killed still hold on the GPU
+    ///
+    /// The next program that uses the GPU does so too, and so do status and check. After service install systemd
+    /// starts this command whenever a program that uses the GPU ends.
+    Reap {
+        /// Stay for as long as programs end within SECONDS of each other, but no longer than half a minute
+        #[arg(long, value_name = "SECONDS", value_parser = check::seconds)]
+        linger: Option<Duration>,
+    },
     /// Sets up Ollama's service to start with the GPU, reports its state, or undoes it
     Service {
         /// The task
@@ -192,7 +203,7 @@ mod tests {
     fn each_command_is_known_by_its_name() {
         let definition = Cli::command();
         let names: Vec<_> = definition.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, ["env", "check", "status", "service", "trace", "__pages", "__worker"]);
+        assert_eq!(names, ["env", "check", "status", "reap", "service", "trace", "__pages", "__worker"]);
         assert!(names.into_iter().all(Command::has_subcommand));
         assert_eq!(definition.get_subcommands().flat_map(clap::Command::get_all_aliases).count(), 0);
     }

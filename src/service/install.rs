@@ -34,7 +34,8 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
     let before = Receipt::load(&root)?;
     let mut wanted = before.clone();
     let mut remarks = Vec::new();
-    wanted.files.insert(texts::RULE.into(), texts::rule());
+    let watched = !install.device_only || before.files.contains_key(Path::new(texts::WATCH));
+    wanted.files.insert(texts::RULE.into(), texts::rule(watched));
     wanted.members.extend(member.filter(|name| !before.members.contains(name)));
     wanted.files.insert(texts::SYSUSERS.into(), texts::sysusers());
     let unit = if install.device_only {
@@ -43,6 +44,8 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
         let name = unit_name(&asked.service.unit)?;
         let launcher = launcher(&root, install)?;
         add_unit(&root, &name, &start(&launcher, options), &mut wanted, &mut remarks)?;
+        wanted.files.insert(texts::WATCH.into(), texts::watch());
+        wanted.files.insert(texts::REAP.into(), texts::reap(&launcher));
         Some(name)
     };
     let changes = change::to_have(&root, &before, &wanted)?;
@@ -221,6 +224,10 @@ fn verify(root: &SystemRoot, unit: &str, wanted: &Receipt) -> Result<(), Service
 /// Activates the written files on the running system: the group, udev and the unit.
 fn take_notice(unit: Option<&str>, wanted: &Receipt, restart: bool) -> Result<(), ServiceError> {
     system::make_group(DONE, &wanted.members)?;
+    if unit.is_some() {
+        // First, because udev tells systemd to start one of the units.
+        system::reload_systemd(DONE)?;
+    }
     system::reload_udev(DONE)?;
     let Some(unit) = unit else {
         print(
@@ -228,7 +235,6 @@ fn take_notice(unit: Option<&str>, wanted: &Receipt, restart: bool) -> Result<()
         );
         return Ok(());
     };
-    system::reload_systemd(DONE)?;
     let said = if restart && system::restart(DONE, unit)? {
         format!("{unit} was started anew, by vgpu-run. Whether it has the GPU: vgpu-run check --service\n")
     } else {

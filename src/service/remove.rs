@@ -5,7 +5,7 @@ use super::error::ServiceError;
 use super::receipt::Receipt;
 use super::root::SystemRoot;
 use super::unit_name::unit_name;
-use super::{surroundings, system};
+use super::{surroundings, system, texts};
 use crate::cli::ChangeOptions;
 
 /// State that is reported when a later command fails: the files are already removed.
@@ -44,6 +44,7 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
             system::reload_systemd(DONE)?;
         }
         if last {
+            system::stop(DONE, texts::WATCHES)?;
             system::reload_udev(DONE)?;
             system::take_back(&surroundings::functions())?;
             system::unmake_group(DONE, before.group_made, &before.members)?;

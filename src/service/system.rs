@@ -107,6 +107,11 @@ pub fn reload_systemd(done: &'static str) -> Result<(), ServiceError> {
     run_tool(done, &["systemctl", "daemon-reload"]).map(drop)
 }
 
+/// Stops the units that a pattern names. There may be none.
+pub fn stop(done: &'static str, pattern: &str) -> Result<(), ServiceError> {
+    run_tool(done, &["systemctl", "stop", pattern]).map(drop)
+}
+
 /// Restarts a unit if it is running or being restarted. Returns whether it did.
 pub fn restart(done: &'static str, unit: &str) -> Result<bool, ServiceError> {
     let state = run_tool(done, &["systemctl", "show", "--property=ActiveState", "--value", unit])?;

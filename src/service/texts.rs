@@ -12,6 +12,12 @@ pub const GROUP: &str = "vgpu";
 pub const RULE: &str = "/etc/udev/rules.d/60-vgpu-run.rules";
 /// Path of the group's entry for systemd-sysusers.
 pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
+/// Path of the template unit that watches for the death of programs, with one instance for each device.
+pub const WATCH: &str = "/etc/systemd/system/vgpu-run-reap@.path";
+/// Path of the template unit that it starts.
+pub const REAP: &str = "/etc/systemd/system/vgpu-run-reap@.service";
+/// Pattern of the names of the instances that watch.
+pub const WATCHES: &str = "vgpu-run-reap@*.path";
 /// Name of the device as a systemd unit.
 pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
 /// Path that stands for the same unit in udev.
@@ -29,8 +35,14 @@ pub fn drop_in_path(unit: &str) -> PathBuf {
 }
 
 /// Returns the udev rule. It gives VGPU-STUB functions to the group, enables their memory decoding, keeps
-/// drivers away, and announces the device to systemd.
-pub fn rule() -> String {
+/// drivers away, and announces the device to systemd. If `watched` is set, systemd starts [`WATCH`] for each.
+pub fn rule(watched: bool) -> String {
+    // systemd makes the instance's name of the device's directory in sysfs.
+    let watch = if watched {
+        "# Programs that are killed leave sessions behind.\nENV{SYSTEMD_WANTS}+=\"vgpu-run-reap@.path\"\n"
+    } else {
+        ""
+    };
     let files: Vec<_> = FILES.iter().filter(|name| !name.ends_with("_ro")).copied().collect();
     format!(
         "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
@@ -50,6 +62,7 @@ pub fn rule() -> String {
          RUN+=\"/bin/sh -c 'cd /sys%p && for file in {}; do [ ! -e $$file ] || {{ chgrp {GROUP} $$file && chmod 0660 $$file; }}; done'\"\n\
          # {DEVICE_UNIT}, for which a service can wait.\n\
          TAG+=\"systemd\", ENV{{SYSTEMD_ALIAS}}+=\"{DEVICE_ALIAS}\"\n\
+         {watch}\
          LABEL=\"vgpu_run_end\"\n",
         pci::V1_BAR0_BYTES,
         pci::V2_BAR0_BYTES,
@@ -89,6 +102,41 @@ pub fn drop_in(own: &str, command: &str) -> String {
     )
 }
 
+/// Returns the text of [`WATCH`]. The kernel closes the file with the locks of a process's channels when the
+/// process dies, however it dies, and nothing runs until then.
+pub fn watch() -> String {
+    "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+     [Unit]\n\
+     Description=Watch for the death of programs that use the GPU in %f\n\
+     BindsTo=%i.device\n\
+     After=%i.device\n\
+     \n\
+     [Path]\n\
+     PathChanged=%f/resource2\n"
+        .to_owned()
+}
+
+/// Returns the text of [`REAP`]. A machine may start and end any number of programs, so nothing limits how often
+/// it starts.
+pub fn reap(launcher: &str) -> String {
+    format!(
+        "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+         [Unit]\n\
+         Description=Free what killed programs hold of the GPU in %f\n\
+         StartLimitIntervalSec=0\n\
+         \n\
+         [Service]\n\
+         # The path is not watched while the service runs, so it watches itself for a while: programs that start\n\
+         # and end one after the other do so within it.\n\
+         ExecStart={launcher} reap --linger 5\n\
+         RuntimeMaxSec=60\n\
+         NoNewPrivileges=yes\n\
+         ProtectSystem=strict\n\
+         ProtectHome=yes\n\
+         PrivateNetwork=yes\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,13 +144,16 @@ mod tests {
 
     #[test]
     fn the_rule_is_for_the_device_alone() {
-        let rule = rule();
+        let rule = rule(true);
         for part in
             ["\"0x10de\"", "\"0x2331\"", "\"4096|8192\"", "resource0 resource1 resource2 resource2_wc;"]
         {
             assert!(rule.contains(part), "no {part} in {rule}");
         }
         assert!(!rule.contains("resource0_ro"), "the simulated bus has no udev");
+        let watch = "ENV{SYSTEMD_WANTS}+=\"vgpu-run-reap@.path\"\n";
+        assert!(rule.contains(watch) && !super::rule(false).contains("SYSTEMD_WANTS"), "{rule}");
+        assert_eq!(rule.lines().last(), Some("LABEL=\"vgpu_run_end\""));
     }
 
     #[test]

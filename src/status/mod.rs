@@ -19,12 +19,15 @@ use vgpu_transport::sysfs_root;
 use crate::cli::StatusOptions;
 use crate::device;
 use crate::error::Failure;
+use crate::reap::reap_one;
 
 use figures::Figures;
 use reading::{Opened, Reading};
 
 /// Interval between the two readings of a single report.
 const MOMENT: Duration = Duration::from_millis(250);
+/// Time for which sessions of dead processes that are ending are waited for.
+const ENDING_MOST: Duration = Duration::from_millis(250);
 /// Escape sequence that moves the cursor to the top left and clears the screen below it.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
@@ -32,6 +35,12 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 pub fn status(options: &StatusOptions) -> Result<(), Failure> {
     let root = sysfs_root();
     let functions = device::find()?;
+    for function in &functions {
+        // What the dead hold is not shown as in use. A device that cannot be reaped may still be shown.
+        if let Err(error) = reap_one(function, ENDING_MOST) {
+            tracing::debug!(?error, "the sessions of dead processes are not ended");
+        }
+    }
     let opened: Vec<Opened> =
         functions.into_iter().map(|function| Opened::new(function, &root)).collect::<Result<_, _>>()?;
     let read = || opened.iter().map(Opened::read).collect::<Result<Vec<Reading>, _>>();

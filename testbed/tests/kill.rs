@@ -1,9 +1,17 @@
 //! A guest process that is killed, in any state of a call, leaves nothing behind and disturbs no other: the
 //! next attach frees its resources, and the other session continues.
 
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use serde_json::Value;
 use vgpu_testbed::bed::{Bed, random_facts, session_of, sessions};
 use vgpu_testbed::state::Program;
+
+use crate::support::launcher;
 
 fn start(bed: &Bed, state: &str) -> Program {
     Program::start(bed.sysfs(), state).unwrap()
@@ -120,4 +128,81 @@ fn a_dead_guest_makes_room_for_an_allocation() {
     hungry.go_on().unwrap();
     assert_eq!(hungry.line().unwrap(), "allocated");
     hungry.finish().unwrap();
+}
+
+/// Watches as systemd's path unit does, for the end of processes that had a file open for writing.
+struct Watch(OwnedFd);
+
+impl Watch {
+    fn of(path: &Path) -> Self {
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, path, WatchFlags::CLOSE_WRITE).unwrap();
+        Self(watch)
+    }
+
+    /// Returns whether such a process has ended since the last call, or ends within the limit.
+    fn has_seen(&self, limit: Timespec) -> bool {
+        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit)).unwrap() > 0;
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.0, &mut space);
+        while events.next().is_ok() {}
+        ready
+    }
+}
+
+/// Returns the file of a bus's device that has the channels' locks.
+fn lock_file(bed: &Bed) -> std::path::PathBuf {
+    let devices = bed.sysfs().join("bus/pci/devices");
+    let device = std::fs::read_dir(devices).unwrap().next().unwrap().unwrap();
+    device.path().join("resource2")
+}
+
+/// A killed program's endless kernel ends by `vgpu-run reap`. The program's death is seen by the lock file, and the
+/// command itself does not look like one.
+#[test]
+fn the_dead_are_reaped_by_a_command_that_their_death_starts() {
+    let bed = bed("soft");
+    let watch = Watch::of(&lock_file(&bed));
+    let mut other = start(&bed, "working");
+    other.beyond(1).unwrap();
+    let mut victim = start(&bed, "launching");
+    victim.ready().unwrap();
+    let pid = victim.pid();
+    let reap = || {
+        let output = launcher(bed.sysfs()).arg("reap").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(reap(), "", "both live");
+    let seconds = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+    // The launchers that became the programs, and asked the device before.
+    watch.has_seen(seconds(0));
+    assert!(session_of(&bed.status().unwrap(), pid).is_some());
+    drop(victim);
+    assert!(watch.has_seen(seconds(20)), "the kernel closes the file of the dead");
+    assert_eq!(reap(), "1 session of programs that are gone ended\n");
+    assert!(session_of(&bed.status().unwrap(), pid).is_none());
+    assert_eq!(reap(), "");
+    assert!(!watch.has_seen(seconds(1)), "reaping starts itself again");
+    let now = other.beyond(0).unwrap();
+    other.beyond(now + 2).unwrap();
+    other.finish().unwrap();
+}
+
+#[test]
+fn a_program_that_waits_reaps_the_dead() {
+    let bed = bed("soft");
+    let mut waiter = start(&bed, "waiting");
+    waiter.ready().unwrap();
+    let mut victim = start(&bed, "copy");
+    victim.ready().unwrap();
+    let pid = victim.pid();
+    bed.control("hold").unwrap();
+    waiter.go_on().unwrap();
+    drop(victim);
+    bed.until("the program that waits ends the session of the dead", |status| {
+        session_of(status, pid).is_none()
+    })
+    .unwrap();
+    drop(waiter);
 }

@@ -25,8 +25,8 @@ enum Command {
     /// Show the sessions of the devices that are served: memory, GPU time, messages, waits.
     ///
     /// GPU TIME is the time during which a session has had work on the GPU that was not known to be complete.
-    /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. The
-    /// soft executor counts each operation when it ends.
+    /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. It
+    /// grows while a session works.
     Status(status::StatusArguments),
     /// End one session of a device: its program gets an error, and what it held is free.
     End(end::EndArguments),

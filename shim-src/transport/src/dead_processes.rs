@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_wire::registers::{self as reg, channel as regs};
 
-use crate::lock::LockFile;
+use crate::lock::ChannelLocks;
 use crate::pages::HugePagePool;
 use crate::registers::{Access, BATCH, RegisterError, Registers, wide};
 use crate::sleep::sleep_for;
@@ -43,7 +43,7 @@ pub(crate) struct Ending(Vec<One>);
 ///
 /// # Errors
 /// Fails if the registers do not answer.
-pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, RegisterError> {
+pub(crate) fn end(registers: &dyn Registers, lock: &dyn ChannelLocks) -> Result<Ending, RegisterError> {
     let attached = attached(registers)?;
     let mut ending = Ending::default();
     for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
@@ -75,6 +75,11 @@ fn end_one(registers: &dyn Registers, channel: u32) -> Result<Option<One>, Regis
 }
 
 impl Ending {
+    /// Returns the number of sessions.
+    pub(crate) fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// Keeps only those that this process has told the host to end.
     pub(crate) fn told(mut self) -> Self {
         self.0.retain(|one| one.told);
@@ -89,7 +94,7 @@ impl Ending {
     pub(crate) fn wait_for_all(
         self,
         registers: &dyn Registers,
-        lock: &LockFile,
+        lock: &dyn ChannelLocks,
         pool: Option<&HugePagePool>,
         limit: Duration,
     ) -> Result<u32, RegisterError> {
@@ -104,7 +109,7 @@ impl Ending {
     pub(crate) fn wait_for_one(
         self,
         registers: &dyn Registers,
-        lock: &LockFile,
+        lock: &dyn ChannelLocks,
         pool: Option<&HugePagePool>,
         limit: Duration,
     ) -> Result<bool, RegisterError> {
@@ -117,7 +122,7 @@ impl Ending {
     fn wait(
         mut self,
         registers: &dyn Registers,
-        lock: &LockFile,
+        lock: &dyn ChannelLocks,
         pool: Option<&HugePagePool>,
         limit: Duration,
         enough: impl Fn(usize) -> bool,
@@ -167,7 +172,7 @@ pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) 
 /// Fails if the registers do not answer.
 pub(crate) fn sweep(
     registers: &dyn Registers,
-    lock: &LockFile,
+    lock: &dyn ChannelLocks,
     pool: &HugePagePool,
     channels: u32,
 ) -> Result<(), RegisterError> {
@@ -179,7 +184,7 @@ pub(crate) fn sweep(
 /// Frees the pages of a channel that no process owns, if the host has released them.
 fn release_guest_pages(
     registers: &dyn Registers,
-    lock: &LockFile,
+    lock: &dyn ChannelLocks,
     pool: &HugePagePool,
     channel: u32,
 ) -> Result<(), RegisterError> {

@@ -36,7 +36,8 @@
 //! * **They fork.** A child finds [`SessionError::Forked`] in every call and touches neither memory nor
 //!   descriptors of its parent; its exit ends nothing (`fork`).
 //! * **They die.** Nothing needs to be said to the host: the kernel drops the lock on the channel, and the
-//!   next process that attaches, or finds no room, takes the channel back (`lock`, `dead_processes`).
+//!   next process that attaches, finds no room or waits for a second takes the channel back (`lock`,
+//!   `dead_processes`), as does `vgpu-run reap` (`reap`).
 //! * **They exit at any moment.** [`Session::close`] waits for no other thread, and for the host at most a
 //!   fifth of a second. It puts private memory in the window's place, so that threads which still write reach
 //!   nobody (`detach`).
@@ -93,6 +94,7 @@ mod pages;
 pub mod parts;
 mod poll_schedule;
 mod progress;
+mod reap;
 mod reclaim;
 mod registers;
 mod replies;
@@ -129,6 +131,7 @@ pub use identity::Probe;
 pub use log_hook::{Notice, listen};
 pub use open_error::OpenError;
 pub use progress::Progress;
+pub use reap::Reaped;
 pub use replies::Answer;
 pub use return_path::{ReturnPath, Why};
 pub use session::Session;

@@ -16,6 +16,7 @@ use vgpu_wire::registers::{self as reg, channel as regs};
 
 use crate::channel::Channel;
 use crate::counters::Live;
+use crate::dead_processes;
 use crate::fork::Home;
 use crate::lock::{LockFile, Renewal};
 use crate::log_hook::{Notice, notify};
@@ -29,6 +30,9 @@ use crate::tracer::Tracer;
 
 /// Minimum time between two examinations of the device by [`Link::ping`], in milliseconds.
 const PING_EVERY_MS: u64 = 400;
+
+/// Minimum time between two looks for dead processes by a process that waits, in milliseconds.
+const DEAD_EVERY_MS: u64 = 1000;
 
 /// [`Link::state`]: the session stands.
 const OPEN: u32 = 0;
@@ -45,6 +49,8 @@ pub(crate) struct Link {
     lost: OnceLock<SessionError>,
     /// Time of the last examination of the device, in milliseconds of the coarse clock.
     examined: AtomicU64,
+    /// Time of the last look for dead processes, in milliseconds of the coarse clock.
+    reaped: AtomicU64,
     pub(crate) reply_slots: ReplySlots,
     pub(crate) counters: Live,
     pub(crate) pace: Pace,
@@ -98,6 +104,7 @@ impl Link {
             state: AtomicU32::new(OPEN),
             lost: OnceLock::new(),
             examined: AtomicU64::new(coarse_milliseconds()),
+            reaped: AtomicU64::new(coarse_milliseconds()),
             reply_slots: ReplySlots::new(),
             counters: Live::new(),
             pace,
@@ -209,6 +216,21 @@ impl Link {
             return Ok(());
         }
         self.examine()
+    }
+
+    /// Examines the device as [`Link::ping`] does, for a thread that waits, and now and then ends the sessions of
+    /// dead processes, whose work may be what it waits for. It does not wait for their end.
+    pub(crate) fn ping_waiting(&self) -> Result<(), SessionError> {
+        self.ping()?;
+        let (now, reaped) = (coarse_milliseconds(), self.reaped.load(Ordering::Relaxed));
+        // One thread does it for all.
+        let due = now.wrapping_sub(reaped) >= DEAD_EVERY_MS
+            && self.reaped.compare_exchange(reaped, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !due {
+            return Ok(());
+        }
+        let ended = dead_processes::end(self.registers.as_ref(), &self.lock);
+        ended.map(drop).map_err(|error| self.lost_by(&error))
     }
 
     /// Examines the lock file and the device's registers.

@@ -29,6 +29,25 @@ pub struct LockFile {
     identity: Identity,
 }
 
+/// Locks of channels, as far as finding the dead needs them.
+pub(crate) trait ChannelLocks {
+    /// Tries to lock a channel. Returns false if a living process owns it.
+    fn try_lock(&self, channel: u32) -> io::Result<bool>;
+
+    /// Unlocks a channel.
+    fn unlock(&self, channel: u32);
+}
+
+impl ChannelLocks for LockFile {
+    fn try_lock(&self, channel: u32) -> io::Result<bool> {
+        self.try_lock(channel)
+    }
+
+    fn unlock(&self, channel: u32) {
+        self.unlock(channel);
+    }
+}
+
 struct OpenLockFile {
     path: PathBuf,
     descriptor: Descriptor,
@@ -173,7 +192,7 @@ impl Drop for LockFile {
 }
 
 /// Sets or drops the lock on a byte. Returns false if another process holds it.
-fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
+pub(crate) fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
     // SAFETY: a structure of integers, for which zeros are values.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;

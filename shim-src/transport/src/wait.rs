@@ -13,7 +13,7 @@
 //! in steps ([`crate::poll_schedule`]) and is never late by more than an eighth. Where a futex wakes it, it
 //! does so only for waits that are usually long, and until twice the usual time has passed. Timer slack, a
 //! setting of the host program's thread, is left unchanged. In both cases the thread checks its device twice
-//! a second.
+//! a second, and looks for dead processes once.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -162,7 +162,7 @@ fn sleep_until(
         sleep_for(left.min(SLICE));
         link.enter()?;
         stop(link)?;
-        link.ping()?;
+        link.ping_waiting()?;
         if left > SLICE {
             ring_again(link)?;
         }
@@ -199,7 +199,7 @@ fn sleep_until_woken(
         if ready()? {
             return Ok(true);
         }
-        link.ping()?;
+        link.ping_waiting()?;
         if !woken && left == SLICE {
             link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;

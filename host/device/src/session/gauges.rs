@@ -1,8 +1,8 @@
 //! Resources that a session holds and messages that it has been sent, as figures for the status report.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::session::stats::MessageStats;
 
@@ -27,6 +27,17 @@ pub struct Gauges {
     pub(crate) busy_ns: AtomicU64,
     /// Held while the allocated bytes are counted and stored.
     counting: Mutex<()>,
+    /// Time at which the operation was started that the executor carries out ([`now`]), or 0 if there is none.
+    working_since: AtomicU64,
+    /// Greatest time that was reported. It never decreases, though an operation's end is two steps.
+    reported_ns: AtomicU64,
+}
+
+/// Returns the time since the first call in this process, in nanoseconds, which is not 0.
+fn now() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let passed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 impl Gauges {
@@ -39,13 +50,28 @@ impl Gauges {
 
     /// Returns how long the executor has worked for the session.
     pub fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
+        let since = self.working_since.load(Ordering::Relaxed);
+        let going_on = if since == 0 { 0 } else { now().saturating_sub(since) };
+        let total = self.busy_ns.load(Ordering::Relaxed).saturating_add(going_on);
+        Duration::from_nanos(self.reported_ns.fetch_max(total, Ordering::Relaxed).max(total))
     }
 
     /// Returns how long the executor has worked for the session, in microseconds.
     #[must_use]
     pub fn busy_us(&self) -> u64 {
-        self.busy_ns.load(Ordering::Relaxed) / 1000
+        u64::try_from(self.busy().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Records that an operation starts, whose time counts from now on.
+    pub(crate) fn start_work(&self) {
+        self.working_since.store(now(), Ordering::Relaxed);
+    }
+
+    /// Records that an operation has ended, and adds its time.
+    pub(crate) fn end_work(&self, time: Duration) {
+        self.working_since.store(0, Ordering::Relaxed);
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_ns.fetch_add(time, Ordering::Relaxed);
     }
 
     /// Raises the time that the executor has worked to `total`, which another process counts. The time never

@@ -183,11 +183,16 @@ impl SessionHost {
         self.show_usage(usage::USAGE_MEMORY_KIB);
     }
 
+    /// Records that the executor starts an operation, so that reports include it before it has ended. The time
+    /// counts by [`SessionHost::worked`].
+    pub fn start_work(&self) {
+        self.0.gauges.start_work();
+    }
+
     /// Adds to the time that the executor has worked for the session, which registers show. The executor
     /// defines what counts as work. Any thread may call this.
     pub fn worked(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.gauges.busy_ns.fetch_add(time, Ordering::Relaxed);
+        self.0.gauges.end_work(time);
         self.0.published.worked();
         self.show_busy();
     }

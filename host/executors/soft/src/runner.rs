@@ -181,8 +181,10 @@ impl Runner {
         if self.dead().is_some() || self.stopping() {
             return Ok(());
         }
+        let view = self.memory.view()?;
         let start = Instant::now();
-        let done = act(&self.memory.view()?);
+        self.host.start_work();
+        let done = act(&view);
         let time = start.elapsed();
         self.host.worked(time);
         if let Some(work) = work {

@@ -188,8 +188,13 @@ fn a_gpus_memory_is_promised_once() {
         report["vms"].as_array().unwrap().iter().map(|vm| (&vm["name"], &vm["context_bytes"])).collect();
     assert_eq!(vms, [(&"vm1".into(), &CONTEXT.into()), (&"vm2".into(), &CONTEXT.into())], "{report}");
 
-    // What a killed device was promised is free, and without a number a device gets all of it.
+    // What a killed device was promised is free when its worker has ended too, and without a number a device gets
+    // all of it.
+    let mut guest = gpu.attach("vm2", 0);
+    allocate(&mut guest, PART);
     drop(second);
+    let vms = || gpu.status("vm1")["gpus"][0]["vms"].as_array().unwrap().len();
+    until("the worker of the killed device has ended", || vms() == 1);
     let third = gpu.serve("vm3", None);
     assert_eq!(gpu.status("vm3")["instances"][0]["devices"][0]["total"], 3 * GIB + GIB / 2);
     third.end();

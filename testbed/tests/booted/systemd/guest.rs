@@ -118,6 +118,13 @@ impl SystemdGuest {
         ));
     }
 
+    /// Returns the number of sessions that the guest's device has, as its host counts them.
+    #[track_caller]
+    pub fn sessions(&mut self) -> usize {
+        let status = self.machine.device_status().unwrap();
+        status["sessions"].as_array().unwrap().len()
+    }
+
     fn journal(&mut self) -> String {
         self.try_inside("journalctl --no-pager --lines 80; systemctl --failed --no-pager").1
     }

@@ -18,13 +18,13 @@ fn services_live_under_systemd() {
     let backend = Backend::Cuda12.folder().unwrap();
     let [programs, shims] = [programs::device(), programs::shim("libcuda.so.1")]
         .map(|path| path.unwrap().parent().unwrap().to_owned());
-    // The other programs of that directory.
-    programs::standin().unwrap();
+    // In the directory of the programs.
+    let standin = programs::standin().unwrap();
     announce("systemd: boot a guest");
     let mut guest = SystemdGuest::start("soft", &[programs.clone(), backend.clone(), shims.clone()]);
     guest.outside(&check::release(&programs, &backend));
     announce("systemd: a service from its first day to its last");
-    service::from_its_first_day_to_its_last(&mut guest);
+    service::from_its_first_day_to_its_last(&mut guest, &standin);
     announce("systemd: check examines the service, and its remedies mend it");
     check::examines_the_service_and_its_remedies_mend_it(&mut guest, &programs);
     announce("systemd: a device from its start to its end");

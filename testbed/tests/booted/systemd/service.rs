@@ -3,6 +3,8 @@
 //! else.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::guest::SystemdGuest;
 
@@ -86,7 +88,7 @@ impl Served {
     }
 }
 
-pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest) {
+pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest, standin: &Path) {
     guest.outside(&format!("FUNCTION={FUNCTION}\n{OLLAMA}"));
     guest.ollama_unit("/usr/local/bin/ollama");
     // As the kernel leaves it: the guest's own first process gave it away.
@@ -112,6 +114,10 @@ pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest) {
     );
     let status = guest.inside("vgpu-run service status");
     assert!(status.contains("ollama.service is active (running)"), "{status}");
+    guest.inside("systemctl -q is-active 'vgpu-run-reap@*.path'");
+    guest.outside(&format!("cp {} /tree/usr/local/bin/", standin.display()));
+
+    everything_is_free_soon_after_a_kill(guest);
 
     // A crash.
     guest.inside("kill -9 $(systemctl show --value --property MainPID ollama)");
@@ -156,8 +162,36 @@ pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest) {
     let after = guest.served();
     assert_eq!((after.rights, after.groups), (before.rights, before.groups));
     assert!(!after.has_device && !after.has_libraries);
+    let left = guest.inside("systemctl list-units --all --no-legend 'vgpu-run-reap@*'");
+    assert_eq!(left, "", "nothing watches any more");
     assert_eq!(guest.etc(), etc, "byte for byte");
     let files =
         guest.inside(&format!("cd {FUNCTION}; stat -c '%a %U %G' resource0 resource2; cat driver_override"));
     assert_eq!(files, "600 root root\n600 root root\n(null)\n");
+}
+
+/// Script that starts a program whose kernel never ends, and prints the program's number.
+const ENDLESS: &str = r"
+rm -f /tmp/said
+vgpu-run -- vgpu-standin state launching >/tmp/said 2>/tmp/errors &
+n=0; until [ -s /tmp/said ]; do n=$((n + 1)); [ $n -lt 600 ] || { cat /tmp/errors; exit 1; }; sleep 0.1; done
+echo $!
+";
+
+/// Time after which nothing that a killed program had may be left.
+const FREE_BY: Duration = Duration::from_secs(2);
+
+/// Kills programs in the middle of an endless kernel, which systemd notices, and nobody else.
+fn everything_is_free_soon_after_a_kill(guest: &mut SystemdGuest) {
+    for _ in 0..3 {
+        let program = guest.inside(ENDLESS);
+        assert_eq!(guest.sessions(), 1);
+        guest.inside(&format!("kill -9 {program}"));
+        let killed = Instant::now();
+        while guest.sessions() > 0 {
+            assert!(killed.elapsed() < FREE_BY, "{}", guest.inside("systemctl status 'vgpu-run-reap@*'"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        eprintln!("free {:?} after the kill", killed.elapsed());
+    }
 }

@@ -109,6 +109,9 @@ fn work_without_an_end_ends_with_its_session() {
             let mut guest = bench.guest(0);
             let number = work(&mut guest);
             until(name, || guest.done() >= number - 1);
+            let busy = || bench.bus.status().devices[0].sessions[0].busy_us;
+            let before = busy();
+            until("the GPU time moves before the work ends", || busy() > before);
             guest.detach();
             assert_eq!(bench.allocated(), 0, "{name}");
         }

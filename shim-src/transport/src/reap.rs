@@ -1,0 +1,72 @@
+//! Ends the sessions of dead processes for a process that has no session itself.
+//!
+//! The lock file is opened for reading only. A file that was open for writing tells its watchers when it is closed,
+//! and what is watched is the death of processes: whoever reaps must not look like one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::dead_processes;
+use crate::device::Device;
+use crate::lock::{self, ChannelLocks};
+use crate::open_error::OpenError;
+
+/// Sessions of dead processes that were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Number of sessions that dead processes had.
+    pub found: u32,
+    /// Number of these that have ended. The others end when the host's executor has stopped.
+    pub ended: u32,
+}
+
+/// Locks that only exclude those who attach. Closing the file drops all locks that this process has on it.
+struct ReadLocks(File);
+
+impl ReadLocks {
+    fn open(path: &Path) -> io::Result<Self> {
+        // As in `lock`, what has been put in the file's place neither leads elsewhere nor blocks.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        OpenOptions::new().read(true).custom_flags(flags).open(path).map(Self)
+    }
+}
+
+impl ChannelLocks for ReadLocks {
+    fn try_lock(&self, channel: u32) -> io::Result<bool> {
+        lock::set(self.0.as_raw_fd(), channel, libc::F_RDLCK)
+    }
+
+    fn unlock(&self, channel: u32) {
+        // The kernel drops the lock at the latest when the file is closed.
+        let _ = lock::set(self.0.as_raw_fd(), channel, libc::F_UNLCK);
+    }
+}
+
+impl Device {
+    /// Ends the sessions of dead processes, and waits until they have ended, but no longer than `limit`. This
+    /// process must have no session on the device, whose lock it would lose. A device of version 1 has other means
+    /// to find the dead, and is left alone.
+    ///
+    /// # Errors
+    /// Fails if the lock file cannot be opened, or if the device is gone.
+    pub fn reap(&self, limit: Duration) -> Result<Reaped, OpenError> {
+        if self.bridge.is_some() {
+            return Ok(Reaped::default());
+        }
+        let path = self.function.dir.join("resource2");
+        let locks = ReadLocks::open(&path).map_err(|source| OpenError::Open { path, source })?;
+        let gone = |error| OpenError::from_read(&self.function, &error);
+        let registers = self.registers.as_ref();
+        let ending = dead_processes::end(registers, &locks).map_err(gone)?;
+        let found = ending.count();
+        let ended = ending.wait_for_all(registers, &locks, self.pool.as_ref(), limit).map_err(gone)?;
+        if let Some(pool) = &self.pool {
+            dead_processes::sweep(registers, &locks, pool, self.areas.channels).map_err(gone)?;
+        }
+        Ok(Reaped { found, ended })
+    }
+}
