@@ -205,8 +205,13 @@ impl Host {
             };
             let launches = report["launches"].as_f64().context("launches")?;
             vms[index].launches += launches / arguments.time().as_secs_f64();
+            let late = report["launches_in_the_last_third"].as_f64().unwrap_or(0.0);
+            vms[index].last_third += late / arguments.time().as_secs_f64();
             let token = |key: &str| report["token_ns"][key].as_f64().map(|time| time / 1e6);
             vms[index].token_ms = token("p50").zip(token("p99")).or(vms[index].token_ms);
+        }
+        for vm in vms.iter_mut().filter(|vm| vm.launches > 0.0) {
+            vm.last_third /= vm.launches;
         }
         Ok(Round { vms })
     }

@@ -73,7 +73,7 @@ pub struct ShareArgs {
     #[arg(long, default_value_t = 2)]
     pub(super) threads: usize,
     /// Print JSON: of each part the medians `shares[]`, `sum` (launches of all VMs in a second), `jain`, and of
-    /// each VM `launches_per_second` and `token_ms`; and `rounds[]`.
+    /// each VM `launches_per_second`, `last_third` and `token_ms`; and `rounds[]`.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -129,24 +129,29 @@ impl Program {
         done("cuMemcpyDtoH", copied)
     }
 
-    /// Keeps the GPU busy, and returns how many launches were complete in time.
-    fn keep_busy(&self, time: Duration) -> Result<u64> {
+    /// Keeps the GPU busy. Returns how many launches were complete in time, and how many of them in the last
+    /// third of it.
+    fn keep_busy(&self, time: Duration) -> Result<(u64, u64)> {
         let mut events = [ptr::null_mut(); AHEAD];
         for event in &mut events {
             // SAFETY: a live place for the event.
             done("cuEventCreate", unsafe { (self.cuda.create_event)(event, 2) })?;
         }
         let start = Instant::now();
-        let (mut complete, mut batches) = (0, 0_usize);
+        let (mut complete, mut late, mut batches) = (0, 0, 0_usize);
         loop {
             let event = events[batches % AHEAD];
             if batches >= AHEAD {
                 // SAFETY: the event was recorded.
                 done("cuEventSynchronize", unsafe { (self.cuda.await_event)(event) })?;
-                if start.elapsed() >= time {
-                    return Ok(complete);
+                let now = start.elapsed();
+                if now >= time {
+                    return Ok((complete, late));
                 }
                 complete += BATCH as u64;
+                if now >= time * 2 / 3 {
+                    late += BATCH as u64;
+                }
             }
             for _ in 0..BATCH {
                 self.launch(ptr::null_mut())?;
@@ -216,7 +221,10 @@ pub fn play(settings: &Settings) -> Result<ExitCode> {
         bail!("nobody said when to start");
     }
     let report = match settings.load {
-        Load::Busy => json!({ "launches": program.keep_busy(settings.time)? }),
+        Load::Busy => {
+            let (launches, late) = program.keep_busy(settings.time)?;
+            json!({ "launches": launches, "launches_in_the_last_third": late })
+        }
         Load::Token => {
             let times = program.decode(settings)?;
             json!({ "launches": times.len() as u64 * u64::from(settings.kernels), "token_ns": percentiles(times) })
