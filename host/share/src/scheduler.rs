@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use account::{Account, Overrun};
-pub use turn::{Answer, Mode, Order};
+pub use turn::{Answer, Mode, Order, TURN_MASK};
 use vm::Vm;
 
 /// Usual length of a slice.

@@ -8,7 +8,7 @@ use crate::scheduler::{Mode, Order};
 use crate::slot::Holder;
 
 /// Age of the newest sign of life at which the node process counts as gone, while messages wait for it.
-const SILENCE_MOST: Duration = Duration::from_millis(60);
+pub(super) const SILENCE_MOST: Duration = Duration::from_millis(60);
 /// The same while no message waits. The node process then has nothing to do, and wakes seldom.
 const QUIET_MOST: Duration = Duration::from_secs(3);
 /// Interval at which signs of life are looked at.

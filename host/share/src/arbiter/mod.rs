@@ -6,6 +6,7 @@
 //! one too. The node process stores the time in the header again and again, and a device that must wait looks
 //! at it: when it is old, the node process has ended or hangs, and messages pass.
 
+mod clock;
 mod follow;
 mod node;
 #[cfg(test)]

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::set_current_timer_slack;
 
+use super::clock::Clock;
 use super::words::{NodeWords, SlotWords, sleep};
 use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::Figure;
-use crate::scheduler::{Account, Answer, Mode, Order, Overrun, SLICE, Scheduler};
+use crate::scheduler::{Account, Answer, Mode, Order, Overrun, SLICE, Scheduler, TURN_MASK};
 use crate::slot::Holder;
 
 /// Interval of signs of life while some VM waits, and while none does.
@@ -20,8 +21,6 @@ const BEAT: Duration = Duration::from_millis(15);
 const QUIET_BEAT: Duration = Duration::from_millis(500);
 /// Interval at which slots are looked at for devices that have come or gone.
 const MEMBERS: Duration = Duration::from_millis(200);
-/// Bits of an order's number in a word.
-const TURN_MASK: u32 = (1 << 30) - 1;
 /// Largest weight of a VM.
 const WEIGHT_MOST: u32 = 1000;
 /// Overruns that are kept until somebody takes them.
@@ -74,6 +73,7 @@ struct Member {
 
 #[derive(Debug)]
 struct State {
+    clock: Clock,
     scheduler: Scheduler,
     members: BTreeMap<usize, Member>,
     overruns: Vec<Overrun>,
@@ -83,8 +83,6 @@ struct State {
 #[derive(Debug)]
 pub struct Node {
     gpu: GpuShare,
-    /// Start of the scheduler's time.
-    start: Instant,
     state: Mutex<State>,
     stop: AtomicBool,
 }
@@ -94,12 +92,12 @@ impl Node {
     #[must_use]
     pub fn new(gpu: GpuShare, options: NodeOptions) -> Arc<Self> {
         let state = State {
+            clock: Clock::new(Instant::now()),
             scheduler: Scheduler::new(options.slice, 0),
             members: BTreeMap::new(),
             overruns: Vec::new(),
         };
-        let (start, stop) = (Instant::now(), AtomicBool::new(false));
-        Arc::new(Self { gpu, start, state: Mutex::new(state), stop })
+        Arc::new(Self { gpu, state: Mutex::new(state), stop: AtomicBool::new(false) })
     }
 
     /// Returns the GPU.
@@ -110,11 +108,6 @@ impl Node {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the scheduler's time.
-    fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Returns what each VM has had.
@@ -164,11 +157,11 @@ impl Node {
         let _lock = lock.ok_or_else(|| NodeError::Taken(self.gpu.uuid().to_string()))?;
         // Timers of a thread are 50 us late unless it sets otherwise. If it may not, it is only slower.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        let mut members_due = 0;
+        let (mut members_due, mut limit) = (0, 0);
         let mut result = Ok(());
         while !self.stop.load(Ordering::SeqCst) {
             let bell = words.bell().load(Ordering::SeqCst);
-            let time = self.now();
+            let time = self.state().clock.pass(Instant::now(), Duration::from_nanos(limit));
             words.beat();
             if time >= members_due {
                 members_due = time + MEMBERS.as_nanos() as u64;
@@ -180,10 +173,13 @@ impl Node {
             let mut state = self.state();
             state.advance(time);
             let beat = if state.scheduler.is_contended() { BEAT } else { QUIET_BEAT };
-            let next = state.scheduler.next_tick().map_or(u64::MAX, |tick| tick.saturating_sub(self.now()));
+            let next = state
+                .scheduler
+                .next_tick()
+                .map_or(u64::MAX, |tick| tick.saturating_sub(state.clock.at(Instant::now())));
             drop(state);
             let wait = beat.as_nanos() as u64;
-            let limit = wait.min(next).min(members_due.saturating_sub(time));
+            limit = wait.min(next).min(members_due.saturating_sub(time));
             sleep(words.bell(), bell, Duration::from_nanos(limit));
         }
         self.state().release_all();
@@ -222,7 +218,7 @@ impl Node {
 impl State {
     /// Passes the answers to the scheduler, and its orders to the devices.
     fn advance(&mut self, now: u64) {
-        let Self { scheduler, members, overruns } = self;
+        let Self { scheduler, members, overruns, .. } = self;
         for (number, member) in members.iter_mut() {
             let mut answer = SlotWords(&member.slot).load_answer();
             answer.turn = answer.turn.wrapping_sub(member.base) & TURN_MASK;

@@ -31,10 +31,13 @@ impl Mode {
     }
 }
 
+/// Bits of an order's number, which shares a word with the mode. The number after the largest is 0.
+pub const TURN_MASK: u32 = (1 << 30) - 1;
+
 /// An order to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Number of the order, which is new whenever the mode changes.
+    /// Number of the order, at most [`TURN_MASK`], which is new whenever the mode changes.
     pub turn: u32,
     /// How the device treats messages.
     pub mode: Mode,

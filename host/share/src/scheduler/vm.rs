@@ -1,7 +1,7 @@
 //! One VM as the scheduler knows it.
 
 use super::account::Account;
-use super::turn::{Answer, Mode, Order};
+use super::turn::{Answer, Mode, Order, TURN_MASK};
 use super::{DEBT_MOST, UNITS};
 
 /// State of one VM.
@@ -72,7 +72,7 @@ impl Vm {
         if before == mode {
             return;
         }
-        self.order = Order { turn: self.order.turn.wrapping_add(1), mode };
+        self.order = Order { turn: self.order.turn.wrapping_add(1) & TURN_MASK, mode };
         // One that has been alone may have any work in flight.
         self.unsure |= before == Mode::Open;
         if mode == Mode::Open {
@@ -136,5 +136,27 @@ impl Vm {
         if self.order.mode != Mode::Open {
             self.account.charged_ns += time;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At two orders for each slice a month passes before the numbers start again.
+    #[test]
+    fn answers_are_recognised_when_the_numbers_of_orders_start_again() {
+        let mut vm = Vm::new(0);
+        vm.order.turn = TURN_MASK - 1;
+        for round in 0..4 {
+            vm.end_slice(round);
+            assert!(vm.is_in_flight(), "the order is not answered");
+            // The answer comes in a word, as the order did.
+            let turn = vm.order.turn & TURN_MASK;
+            vm.answered(round, Answer { turn, work: true, in_flight: false });
+            assert!(!vm.is_in_flight(), "{:?} is answered", vm.order);
+            vm.grant(round);
+        }
+        assert!(vm.order.turn < 8);
     }
 }
