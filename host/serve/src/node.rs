@@ -1,16 +1,17 @@
 //! The command `node`: shares the time of each GPU among the VMs of this host.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::Value;
 use vgpu_device::threads;
-use vgpu_share::arbiter::{Node, NodeOptions};
+use vgpu_share::arbiter::{Node, NodeError, NodeOptions};
 use vgpu_share::{GpuUuid, Gpus};
 
 use crate::lifetime::{Lifetime, log, ready};
@@ -63,42 +64,79 @@ pub struct NodeArguments {
 struct Running {
     node: Arc<Node>,
     thread: JoinHandle<()>,
+    /// Why the arbiter has ended.
+    failure: Arc<OnceLock<NodeError>>,
 }
 
-/// The arbiters of this process, one for each GPU.
+/// The arbiters of this process, one for each GPU. They end, and open the gates of their devices, when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Arbiters {
     gpus: Gpus,
     wanted: Vec<GpuUuid>,
     options: NodeOptions,
-    running: Mutex<BTreeMap<GpuUuid, Running>>,
+    running: BTreeMap<GpuUuid, Running>,
+    /// What was logged last about GPUs that could not be arbitrated.
+    failures: BTreeMap<GpuUuid, String>,
 }
 
 impl Arbiters {
-    /// Starts an arbiter for each GPU that has none yet.
-    fn look(&self, lifetime: &Lifetime) -> Result<()> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the arbiters of the GPUs in a directory, of which none runs yet.
+    const fn new(gpus: Gpus, wanted: Vec<GpuUuid>, options: NodeOptions) -> Self {
+        Self { gpus, wanted, options, running: BTreeMap::new(), failures: BTreeMap::new() }
+    }
+
+    /// Starts an arbiter for each GPU that has none. A GPU whose file cannot be used leaves the others theirs,
+    /// and is tried again by the next call.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn look(&mut self, lifetime: &Lifetime) -> Result<()> {
+        for (uuid, ended) in self.running.extract_if(.., |_, gpu| gpu.thread.is_finished()) {
+            if let Some(error) = ended.failure.get() {
+                log_failure(&mut self.failures, uuid, error);
+            }
+        }
         for uuid in self.gpus.all()? {
             let wanted = self.wanted.is_empty() || self.wanted.contains(&uuid);
-            if !wanted || running.contains_key(&uuid) {
+            if !wanted || self.running.contains_key(&uuid) {
                 continue;
             }
-            let node = Node::new(self.gpus.gpu(uuid)?, self.options);
-            let (arbiter, end) = (Arc::clone(&node), lifetime.failer());
-            let thread = threads::spawn("arbiter", move || {
-                if let Err(error) = arbiter.run() {
-                    end(error.into());
-                }
-            });
-            running.insert(uuid, Running { node, thread: thread? });
+            match self.start(uuid, lifetime) {
+                Ok(started) => drop(self.running.insert(uuid, started)),
+                Err(error) => log_failure(&mut self.failures, uuid, &format_args!("{error:#}")),
+            }
         }
         Ok(())
     }
 
-    /// Ends all arbiters, which open the gates of their devices.
-    fn stop(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for Running { node, thread } in std::mem::take(&mut *running).into_values() {
+    /// Starts the arbiter of a GPU.
+    fn start(&self, uuid: GpuUuid, lifetime: &Lifetime) -> Result<Running> {
+        let node = Node::new(self.gpus.gpu(uuid)?, self.options);
+        let failure = Arc::<OnceLock<NodeError>>::default();
+        let (arbiter, failed, end) = (Arc::clone(&node), Arc::clone(&failure), lifetime.failer());
+        let thread = threads::spawn("arbiter", move || match arbiter.run() {
+            Ok(()) => {}
+            // Two node processes are the operator's error, and not the file's.
+            Err(error @ NodeError::Taken(_)) => end(error.into()),
+            Err(error) => drop(failed.set(error)),
+        });
+        Ok(Running { node, thread: thread?, failure })
+    }
+}
+
+/// Logs why a GPU's time is not shared, unless that was said last.
+fn log_failure(failures: &mut BTreeMap<GpuUuid, String>, uuid: GpuUuid, error: &dyn Display) {
+    let failure = error.to_string();
+    if failures.get(&uuid) != Some(&failure) {
+        tracing::error!(gpu = %uuid, "the GPU's time is not shared: {failure}");
+        failures.insert(uuid, failure);
+    }
+}
+
+impl Drop for Arbiters {
+    fn drop(&mut self) {
+        for Running { node, thread, .. } in std::mem::take(&mut self.running).into_values() {
             node.stop();
             // A panic has been reported.
             let _ = thread.join();
@@ -111,21 +149,62 @@ pub fn run_node(arguments: &NodeArguments) -> Result<()> {
     log(arguments.log);
     let lifetime = Lifetime::begin();
     lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
-    let arbiters = Arc::new(Arbiters {
-        gpus: share::gpus(arguments.shares.as_deref())?,
-        wanted: arguments.gpu.iter().map(|uuid| GpuUuid(uuid.0)).collect(),
-        options: NodeOptions { slice: arguments.slice.0 },
-        running: Mutex::default(),
-    });
+    let wanted = arguments.gpu.iter().map(|uuid| GpuUuid(uuid.0)).collect();
+    let options = NodeOptions { slice: arguments.slice.0 };
+    let mut arbiters = Arbiters::new(share::gpus(arguments.shares.as_deref())?, wanted, options);
     arbiters.look(&lifetime)?;
     ready()?;
     notify::ready()?;
-    let ended = loop {
-        match lifetime.wait_for(LOOK) {
-            Ok(false) => arbiters.look(&lifetime)?,
-            ended => break ended.map(drop),
-        }
-    };
-    arbiters.stop();
-    ended
+    while !lifetime.wait_for(LOOK)? {
+        arbiters.look(&lifetime)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use vgpu_host_testing::guest::until;
+
+    use super::*;
+
+    const GOOD: &str = "GPU-00112233-4455-6677-8899-aabbccddeeff";
+    const BAD: &str = "GPU-00000000-0000-0000-0000-000000000001";
+
+    #[test]
+    fn a_bad_file_leaves_other_gpus_their_arbiters() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gpus");
+        let (good, bad): (GpuUuid, GpuUuid) = (GOOD.parse().unwrap(), BAD.parse().unwrap());
+        let gpus = Gpus::open(&path).unwrap();
+        let gpu = gpus.gpu(good).unwrap();
+        // The file of one GPU under the name of another, which sorts before it.
+        fs::copy(path.join(GOOD), path.join(BAD)).unwrap();
+        let lifetime = Lifetime::begin();
+        let mut arbiters = Arbiters::new(gpus, Vec::new(), NodeOptions::default());
+        arbiters.look(&lifetime).unwrap();
+        assert_eq!(arbiters.running.keys().collect::<Vec<_>>(), [&good]);
+        assert!(arbiters.failures[&bad].contains("another GPU"), "{:?}", arbiters.failures);
+        // It is tried again, and the arbiter that runs is left alone.
+        let runs = Arc::clone(&arbiters.running[&good].node);
+        fs::remove_file(path.join(BAD)).unwrap();
+        arbiters.gpus.gpu(bad).unwrap();
+        // Now its arbiter starts, and fails.
+        let lock = path.join(format!("{BAD}.node"));
+        fs::create_dir(&lock).unwrap();
+        arbiters.look(&lifetime).unwrap();
+        until("an arbiter has failed", || arbiters.running[&bad].thread.is_finished());
+        fs::remove_dir(&lock).unwrap();
+        arbiters.look(&lifetime).unwrap();
+        assert!(arbiters.failures[&bad].contains("lock as the node process"), "{:?}", arbiters.failures);
+        assert_eq!(arbiters.running.keys().collect::<Vec<_>>(), [&bad, &good]);
+        until("it has its lock", || lock.is_file());
+        assert!(Arc::ptr_eq(&runs, &arbiters.running[&good].node));
+        // The end of this process's part frees the GPU for another one.
+        drop(arbiters);
+        let next = Node::new(gpu, NodeOptions::default());
+        next.stop();
+        next.run().unwrap();
+    }
 }
