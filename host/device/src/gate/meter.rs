@@ -1,18 +1,21 @@
 //! Bounds the work that a session has in flight, by the number of messages between two questions whether all
-//! work so far is complete.
+//! work so far is complete, and of those behind the oldest question that is not answered.
 //!
 //! What a message takes is not known before it is complete: a launch may take microseconds or seconds. So the
-//! number follows the time that the messages of the last question took. Two questions are in flight, so that
+//! number follows the time that the messages of the last questions took. Two questions are in flight, so that
 //! the GPU has work while the first is answered. With several sessions the time of each includes that of the
 //! others, so that the bound is one for the whole device.
+//!
+//! A session also asks whenever it has carried out all messages, which may be after each. Such questions are
+//! counted by their messages, and what they teach is added up.
 
 use std::collections::VecDeque;
 
 /// Time that the messages between two questions should take, in nanoseconds. Two of them are less than a slice,
 /// and one is longer than a host that is busy takes to wake a thread.
 const AIM: u64 = 2_000_000;
-/// Questions whose answer is outstanding, at most.
-const QUESTIONS_MOST: usize = 2;
+/// Full questions whose answer is outstanding, at most.
+const QUESTIONS_MOST: u64 = 2;
 /// Largest number of messages between two questions.
 const MESSAGES_MOST: u64 = 1024;
 /// Number of messages before the first question.
@@ -45,11 +48,13 @@ pub(crate) struct Meter {
     /// Number of the newest message that was asked about.
     asked: u64,
     questions: VecDeque<Question>,
+    /// Messages of the questions that were answered since the meter last learned, and the time they took.
+    learned: (u64, u64),
 }
 
 impl Meter {
     pub(crate) const fn new() -> Self {
-        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new() }
+        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new(), learned: (0, 0) }
     }
 
     /// Returns the number of the newest message that was asked about.
@@ -67,12 +72,13 @@ impl Meter {
             }
             self.learn(messages, took);
         }
-        if number - self.asked < self.messages {
-            Metering::Pass
-        } else if self.questions.len() < QUESTIONS_MOST {
-            Metering::Ask
-        } else {
+        let most = QUESTIONS_MOST * self.messages;
+        if self.questions.front().is_some_and(|oldest| number - oldest.number >= most) {
             Metering::Wait
+        } else if number - self.asked < self.messages {
+            Metering::Pass
+        } else {
+            Metering::Ask
         }
     }
 
@@ -83,15 +89,20 @@ impl Meter {
         self.questions.push_back(Question { number, messages, since: now });
     }
 
-    /// Follows the time that messages took. It halves at once and doubles only when full questions were
-    /// answered early.
+    /// Follows the time that messages took, once there were enough of them or they took long. The number falls
+    /// at once, and doubles only when full questions were answered early.
     fn learn(&mut self, messages: u64, took: u64) {
+        let (messages, took) = (self.learned.0 + messages, self.learned.1 + took);
+        self.learned = (messages, took);
         let fitting = (messages * AIM / took.max(1)).max(1);
-        if fitting < self.messages && messages * 2 >= self.messages {
+        if fitting < self.messages && (messages * 2 >= self.messages || took >= AIM) {
             self.messages = fitting;
-        } else if fitting >= self.messages * 2 && messages >= self.messages {
+        } else if messages < self.messages {
+            return;
+        } else if fitting >= self.messages * 2 {
             self.messages = (self.messages * 2).min(MESSAGES_MOST);
         }
+        self.learned = (0, 0);
     }
 }
 
@@ -100,8 +111,8 @@ mod tests {
     use super::*;
 
     /// Runs messages that each take `each` one after the other, and returns how long work waits in flight at
-    /// most after a start.
-    fn in_flight(each: u64) -> u64 {
+    /// most after a start. If `single`, the guest submits one message at a time, so that each is asked about.
+    fn in_flight(each: u64, single: bool) -> u64 {
         let mut meter = Meter::new();
         let (mut now, mut free, mut settled, mut most) = (0, 0, (0, 0), 0);
         let mut answers: VecDeque<(u64, u64)> = VecDeque::new();
@@ -116,8 +127,14 @@ mod tests {
                     number += 1;
                     now += 2_000;
                     free = now.max(free) + each;
+                    let first = 3 * MESSAGES_FIRST * each;
+                    assert!(free - now <= first.max(6 * AIM), "{} of {each} at {number}", free - now);
                     if number > 2_000 {
                         most = most.max(free - now);
+                    }
+                    if single {
+                        meter.ask(number, now);
+                        answers.push_back((number, free));
                     }
                 }
                 Metering::Ask => {
@@ -133,9 +150,11 @@ mod tests {
     #[test]
     fn work_in_flight_is_less_than_a_slice_or_two_messages() {
         for each in [5_000, 50_000, 400_000, 3_000_000, 100_000_000] {
-            let most = in_flight(each);
-            assert!(most <= (4 * AIM).max(3 * each), "{most} of {each}");
-            assert!(most >= AIM.min(each), "{most} of {each}");
+            for single in [false, true] {
+                let most = in_flight(each, single);
+                assert!(most <= (4 * AIM).max(3 * each), "{most} of {each}, single: {single}");
+                assert!(most >= AIM.min(each), "{most} of {each}, single: {single}");
+            }
         }
     }
 
