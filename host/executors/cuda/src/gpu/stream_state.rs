@@ -97,10 +97,9 @@ impl StreamState {
         !self.holds.is_empty()
     }
 
-    /// Returns the fence after which the stream waits for the guest, unless it waits already.
+    /// Returns the fence after which the stream waits for the guest, unless there was no work before.
     pub(crate) fn before_hold(&self) -> Option<&Arc<Fence>> {
-        let reached = self.holds.front().and_then(|hold| hold.reached.as_ref());
-        reached.filter(|fence| !fence.is_known_complete())
+        self.holds.front().and_then(|hold| hold.reached.as_ref())
     }
 
     /// Removes a hold, which may belong to another stream.

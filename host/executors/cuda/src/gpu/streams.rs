@@ -5,7 +5,7 @@
 //! stream was given so far. A join is an event in the joined stream, and a wait in each other stream before
 //! its next work.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
@@ -36,6 +36,13 @@ struct Join {
     fence: Arc<Fence>,
 }
 
+/// Fences after work that precedes a hold, each `None` if the work is complete.
+#[derive(Debug)]
+pub(crate) struct BeforeHold {
+    own: Option<Arc<Fence>>,
+    legacy: Option<Arc<Fence>>,
+}
+
 /// The streams of a session.
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -57,6 +64,9 @@ pub(crate) struct Streams {
     covered: u64,
     /// Number of pieces of work that wait for holds.
     held: u64,
+    /// Holds that later work of the legacy stream waits for, the oldest first, each with a fence after its work
+    /// before the hold unless that was complete.
+    legacy_holds: VecDeque<(u32, Option<Arc<Fence>>)>,
     /// Whether [`Streams::begin_work`] has announced work that the driver does not have yet.
     giving: bool,
 }
@@ -80,6 +90,7 @@ impl Streams {
             ordered: 0,
             covered: 0,
             held: 0,
+            legacy_holds: VecDeque::new(),
             giving: false,
         }
     }
@@ -157,17 +168,29 @@ impl Streams {
         Ok(stream)
     }
 
-    /// Records that later work of a stream waits for the guest. `reached` is a fence after the work before
-    /// it.
-    pub(crate) fn hold(&mut self, number: u32, hold: u32, reached: Option<Arc<Fence>>) {
+    /// Returns fences after the work that a hold of a stream does not concern: that of the stream so far, and
+    /// that of the legacy stream if the two are ordered.
+    pub(crate) fn before_hold(&mut self, number: u32, message: u64) -> Result<BeforeHold, DriverError> {
+        let own = self.fence(number, message)?;
+        let ordered = self.states.get(&number).is_some_and(|state| !state.config.non_blocking);
+        let legacy = if ordered { self.own_fence(LEGACY, message)? } else { None };
+        Ok(BeforeHold { own, legacy })
+    }
+
+    /// Records that later work of a stream waits for the guest.
+    pub(crate) fn hold(&mut self, number: u32, hold: u32, before: BeforeHold) {
         if let Some(state) = self.states.get_mut(&number) {
-            state.hold(hold, reached);
+            state.hold(hold, before.own);
+            if !state.config.non_blocking {
+                self.legacy_holds.push_back((hold, before.legacy));
+            }
         }
     }
 
     /// Records that the guest has released a hold.
     pub(crate) fn release(&mut self, hold: u32) {
         self.states.values_mut().for_each(|state| state.release(hold));
+        self.legacy_holds.retain(|(held, _)| *held != hold);
         self.count_held();
     }
 
@@ -315,18 +338,19 @@ impl Streams {
     /// time asks for it.
     pub(crate) fn settle(&mut self, message: u64, used: &Retained) -> Result<(), DriverError> {
         // The legacy stream waits for all that are ordered with it, and they for it.
-        let ordered = |state: &StreamState| !state.config.non_blocking;
-        let blocked = self.states.values().any(|state| ordered(state) && state.is_held());
+        let legacy_is_held = self.states.get(&LEGACY).is_some_and(StreamState::is_held);
         for number in self.active.clone() {
             let Some(state) = self.states.get(&number) else { continue };
             let id = state.id;
-            if state.is_held() {
-                if let Some(reached) = state.before_hold() {
+            let legacy_hold = self.legacy_holds.front().filter(|_| number == LEGACY);
+            if state.is_held() || legacy_hold.is_some() {
+                let reached = legacy_hold.map_or_else(|| state.before_hold(), |(_, fence)| fence.as_ref());
+                if let Some(reached) = reached.filter(|fence| !fence.is_known_complete()) {
                     self.completions.settle_at(id, reached, message, Arc::clone(used));
                 }
                 continue;
             }
-            let fence = if blocked && ordered(state) && (number == LEGACY || self.legacy_is_held()) {
+            let fence = if legacy_is_held && !state.config.non_blocking {
                 None
             } else {
                 self.own_fence(number, message)?
@@ -340,10 +364,6 @@ impl Streams {
             self.completions.add_action(*stream_id, fence, message, OnComplete::Settle(Arc::clone(used)));
         }
         Ok(())
-    }
-
-    fn legacy_is_held(&self) -> bool {
-        self.states.get(&LEGACY).is_some_and(StreamState::is_held)
     }
 
     /// Returns whether a fence of a stream is reached, and all its actions were performed.
@@ -424,6 +444,7 @@ impl Streams {
         self.completions.stop();
         self.joins.clear();
         self.ended.clear();
+        self.legacy_holds.clear();
         self.states.clear();
     }
 

@@ -109,11 +109,11 @@ impl CudaSession {
         let number = work.number;
         self.with_gpu(number, |gpu| {
             gpu.create_streams()?;
-            let reached = gpu.streams.fence(stream, number)?;
+            let before = gpu.streams.before_hold(stream, number)?;
             let to = gpu.streams.begin_work(stream)?;
             let waiting = gpu.holds.hold(&gpu.context, gpu.copies.memory(), to, body.hold)?;
             gpu.staging.set_held(true);
-            gpu.streams.hold(stream, body.hold, reached);
+            gpu.streams.hold(stream, body.hold, before);
             gpu.streams.on_complete(stream, number, OnComplete::Drop(waiting))
         });
         Ok(())

@@ -100,6 +100,32 @@ fn what_waits_for_the_guest_is_not_in_flight() {
     device.gpu.check_all(&guest);
 }
 
+/// The default stream waits for a stream that is ordered with it. Its work from before the hold does not.
+#[test]
+fn work_of_the_default_stream_before_a_hold_is_in_flight() {
+    let device = Arbitrated::new();
+    let mut guest = device.gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    stream(&mut guest, 1, 0);
+    device.gate.arbitrate(1, Passage::Metered);
+    device.gpu.hold();
+    fill(&mut guest, 0, memory);
+    guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD + 2, 1) }, &[]);
+    fill(&mut guest, 0, memory);
+    guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD + 3, 1) }, &[]);
+    guest.echo();
+    // While the gate is shut, a session without messages is told apart from one that carries some out.
+    device.gate.arbitrate(2, Passage::Shut);
+    device.until_told(2, false, true);
+    device.gpu.release();
+    device.until_told(2, false, false);
+    device.gate.arbitrate(3, Passage::Metered);
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    guest.wait_word(WORD + 3, 1);
+    device.until_told(3, false, false);
+    device.gpu.check_all(&guest);
+}
+
 /// Nobody counts while the gate is open, so work in flight is found when the arbiter begins to meter.
 #[test]
 fn work_from_before_the_arbiter_is_found() {
