@@ -12,6 +12,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use vgpu_transport::{Device, PciFunction, Reaped, sysfs_root};
+use vgpu_wire::pci;
 
 use crate::device::judge::refused;
 use crate::device::{self, DeviceError};
@@ -41,24 +42,30 @@ pub fn reap(linger: Option<Duration>) -> Result<(), Failure> {
     }
 }
 
-/// Ends the sessions of dead processes on these functions, and says how many there were.
+/// Ends the sessions of dead processes on these functions, and says how many there were. A function that fails keeps
+/// nobody from looking at the others.
 fn reap_all(functions: &[PciFunction], limit: Duration) -> Result<(), Failure> {
-    let mut all = Reaped::default();
-    for function in functions {
-        let reaped = reap_one(function, limit)?;
-        all.found += reaped.found;
-        all.ended += reaped.ended;
+    let (mut all, mut failed) = (Reaped::default(), None);
+    // Functions of version 1 have no locks that tell who is dead.
+    for function in functions.iter().filter(|function| function.bars[0].bytes >= pci::V2_BAR0_BYTES) {
+        match reap_one(function, limit) {
+            Ok(reaped) => {
+                all.found += reaped.found;
+                all.ended += reaped.ended;
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
     let Reaped { found, ended } = all;
     let sessions = |count| if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") };
     let text = match (found, found - ended) {
-        (0, _) => return Ok(()),
+        (0, _) => return failed.map_or(Ok(()), |error| Err(error.into())),
         (_, 0) => format!("{} of programs that are gone ended\n", sessions(found)),
         (_, left) => format!("{} of programs that are gone: {left} not ended yet\n", sessions(found)),
     };
     // Standard output may be closed. What matters is done.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Ends the sessions of dead processes on one function, and waits for their end no longer than `limit`.

@@ -1,5 +1,7 @@
 //! Implements `service remove`.
 
+use std::path::Path;
+
 use super::change::{self, print};
 use super::error::ServiceError;
 use super::receipt::Receipt;
@@ -44,7 +46,9 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
             system::reload_systemd(DONE)?;
         }
         if last {
-            system::stop(DONE, texts::WATCHES)?;
+            if before.files.contains_key(Path::new(texts::WATCH)) {
+                system::stop(DONE, texts::WATCHES)?;
+            }
             system::reload_udev(DONE)?;
             system::take_back(&surroundings::functions())?;
             system::unmake_group(DONE, before.group_made, &before.members)?;

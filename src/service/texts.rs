@@ -16,8 +16,8 @@ pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
 pub const WATCH: &str = "/etc/systemd/system/vgpu-run-reap@.path";
 /// Path of the template unit that it starts.
 pub const REAP: &str = "/etc/systemd/system/vgpu-run-reap@.service";
-/// Pattern of the names of the instances that watch.
-pub const WATCHES: &str = "vgpu-run-reap@*.path";
+/// Pattern of the names of all instances of both.
+pub const WATCHES: &str = "vgpu-run-reap@*";
 /// Name of the device as a systemd unit.
 pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
 /// Path that stands for the same unit in udev.

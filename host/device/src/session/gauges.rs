@@ -50,9 +50,11 @@ impl Gauges {
 
     /// Returns how long the executor has worked for the session.
     pub fn busy(&self) -> Duration {
+        // Loaded first, so that an operation that ends meanwhile is not counted twice.
+        let ended = self.busy_ns.load(Ordering::Acquire);
         let since = self.working_since.load(Ordering::Relaxed);
         let going_on = if since == 0 { 0 } else { now().saturating_sub(since) };
-        let total = self.busy_ns.load(Ordering::Relaxed).saturating_add(going_on);
+        let total = ended.saturating_add(going_on);
         Duration::from_nanos(self.reported_ns.fetch_max(total, Ordering::Relaxed).max(total))
     }
 
@@ -71,7 +73,7 @@ impl Gauges {
     pub(crate) fn end_work(&self, time: Duration) {
         self.working_since.store(0, Ordering::Relaxed);
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.busy_ns.fetch_add(time, Ordering::Relaxed);
+        self.busy_ns.fetch_add(time, Ordering::Release);
     }
 
     /// Raises the time that the executor has worked to `total`, which another process counts. The time never
