@@ -22,6 +22,9 @@ use crate::wait::wait_until;
 /// Room that the ring has for a message that must not wait, and for the joins before it: more than they take.
 const ROOM_TO_TRY: u64 = RING_BYTES / 2;
 
+/// Number of times that the ring's lock is tried for a message that must not wait.
+const LOCK_TRIES: u32 = 200;
+
 /// Sending state of a session.
 #[derive(Debug)]
 pub(crate) struct Submission {
@@ -62,10 +65,18 @@ impl Submission {
     /// Returns whether it was sent.
     pub(crate) fn try_send(&self, link: &Link, message: &Outgoing<'_>) -> Result<bool, SessionError> {
         link.enter()?;
-        let mut ring = match self.ring.try_lock() {
-            Ok(ring) => ring,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(false),
+        let mut tries = 0;
+        let mut ring = loop {
+            match self.ring.try_lock() {
+                Ok(ring) => break ring,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                // One that waits for room keeps the lock, and any other gives it back at once.
+                Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => {
+                    tries += 1;
+                    core::hint::spin_loop();
+                }
+                Err(TryLockError::WouldBlock) => return Ok(false),
+            }
         };
         let (head, tail) = (link.channel.head(), ring.tail);
         if head < ring.head || head > tail {

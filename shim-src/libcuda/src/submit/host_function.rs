@@ -29,7 +29,7 @@ use crate::queue::submission::Minted;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Time after which a release is sent again for which the ring had no room.
-const AGAIN: Duration = Duration::from_millis(1);
+const AGAIN: Duration = Duration::from_micros(100);
 
 /// The host function to call.
 #[derive(Clone, Copy)]
@@ -120,6 +120,13 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     let mut unsent = VecDeque::new();
     loop {
         if let Some(task) = next(&unsent) {
+            // The function's turn may come only after these.
+            while !unsent.is_empty()
+                && let Ok(false) = task.gpu.queue.reached(task.fence.0, task.fence.1)
+            {
+                std::thread::sleep(AGAIN);
+                send_releases(&mut unsent);
+            }
             vgpu_abi::export::guard("host function", || carry(&task));
             // The stream is released in any case: held forever it would hang the program.
             task.gpu.queue.session.release_holds(task.hold);

@@ -68,7 +68,9 @@ impl Recording {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
-        text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+        // A process that still runs may be writing the last line.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
     }
 
     /// Holds all work: none completes until [`Self::release`].
