@@ -125,7 +125,7 @@ impl Charges {
         self.device.log(bytes, write);
     }
 
-    /// Logs an error if the session, which has ended, still has charges after [`RETURN_MOST`]. That is a bug of
+    /// Logs an error if the session, which has ended, still has charges after `RETURN_MOST`. That is a bug of
     /// its executor. Until then a thread may be leaving the last kernel, whose memory it holds for moments.
     pub fn check_returned(&self) {
         let end = Instant::now() + RETURN_MOST;
