@@ -1,7 +1,8 @@
 //! Implements `vgpu-run reap`: frees what killed programs of this guest still hold on the device.
 //!
-//! Nobody tells the device of a program's death. The kernel drops the lock by which the program owned its channel,
-//! and whoever finds the lock free may end the session. It also closes the lock file, of which inotify tells.
+//! Nobody tells the device of a program's death. The kernel drops the lock by which the program owned its
+//! channel, and whoever finds the lock free may end the session. It also closes the lock file, of which
+//! inotify tells.
 
 use std::io::Write as _;
 use std::mem::MaybeUninit;
@@ -18,16 +19,16 @@ use crate::device::judge::refused;
 use crate::device::{self, DeviceError};
 use crate::error::Failure;
 
-/// Time for which sessions that are ending are waited for. A kernel of the soft executor stops in moments, and a
-/// worker process that does not end is killed after 5 s.
+/// Time for which sessions that are ending are waited for. A kernel of the soft executor stops in moments,
+/// and a worker process that does not end is killed after 5 s.
 const LIMIT: Duration = Duration::from_secs(6);
 /// The same between two looks of a command that lingers, which must not miss the next death meanwhile.
 const LIMIT_BETWEEN: Duration = Duration::from_millis(250);
 /// Time after which a command that lingers ends, whatever programs do.
 const LINGER_MOST: Duration = Duration::from_secs(30);
 
-/// Ends the sessions of dead processes on all functions, and says how many there were. With `linger` it looks again
-/// whenever a program ends within this time.
+/// Ends the sessions of dead processes on all functions, and says how many there were. With `linger` it looks
+/// again whenever a program ends within this time.
 pub fn reap(linger: Option<Duration>) -> Result<(), Failure> {
     let functions = device::find()?;
     let Some(linger) = linger else { return reap_all(&functions, LIMIT) };
@@ -42,8 +43,8 @@ pub fn reap(linger: Option<Duration>) -> Result<(), Failure> {
     }
 }
 
-/// Ends the sessions of dead processes on these functions, and says how many there were. A function that fails keeps
-/// nobody from looking at the others.
+/// Ends the sessions of dead processes on these functions, and says how many there were. A function that
+/// fails keeps nobody from looking at the others.
 fn reap_all(functions: &[PciFunction], limit: Duration) -> Result<(), Failure> {
     let (mut all, mut failed) = (Reaped::default(), None);
     // Functions of version 1 have no locks that tell who is dead.
@@ -75,8 +76,8 @@ pub fn reap_one(function: &PciFunction, limit: Duration) -> Result<Reaped, Devic
     device.reap(limit).map_err(wrong)
 }
 
-/// Watches for the end of processes that had the lock file of a function open. `None` if the system has no room for
-/// another watch; then nothing is seen.
+/// Watches for the end of processes that had the lock file of a function open. `None` if the system has no
+/// room for another watch; then nothing is seen.
 struct Watch(Option<OwnedFd>);
 
 impl Watch {

@@ -102,8 +102,8 @@ pub enum Command {
     Status(StatusOptions),
     /// Frees what programs that were killed still hold on the GPU
     ///
-    /// The next program that uses the GPU does so too, and so do status and check. After service install systemd
-    /// starts this command whenever a program that uses the GPU ends.
+    /// The next program that uses the GPU does so too, and so do status and check. After service install
+    /// systemd starts this command whenever a program that uses the GPU ends.
     Reap {
         /// Stay for as long as programs end within SECONDS of each other, but no longer than half a minute
         #[arg(long, value_name = "SECONDS", value_parser = check::seconds)]

@@ -116,8 +116,8 @@ pub fn watch() -> String {
         .to_owned()
 }
 
-/// Returns the text of [`REAP`]. A machine may start and end any number of programs, so nothing limits how often
-/// it starts.
+/// Returns the text of [`REAP`]. A machine may start and end any number of programs, so nothing limits how
+/// often it starts.
 pub fn reap(launcher: &str) -> String {
     format!(
         "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\

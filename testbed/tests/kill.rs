@@ -157,8 +157,8 @@ fn lock_file(bed: &Bed) -> std::path::PathBuf {
     device.path().join("resource2")
 }
 
-/// A killed program's endless kernel ends by `vgpu-run reap`. The program's death is seen by the lock file, and the
-/// command itself does not look like one.
+/// A killed program's endless kernel ends by `vgpu-run reap`. The program's death is seen by the lock file,
+/// and the command itself does not look like one.
 #[test]
 fn the_dead_are_reaped_by_a_command_that_their_death_starts() {
     let bed = bed("soft");

@@ -260,9 +260,9 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Opens a directory in which this user's processes find each other, and makes it and its parents if they do not
-/// exist. Only root and this user may be able to change its content or to replace it. Another process may make
-/// it at the same time.
+/// Opens a directory in which this user's processes find each other, and makes it and its parents if they do
+/// not exist. Only root and this user may be able to change its content or to replace it. Another process may
+/// make it at the same time.
 ///
 /// # Errors
 /// Returns the kernel's error, [`Refusal::Replaceable`], or `PermissionDenied` if others can create entries.
@@ -290,8 +290,8 @@ pub fn require_private(path: &Path, dir: &Dir) -> io::Result<()> {
 }
 
 /// Returns where processes of this user may have such a directory, the best place first: /run, which root's
-/// processes have or an administrator has given to others, then `XDG_RUNTIME_DIR`, /run/user, and a directory for
-/// temporary files of the name `prefix` with the user's number.
+/// processes have or an administrator has given to others, then `XDG_RUNTIME_DIR`, /run/user, and a directory
+/// for temporary files of the name `prefix` with the user's number.
 pub fn private_places(prefix: &str) -> Vec<PathBuf> {
     let user = geteuid().as_raw();
     let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|given| !given.is_empty()).map(PathBuf::from);

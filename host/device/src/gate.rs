@@ -1,9 +1,9 @@
 //! The gate that messages of all sessions pass. It has two holders: an operator, who holds sessions by `hold`
 //! and `release` of the control socket, and an arbiter, who shares a GPU's time among the VMs of a host.
 //!
-//! While neither holds it, a message pays one load of [`Gate::is_open`]. While the arbiter meters it, sessions
-//! ask their executors to tell when the work so far is complete, and the arbiter is told whether the device has
-//! work and whether some is in flight ([`GateReport`]). While it is shut, messages wait.
+//! While neither holds it, a message pays one load of [`Gate::is_open`]. While the arbiter meters it,
+//! sessions ask their executors to tell when the work so far is complete, and the arbiter is told whether the
+//! device has work and whether some is in flight ([`GateReport`]). While it is shut, messages wait.
 
 mod meter;
 mod presence;
@@ -42,8 +42,8 @@ pub enum Passage {
 pub struct GateReport {
     /// Number of the newest order of the arbiter, which all sessions follow.
     pub turn: u32,
-    /// Whether messages are being carried out, or wait at the gate. While messages pass, it also is true while
-    /// work is in flight.
+    /// Whether messages are being carried out, or wait at the gate. While messages pass, it also is true
+    /// while work is in flight.
     pub work: bool,
     /// Whether work may be incomplete.
     pub in_flight: bool,

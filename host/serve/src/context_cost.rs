@@ -1,5 +1,5 @@
-//! What a context costs of a GPU's memory, measured in processes of their own: the driver may crash or hang in
-//! them, and a device's process makes no context.
+//! What a context costs of a GPU's memory, measured in processes of their own: the driver may crash or hang
+//! in them, and a device's process makes no context.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::ops::RangeInclusive;
@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// Number of contexts that are measured. The median is taken, because programs may allocate meanwhile.
 const ROUNDS: usize = 3;
 
-/// Costs of a context, in bytes, that are believed. What is measured is also what other programs allocate and free
-/// meanwhile.
+/// Costs of a context, in bytes, that are believed. What is measured is also what other programs allocate and
+/// free meanwhile.
 pub(crate) const PLAUSIBLE: RangeInclusive<u64> = 64 << 20..=2 << 30;
 
 /// Options of the hidden command [`ANSWER`].
@@ -84,8 +84,8 @@ pub fn answer(question: &Question) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns by how many bytes the free memory decreases with a context of another process, or `None` if the driver
-/// does not tell.
+/// Returns by how many bytes the free memory decreases with a context of another process, or `None` if the
+/// driver does not tell.
 fn measure(probe: &ContextProbe, gpu: &GpuQuestion) -> Result<Option<u64>> {
     let mut costs = Vec::new();
     for _ in 0..ROUNDS {
@@ -121,7 +121,8 @@ impl GpuQuestion {
         helper::ask(ANSWER, &(self, Task::Find), LIMIT, "asks the GPU's driver for its memory")
     }
 
-    /// Measures what a context costs in bytes, with two contexts at a time. No other process may measure meanwhile.
+    /// Measures what a context costs in bytes, with two contexts at a time. No other process may measure
+    /// meanwhile.
     pub(crate) fn measure(&self) -> Result<u64> {
         let cost: Option<u64> =
             helper::ask(ANSWER, &(self, Task::Measure), LIMIT, "measures what a context costs")?;

@@ -23,16 +23,16 @@ const SOCKET: &str = "control";
 const DEVICE: &str = "device";
 /// Name of the directory of all instances, below `/run` or `XDG_RUNTIME_DIR`.
 const FOLDER: &str = "vgpu-device";
-/// Names of the directories beside those of instances, which no instance can have: systemd removes an instance's
-/// directory with it.
+/// Names of the directories beside those of instances, which no instance can have: systemd removes an
+/// instance's directory with it.
 const NOT_NAMES: [&str; 2] = ["gpus", "address-ranges"];
 /// Maximum time that an instance may take to answer, beside what it waits for.
 const ANSWER_MOST: Duration = Duration::from_secs(5);
 /// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
 const ANSWER_BYTES: u64 = 16 << 20;
 
-/// Time for which the answer to `end` waits for the session's end. A worker in the middle of a call of the driver
-/// is killed after 5 s.
+/// Time for which the answer to `end` waits for the session's end. A worker in the middle of a call of the
+/// driver is killed after 5 s.
 const ENDING_MOST: Duration = Duration::from_secs(7);
 
 /// A request to the control socket.

@@ -19,7 +19,7 @@ use crate::context_cost::GpuQuestion;
 use crate::engine::Engine;
 use crate::knobs::Knobs;
 use crate::ranges::{OfferQuestion, choose, claim};
-use crate::share::Share;
+use crate::share::VmShare;
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
 /// Default size of the device memory, in bytes.
@@ -86,7 +86,7 @@ pub(crate) struct ExecutorOptions {
     pub(crate) gpu_memory: Option<Size>,
     /// Share of the GPU that is promised to the VM, if other devices are to know of it. Set by `serve`.
     #[arg(skip)]
-    pub(crate) share: Option<Arc<Share>>,
+    pub(crate) share: Option<Arc<VmShare>>,
     /// UUID of the first device; drawn at random by default.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,

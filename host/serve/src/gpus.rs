@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use vgpu_findings::size;
-use vgpu_share::{Figure, GpuShare, Holder};
+use vgpu_share::{Figure, GpuShare, Holder, largest_reserve};
 
 use crate::share;
 
@@ -41,8 +41,8 @@ struct VmReport {
     weight: u64,
 }
 
-/// Returns the GPUs that have VMs, from the directory that `given` names or the usual one. A GPU whose file cannot
-/// be read is named on stderr, and does not hide the others. Nothing is made and nobody is waited for.
+/// Returns the GPUs that have VMs, from the directory that `given` names or the usual one. A GPU whose file
+/// cannot be read is named on stderr, and does not hide the others. Nothing is made and nobody is waited for.
 pub(crate) fn gpus(given: Option<&Path>) -> Result<Vec<GpuReport>> {
     let Some(gpus) = share::existing_gpus(given)? else { return Ok(Vec::new()) };
     let mut reports = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn gpus(given: Option<&Path>) -> Result<Vec<GpuReport>> {
 impl GpuReport {
     fn new(gpu: &GpuShare, holders: &[Holder]) -> Self {
         let total = gpu.memory_bytes();
-        let reserve = holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0);
+        let reserve = largest_reserve(holders);
         let promised = holders.iter().fold(0, |sum: u64, holder| sum.saturating_add(holder.held_bytes()));
         let vm = |holder: &Holder| VmReport {
             name: holder.name(),

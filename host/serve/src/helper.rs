@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use tokio::process::Command;
 use vgpu_findings::child::{ChildEnd, run_bounded};
 
-/// Asks a question by a hidden command, within a limit of time. `purpose` says what the process does, for errors.
+/// Asks a question by a hidden command, within a limit of time. `purpose` says what the process does, for
+/// errors.
 pub(crate) fn ask<T: DeserializeOwned>(
     command: &str,
     question: &impl Serialize,

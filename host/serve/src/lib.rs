@@ -2,8 +2,9 @@
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] queries devices that `serve`
-//! serves, over the socket of `control`; [`end`] ends one of their sessions. [`probe`] asks the driver what no documentation says, [`ranges`] which
-//! device addresses it reserves, and [`context_cost`] what a context costs of its memory. [`pages`] is the manual page of all commands.
+//! serves, over the socket of `control`; [`end`] ends one of their sessions. [`probe`] asks the driver what
+//! no documentation says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context
+//! costs of its memory. [`pages`] is the manual page of all commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with

@@ -44,8 +44,8 @@ pub struct NodeArguments {
     /// ones lose less between them.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     slice: Slice,
-    /// UUID of a GPU whose time is shared, as `nvidia-smi -L` prints it; can be given several times. By default
-    /// that of each GPU is.
+    /// UUID of a GPU whose time is shared, as `nvidia-smi -L` prints it; can be given several times. By
+    /// default that of each GPU is.
     #[arg(long, value_name = "UUID")]
     gpu: Vec<Uuid>,
     /// Directory in which the devices find each other, if it is not the usual one, as `serve` has it.
@@ -68,8 +68,8 @@ struct Running {
     failure: Arc<OnceLock<NodeError>>,
 }
 
-/// The arbiters of this process, one for each GPU. They end, and open the gates of their devices, when this is
-/// dropped.
+/// The arbiters of this process, one for each GPU. They end, and open the gates of their devices, when this
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Arbiters {
     gpus: Gpus,
@@ -86,8 +86,8 @@ impl Arbiters {
         Self { gpus, wanted, options, running: BTreeMap::new(), failures: BTreeMap::new() }
     }
 
-    /// Starts an arbiter for each GPU that has none. A GPU whose file cannot be used leaves the others theirs,
-    /// and is tried again by the next call.
+    /// Starts an arbiter for each GPU that has none. A GPU whose file cannot be used leaves the others
+    /// theirs, and is tried again by the next call.
     ///
     /// # Errors
     /// The directory cannot be read.

@@ -16,7 +16,7 @@ use crate::lifetime::{Served, log, ready};
 use crate::mediator::{self, GRACE};
 use crate::notify;
 use crate::settings::Settings;
-use crate::share::Share;
+use crate::share::VmShare;
 use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
 use crate::vm::Vm;
@@ -82,7 +82,7 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     let share = (executor == ExecutorKind::Cuda).then(|| {
         let Settings { memory, reserve, shares, weight, .. } = &settings;
         let weight = weight.unwrap_or(1);
-        Arc::new(Share::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
+        Arc::new(VmShare::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
     let announce = |served: Served| {
         let control = control.serve(&bus, served)?;
@@ -99,7 +99,7 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
 
 impl ServeArguments {
     /// Returns the options of the command `device` that are equivalent to these settings.
-    fn device(&self, settings: &Settings, bus: Bus, share: Option<Arc<Share>>) -> device::DeviceArguments {
+    fn device(&self, settings: &Settings, bus: Bus, share: Option<Arc<VmShare>>) -> device::DeviceArguments {
         device::DeviceArguments {
             bus,
             group: settings.group,
@@ -132,7 +132,7 @@ impl ServeArguments {
 }
 
 /// Returns the options of the executor that are equivalent to these settings.
-fn host(settings: &Settings, share: Option<Arc<Share>>) -> ExecutorOptions {
+fn host(settings: &Settings, share: Option<Arc<VmShare>>) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
     let executor = settings.executor();
     ExecutorOptions {

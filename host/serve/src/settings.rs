@@ -52,9 +52,9 @@ pub(crate) struct Settings {
     /// it they draw one at random.
     #[arg(long, value_name = "UUID")]
     pub(crate) gpu: Option<Uuid>,
-    /// Device memory that the VM is promised, such as 8G. The contexts of its programs are part of it. A GPU's
-    /// memory is promised once: what it does not have beside the promises to other VMs is refused. Without it
-    /// the soft and null executors have 8G, and the cuda executor has all that is not promised.
+    /// Device memory that the VM is promised, such as 8G. The contexts of its programs are part of it. A
+    /// GPU's memory is promised once: what it does not have beside the promises to other VMs is refused.
+    /// Without it the soft and null executors have 8G, and the cuda executor has all that is not promised.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Memory of the GPU that is promised to no VM [default: 512M]. The largest reserve of the GPU's devices
@@ -63,8 +63,8 @@ pub(crate) struct Settings {
     pub(crate) reserve: Option<Size>,
     /// Directory in which the devices of a host find each other, so that a GPU's memory is promised once
     /// [default: /run/vgpu-device/gpus for root; for other users the first that they can have of it and of a
-    /// directory in XDG_RUNTIME_DIR, /run/user or the directory for temporary files]. Only devices of one user know
-    /// of each other there. Devices in containers need one that all of them see.
+    /// directory in XDG_RUNTIME_DIR, /run/user or the directory for temporary files]. Only devices of one
+    /// user know of each other there. Devices in containers need one that all of them see.
     #[arg(long, value_name = "DIR")]
     pub(crate) shares: Option<PathBuf>,
     /// Share of the GPU's time relative to that of its other VMs, 1 to 1000, as the node process grants it

@@ -17,15 +17,15 @@ use crate::context_cost::{GpuQuestion, PLAUSIBLE};
 use crate::turns::Turns;
 use crate::values::Size;
 
-/// Memory of a GPU that is promised to no VM by default: what cuBLAS, kernels that print and kernels with large
-/// stacks take in contexts, beside what is charged for them.
+/// Memory of a GPU that is promised to no VM by default: what cuBLAS, kernels that print and kernels with
+/// large stacks take in contexts, beside what is charged for them.
 const RESERVE: Size = Size(512 << 20);
 
 /// Time for which a start waits while another device measures what a context costs.
 const MEASURING_MOST: Duration = Duration::from_secs(70);
 
-/// Time for which a start waits for workers of a device that has ended. A driver may take seconds to free tens of
-/// GiB.
+/// Time for which a start waits for workers of a device that has ended. A driver may take seconds to free
+/// tens of GiB.
 const LEAVING_MOST: Duration = Duration::from_secs(10);
 
 /// Opens the directory of the GPUs' files: the given one, or that of all devices of this host.
@@ -49,7 +49,7 @@ pub(crate) struct Promised {
 
 /// The share that a VM is to have, and its slot once it has been claimed.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct VmShare {
     /// Name of the VM.
     name: String,
     /// Memory that the VM is promised, or `None` for all that is free.
@@ -64,9 +64,9 @@ pub(crate) struct Share {
     slot: OnceLock<Slot>,
 }
 
-impl Share {
-    /// Makes the share of a VM, which has no slot yet. `folder` is the directory of the GPUs' files, if it is not
-    /// the usual one.
+impl VmShare {
+    /// Makes the share of a VM, which has no slot yet. `folder` is the directory of the GPUs' files, if it is
+    /// not the usual one.
     pub(crate) fn new(
         name: String,
         promise: Option<Size>,
@@ -78,9 +78,9 @@ impl Share {
         Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, turns, slot }
     }
 
-    /// Takes a slot of the GPU. What a context costs is taken from devices that run, or else measured: after the
-    /// claim, so that a start that is refused makes no context, and the contexts of the measurement are part of
-    /// the promise.
+    /// Takes a slot of the GPU. What a context costs is taken from devices that run, or else measured: after
+    /// the claim, so that a start that is refused makes no context, and the contexts of the measurement are
+    /// part of the promise.
     pub(crate) fn claim(&self, gpu: &GpuQuestion) -> Result<Promised> {
         let found = gpu.find()?;
         let gpus = gpus(self.folder.as_deref())?;

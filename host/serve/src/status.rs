@@ -64,7 +64,7 @@ pub fn show_status(arguments: &StatusArguments) -> Result<ExitCode> {
     for failure in &failures {
         eprintln!("vgpu-device: {failure}");
     }
-    // Devices without a share are shown all the same.
+    // Without this list, the devices can still be shown.
     let mut gpus = gpus::gpus(arguments.shares.as_deref()).unwrap_or_else(|error| {
         eprintln!("vgpu-device: {error:#}");
         Vec::new()

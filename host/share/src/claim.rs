@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Promise, ShareError};
 use crate::gpu::GpuShare;
 use crate::layout::{Figure, NAME_BYTES, SLOTS};
-use crate::slot::{Holder, Slot, is_shown};
+use crate::slot::{Holder, Slot, is_shown, largest_reserve};
 
 /// Pause between two tries of a claim that waits for workers to end.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -104,7 +104,7 @@ impl GpuShare {
             return Err(ShareError::TooLittle { gpu, promised, context_bytes: claim.context_bytes });
         }
         // The promises of others were made with their reserve.
-        let reserve = holders.iter().map(Holder::reserve_bytes).fold(reserve, u64::max);
+        let reserve = largest_reserve(holders).max(reserve);
         let ending = holders.iter().any(|other| !other.device_lives());
         let held = |other: &Holder| {
             let name = other.name();

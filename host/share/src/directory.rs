@@ -19,8 +19,8 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// Opens the directory, and makes it if it does not exist. It must belong to this user, and only root and this
-    /// user may be able to change its content or to replace it.
+    /// Opens the directory, and makes it if it does not exist. It must belong to this user, and only root and
+    /// this user may be able to change its content or to replace it.
     ///
     /// # Errors
     /// The directory cannot be made or opened, or others could change it.
@@ -55,9 +55,9 @@ impl Gpus {
     }
 
     /// Opens the directory that the device processes of this user share. For root it is below /run, because a
-    /// device that falls back to another one would promise memory that others have been promised. For other users
-    /// it is there if they have been given it, and otherwise below `XDG_RUNTIME_DIR`, /run/user or the directory
-    /// for temporary files: they know of no device of another user.
+    /// device that falls back to another one would promise memory that others have been promised. For other
+    /// users it is there if they have been given it, and otherwise below `XDG_RUNTIME_DIR`, /run/user or the
+    /// directory for temporary files: they know of no device of another user.
     ///
     /// # Errors
     /// None of them can be used. The error is that of the first one, which is the one to mend.

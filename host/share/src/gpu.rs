@@ -13,7 +13,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
 use crate::error::ShareError;
 use crate::layout::{ARBITER, ARBITER_WORDS, FILE_BYTES, MAGIC, PAGE, SLOTS, VERSION, header};
-use crate::lock::{self, Kind, Part};
+use crate::lock::{self, Kind, LockRange};
 use crate::uuid::GpuUuid;
 
 /// Time for which a claim waits for another one. A claim takes microseconds.
@@ -57,7 +57,7 @@ impl GpuShare {
             // Two processes that make the file do so one after the other.
             serialise(&file, &path)?;
             let made = make(&file, uuid);
-            lock::set(&file, Part::All, Kind::None).map_err(failed("unlock"))?;
+            lock::set(&file, LockRange::All, Kind::None).map_err(failed("unlock"))?;
             made.map_err(failed("make"))?;
         }
         Self::map(dir, path, file, uuid)
@@ -110,8 +110,8 @@ impl GpuShare {
         self.0.uuid
     }
 
-    /// Returns the bytes of memory that the GPU has, as the device has found that took the first slot. It is 0
-    /// before there was one.
+    /// Returns the bytes of memory that the GPU has, as the device has found that took the first slot. It is
+    /// 0 before there was one.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.u64_at(header::BYTES).load(Ordering::Acquire)
@@ -137,9 +137,9 @@ impl GpuShare {
         self.u32_at(ARBITER + 8 * number)
     }
 
-    /// Returns the part of a slot's lock that is taken: the device's if the device lives, otherwise the workers' if
-    /// one of them lives.
-    pub(crate) fn locked_part(&self, index: usize) -> Result<Option<Part>, ShareError> {
+    /// Returns the part of a slot's lock that is taken: the device's if the device lives, otherwise the
+    /// workers' if one of them lives.
+    pub(crate) fn locked_part(&self, index: usize) -> Result<Option<LockRange>, ShareError> {
         let lock = &self.0.locks[index];
         let file = match lock.get() {
             Some(file) => file,
@@ -150,7 +150,7 @@ impl GpuShare {
                 Err(error) => return Err(self.failed("open the lock of a slot of", error)),
             },
         };
-        for part in [Part::Device, Part::Workers] {
+        for part in [LockRange::Device, LockRange::Workers] {
             let locked = lock::is_locked(file, part);
             if locked.map_err(|error| self.failed("look at the lock of a slot of", error))? {
                 return Ok(Some(part));
@@ -159,8 +159,8 @@ impl GpuShare {
         Ok(None)
     }
 
-    /// Waits until no other process measures what a context costs, but not longer than `patience`. Returns a lock
-    /// that is held until it is dropped, or `None` if another process measures for so long.
+    /// Waits until no other process measures what a context costs, but not longer than `patience`. Returns a
+    /// lock that is held until it is dropped, or `None` if another process measures for so long.
     ///
     /// # Errors
     /// The file of the lock cannot be opened or locked.
@@ -186,7 +186,7 @@ impl GpuShare {
     pub(crate) fn lock_for_node(&self) -> Result<Option<File>, ShareError> {
         let failed = |error| self.failed("lock as the node process", error);
         let file = open_or_create(&self.0.dir, &format!("{}.node", self.0.uuid)).map_err(failed)?;
-        let locked = lock::set(&file, Part::All, Kind::Exclusive).map_err(failed)?;
+        let locked = lock::set(&file, LockRange::All, Kind::Exclusive).map_err(failed)?;
         Ok(locked.then_some(file))
     }
 
@@ -205,7 +205,7 @@ impl GpuShare {
         claimer.store(u64::from(std::process::id()), Ordering::Relaxed);
         let outcome = claim();
         claimer.store(0, Ordering::Relaxed);
-        lock::set(&self.0.file, Part::All, Kind::None).map_err(|error| self.failed("unlock", error))?;
+        lock::set(&self.0.file, LockRange::All, Kind::None).map_err(|error| self.failed("unlock", error))?;
         outcome
     }
 
@@ -255,7 +255,7 @@ fn open_or_create(dir: &Dir, name: &str) -> io::Result<File> {
 /// Locks the file as soon as no other process has, or returns false when `patience` is over.
 fn wait_for_lock(file: &File, patience: Duration) -> io::Result<bool> {
     let end = Instant::now() + patience;
-    while !lock::set(file, Part::All, Kind::Exclusive)? {
+    while !lock::set(file, LockRange::All, Kind::Exclusive)? {
         if Instant::now() > end {
             return Ok(false);
         }

@@ -34,8 +34,8 @@ pub(crate) mod header {
 /// Offset of a VM's name in its slot, in bytes.
 pub(crate) const NAME: usize = 0x200;
 
-/// A figure of a slot's record. Its device stores it, and everybody may load it. The value is the offset of the
-/// figure's word in the slot, in bytes.
+/// A figure of a slot's record. Its device stores it, and everybody may load it. The value is the offset of
+/// the figure's word in the slot, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Figure {

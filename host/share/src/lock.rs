@@ -1,5 +1,6 @@
-//! Open-file-description locks of parts of a file. They belong to the open file, not to the process: a duplicate
-//! of the descriptor in another process keeps the lock, and the kernel drops it with the last of them.
+//! Open-file-description locks of parts of a file. They belong to the open file, not to the process: a
+//! duplicate of the descriptor in another process keeps the lock, and the kernel drops it with the last of
+//! them.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +22,7 @@ pub(crate) enum Kind {
 
 /// The part of a file that is locked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum LockRange {
     /// The whole file.
     All,
     /// The first byte, which the device of a slot locks.
@@ -30,7 +31,7 @@ pub(crate) enum Part {
     Workers,
 }
 
-impl Part {
+impl LockRange {
     const fn lock(self, kind: Kind) -> flock {
         let kind = match kind {
             Kind::Exclusive => libc::F_WRLCK,
@@ -47,9 +48,9 @@ impl Part {
     }
 }
 
-/// Replaces the lock that an open file has on a part in one step. Returns false if a lock of another open file
-/// excludes it.
-pub(crate) fn set(file: &File, part: Part, kind: Kind) -> io::Result<bool> {
+/// Replaces the lock that an open file has on a part in one step. Returns false if a lock of another open
+/// file excludes it.
+pub(crate) fn set(file: &File, part: LockRange, kind: Kind) -> io::Result<bool> {
     match fcntl(file, FcntlArg::F_OFD_SETLK(&part.lock(kind))) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
@@ -59,7 +60,7 @@ pub(crate) fn set(file: &File, part: Part, kind: Kind) -> io::Result<bool> {
 
 /// Returns whether another open file has a lock on a part. Nothing is locked meanwhile, so a look disturbs no
 /// claim.
-pub(crate) fn is_locked(file: &File, part: Part) -> io::Result<bool> {
+pub(crate) fn is_locked(file: &File, part: LockRange) -> io::Result<bool> {
     let mut lock = part.lock(Kind::Exclusive);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
     Ok(lock.l_type != libc::F_UNLCK as i16)
@@ -75,8 +76,8 @@ mod tests {
         let path = folder.path().join("lock");
         let open =
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
-        let set = |file: &File, kind| set(file, Part::All, kind).unwrap();
-        let is_locked = |file: &File| is_locked(file, Part::All).unwrap();
+        let set = |file: &File, kind| set(file, LockRange::All, kind).unwrap();
+        let is_locked = |file: &File| is_locked(file, LockRange::All).unwrap();
         let (one, other) = (open(), open());
         assert!(set(&one, Kind::Exclusive) && !set(&other, Kind::Shared));
         assert!(is_locked(&other) && !is_locked(&one));
@@ -96,13 +97,17 @@ mod tests {
         let path = folder.path().join("lock");
         let device = File::create_new(&path).unwrap();
         let (worker, other) = (File::open(&path).unwrap(), File::open(&path).unwrap());
-        assert!(set(&device, Part::All, Kind::Exclusive).unwrap());
-        assert!(!set(&worker, Part::Workers, Kind::Shared).unwrap());
-        assert!(set(&device, Part::Workers, Kind::None).unwrap());
-        assert!(is_locked(&other, Part::Device).unwrap() && !is_locked(&other, Part::Workers).unwrap());
-        assert!(set(&worker, Part::Workers, Kind::Shared).unwrap());
-        assert!(!set(&worker, Part::Device, Kind::Shared).unwrap(), "it is the device's");
+        assert!(set(&device, LockRange::All, Kind::Exclusive).unwrap());
+        assert!(!set(&worker, LockRange::Workers, Kind::Shared).unwrap());
+        assert!(set(&device, LockRange::Workers, Kind::None).unwrap());
+        assert!(
+            is_locked(&other, LockRange::Device).unwrap() && !is_locked(&other, LockRange::Workers).unwrap()
+        );
+        assert!(set(&worker, LockRange::Workers, Kind::Shared).unwrap());
+        assert!(!set(&worker, LockRange::Device, Kind::Shared).unwrap(), "it is the device's");
         drop(device);
-        assert!(!is_locked(&other, Part::Device).unwrap() && is_locked(&other, Part::Workers).unwrap());
+        assert!(
+            !is_locked(&other, LockRange::Device).unwrap() && is_locked(&other, LockRange::Workers).unwrap()
+        );
     }
 }

@@ -7,8 +7,8 @@
 //! which is its debt: it waits until the others have had as much. (A deficit round robin whose deficits are
 //! kept as start tags, as in start-time fair queueing, so that weights need no rounds.)
 //!
-//! A VM that returns after a pause, and has not had more than its share, is next: its work waits for the slice
-//! in progress and not for a whole round. A pause saves up one slice at most.
+//! A VM that returns after a pause, and has not had more than its share, is next: its work waits for the
+//! slice in progress and not for a whole round. A pause saves up one slice at most.
 //!
 //! All time is charged to somebody, by the clock of the node process. A device only says whether it has work
 //! and whether work is in flight, so one that says the wrong thing uses up its own share.

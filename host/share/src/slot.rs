@@ -10,7 +10,7 @@ use vgpu_paths::Access;
 use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS};
-use crate::lock::{self, Kind, Part};
+use crate::lock::{self, Kind, LockRange};
 
 /// A slot of a GPU as everybody sees it, who may be mistaken: its device may have ended meanwhile.
 #[derive(Clone, Debug)]
@@ -31,19 +31,18 @@ impl GpuShare {
         let mut holders = Vec::new();
         for index in 0..SLOTS {
             if let Some(part) = self.locked_part(index)? {
-                let device_lives = matches!(part, Part::Device);
+                let device_lives = matches!(part, LockRange::Device);
                 holders.push(Holder { gpu: self.clone(), index, device_lives });
             }
         }
         Ok(holders)
     }
+}
 
-    /// Returns the bytes that are promised to nobody: the largest reserve of the devices that have slots. A slot
-    /// whose lock cannot be looked at counts as free.
-    #[must_use]
-    pub fn reserve_bytes(&self) -> u64 {
-        self.holders().unwrap_or_default().iter().map(Holder::reserve_bytes).max().unwrap_or(0)
-    }
+/// Returns the bytes that these devices keep from all promises: the largest reserve.
+#[must_use]
+pub fn largest_reserve(holders: &[Holder]) -> u64 {
+    holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0)
 }
 
 impl Holder {
@@ -67,8 +66,8 @@ impl Holder {
         Ok(self.gpu.locked_part(self.index)?.is_some())
     }
 
-    /// Returns whether the slot's device lived when the slot was looked at. Otherwise workers of it hold the slot,
-    /// which have not ended yet.
+    /// Returns whether the slot's device lived when the slot was looked at. Otherwise workers of it hold the
+    /// slot, which have not ended yet.
     #[must_use]
     pub const fn device_lives(&self) -> bool {
         self.device_lives
@@ -94,8 +93,8 @@ impl Holder {
         self.figure(Figure::Reserve).min(self.gpu.memory_bytes())
     }
 
-    /// Returns whether the slot says whose it is. Under a claim's lock every slot that is taken does, unless the
-    /// GPU's file was replaced while the device ran.
+    /// Returns whether the slot says whose it is. Under a claim's lock every slot that is taken does, unless
+    /// the GPU's file was replaced while the device ran.
     pub(crate) fn is_recorded(&self) -> bool {
         self.figure(Figure::Process) != 0 && !self.name().is_empty()
     }
@@ -143,8 +142,8 @@ pub(crate) fn is_shown(char: char) -> bool {
     !char.is_whitespace() && !char.is_control() && char != '\u{fffd}'
 }
 
-/// A slot that this process has taken. It is free when this value is dropped and every worker has ended that got
-/// a [`Slot::worker_lock`].
+/// A slot that this process has taken. It is free when this value is dropped and every worker has ended that
+/// got a [`Slot::worker_lock`].
 #[derive(Debug)]
 pub struct Slot {
     seen: Holder,
@@ -157,7 +156,7 @@ impl Slot {
     pub(crate) fn take(gpu: &GpuShare, index: usize, name: &str) -> Result<Option<Self>, ShareError> {
         let failed = |error| gpu.failed("lock a slot of", error);
         let own = gpu.open_lock(index, Access::ReadWrite)?;
-        if !lock::set(&own, Part::All, Kind::Exclusive).map_err(failed)? {
+        if !lock::set(&own, LockRange::All, Kind::Exclusive).map_err(failed)? {
             return Ok(None);
         }
         gpu.reserve_slot(index)?;
@@ -171,12 +170,12 @@ impl Slot {
             slot.at(NAME + 8 * word).store(u64::from_le_bytes(*part), Ordering::Release);
         }
         // The device's part stays locked.
-        lock::set(&own, Part::Workers, Kind::None).map_err(failed)?;
+        lock::set(&own, LockRange::Workers, Kind::None).map_err(failed)?;
         Ok(Some(Self { seen: slot, _lock: own }))
     }
 
-    /// Records what a context costs, when it is known, and gives up the overhead that the claim asked for until
-    /// then.
+    /// Records what a context costs, when it is known, and gives up the overhead that the claim asked for
+    /// until then.
     ///
     /// # Errors
     /// The promise does not suffice for a context. The caller drops the slot.
@@ -202,15 +201,15 @@ impl Slot {
         self.seen.word(figure)
     }
 
-    /// Returns a lock for one worker to keep until it has ended: an open file of its own, which is empty and can
-    /// only be read. A worker that drops it gives up its own lock, and no other one.
+    /// Returns a lock for one worker to keep until it has ended: an open file of its own, which is empty and
+    /// can only be read. A worker that drops it gives up its own lock, and no other one.
     ///
     /// # Errors
     /// The file cannot be opened or locked.
     pub fn worker_lock(&self) -> Result<OwnedFd, ShareError> {
         let Holder { gpu, index, .. } = &self.seen;
         let file = gpu.open_lock(*index, Access::Read)?;
-        match lock::set(&file, Part::Workers, Kind::Shared) {
+        match lock::set(&file, LockRange::Workers, Kind::Shared) {
             Ok(true) => Ok(file.into()),
             // Nobody else gets this part while the device has its own.
             Ok(false) => Err(gpu.failed("lock a slot of", io::ErrorKind::WouldBlock.into())),

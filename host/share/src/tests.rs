@@ -34,12 +34,12 @@ fn open(folder: &Path) -> GpuShare {
     Gpus::open(&folder.join("gpus")).unwrap().gpu(uuid()).unwrap()
 }
 
-/// Ends a device. A process that another test starts at this moment has duplicates of its descriptors until it
-/// executes its program.
+/// Ends a device. A process that another test starts at this moment has duplicates of its descriptors until
+/// it executes its program.
 fn end_device(share: &GpuShare, slot: Slot) {
     let index = slot.seen().index();
     drop(slot);
-    while matches!(share.locked_part(index).unwrap(), Some(lock::Part::Device)) {
+    while matches!(share.locked_part(index).unwrap(), Some(lock::LockRange::Device)) {
         std::thread::yield_now();
     }
 }
@@ -141,7 +141,7 @@ fn a_worker_that_drops_its_lock_frees_neither_a_slot_nor_the_lock_of_another() {
     let share = open(folder.path());
     let slot = share.claim(&claim("vm1", GIB)).unwrap();
     let workers = [(); 2].map(|()| std::fs::File::from(slot.worker_lock().unwrap()));
-    let drops = |worker| lock::set(worker, lock::Part::All, lock::Kind::None).unwrap();
+    let drops = |worker| lock::set(worker, lock::LockRange::All, lock::Kind::None).unwrap();
     assert!(drops(&workers[0]));
     assert_eq!(share.claim(&claim("vm2", GIB)).unwrap().seen().index(), 1);
     assert!(workers[0].set_len(1).is_err(), "a worker cannot write");
@@ -158,11 +158,11 @@ fn the_reserve_is_the_largest_of_the_devices_that_run() {
         |name, gib| Claim { memory: GpuMemory { reserve: gib * GIB, ..MEMORY }, ..claim(name, GIB) };
     let _first = share.claim(&reserving("vm1", 1)).unwrap();
     let second = share.claim(&reserving("vm2", 3)).unwrap();
-    assert_eq!(share.reserve_bytes(), 3 * GIB);
+    assert_eq!(largest_reserve(&share.holders().unwrap()), 3 * GIB);
     let more = Claim { promised: Some(2 * GIB), ..reserving("vm3", 0) };
     assert!(matches!(share.claim(&more), Err(ShareError::Promise(_))), "1 GiB is free");
     end_device(&share, second);
-    assert_eq!(share.reserve_bytes(), GIB);
+    assert_eq!(largest_reserve(&share.holders().unwrap()), GIB);
     share.claim(&more).unwrap();
 }
 
@@ -223,8 +223,8 @@ fn a_look_makes_nothing_and_disturbs_no_claim() {
     assert_eq!(gpus.all().unwrap(), [uuid()]);
 }
 
-/// The program of the process that [`a_killed_device_holds_nothing`] kills: this test, with a directory in the
-/// environment.
+/// The program of the process that [`a_killed_device_holds_nothing`] kills: this test, with a directory in
+/// the environment.
 #[test]
 fn claims_and_waits_for_its_end() {
     let Some(folder) = std::env::var_os("VGPU_SHARE_TEST") else { return };

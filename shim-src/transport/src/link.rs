@@ -218,8 +218,8 @@ impl Link {
         self.examine()
     }
 
-    /// Examines the device as [`Link::ping`] does, for a thread that waits, and now and then ends the sessions of
-    /// dead processes, whose work may be what it waits for. It does not wait for their end.
+    /// Examines the device as [`Link::ping`] does, for a thread that waits, and now and then ends the
+    /// sessions of dead processes, whose work may be what it waits for. It does not wait for their end.
     pub(crate) fn ping_waiting(&self) -> Result<(), SessionError> {
         self.ping()?;
         let (now, reaped) = (coarse_milliseconds(), self.reaped.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! Ends the sessions of dead processes for a process that has no session itself.
 //!
-//! The lock file is opened for reading only. A file that was open for writing tells its watchers when it is closed,
-//! and what is watched is the death of processes: whoever reaps must not look like one.
+//! The lock file is opened for reading only. A file that was open for writing tells its watchers when it is
+//! closed, and what is watched is the death of processes: whoever reaps must not look like one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -48,8 +48,8 @@ impl ChannelLocks for ReadLocks {
 
 impl Device {
     /// Ends the sessions of dead processes, and waits until they have ended, but no longer than `limit`. This
-    /// process must have no session on the device, whose lock it would lose. A device of version 1 has other means
-    /// to find the dead, and is left alone.
+    /// process must have no session on the device, whose lock it would lose. A device of version 1 has other
+    /// means to find the dead, and is left alone.
     ///
     /// # Errors
     /// Fails if the lock file cannot be opened, or if the device is gone.

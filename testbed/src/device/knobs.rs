@@ -21,8 +21,8 @@ pub struct KnobOptions {
     /// expects, drawn from this seed.
     #[arg(long, value_name = "SEED")]
     adversarial: Option<u64>,
-    /// Have the soft executor charge each session device memory for a context, such as 300M, and each module the
-    /// size of its image, as a driver does with a GPU's memory.
+    /// Have the soft executor charge each session device memory for a context, such as 300M, and each module
+    /// the size of its image, as a driver does with a GPU's memory.
     #[arg(long, value_name = "SIZE", value_parser = vgpu_serve::parse_size)]
     context_memory: Option<u64>,
 }

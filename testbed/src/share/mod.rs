@@ -1,6 +1,6 @@
-//! `vgpu-testbed share`: several VMs share one GPU. Each has a `vgpu-device serve` of its own with the executor
-//! for real GPUs, and the GPU is a soft device that all of them reach through our own libcuda. The guests are
-//! processes of this machine.
+//! `vgpu-testbed share`: several VMs share one GPU. Each has a `vgpu-device serve` of its own with the
+//! executor for real GPUs, and the GPU is a soft device that all of them reach through our own libcuda. The
+//! guests are processes of this machine.
 
 mod figures;
 mod host;

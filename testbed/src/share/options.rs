@@ -72,8 +72,8 @@ pub struct ShareArgs {
     /// Threads of the GPU.
     #[arg(long, default_value_t = 2)]
     pub(super) threads: usize,
-    /// Print JSON: of each part the medians `shares[]`, `sum` (launches of all VMs in a second), `jain`, and of
-    /// each VM `launches_per_second`, `last_third` and `token_ms`; and `rounds[]`.
+    /// Print JSON: of each part the medians `shares[]`, `sum` (launches of all VMs in a second), `jain`, and
+    /// of each VM `launches_per_second`, `last_third` and `token_ms`; and `rounds[]`.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -23,7 +23,8 @@ type CopyAsync = unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int, 
 type StreamSynchronize = unsafe extern "C" fn(usize) -> c_int;
 type DeviceSynchronize = unsafe extern "C" fn() -> c_int;
 
-/// Maximum number of bytes of shared memory that memcpy uses by turns. Caches of servers may hold all of it.
+/// Maximum number of bytes of shared memory, which memcpy uses one part after the other. The caches of a
+/// server may hold all of it.
 const SHARED: usize = 64 << 20;
 
 fn done(what: &str, status: c_int) -> Result<()> {

@@ -18,7 +18,8 @@ impl Device {
         }
     }
 
-    /// Ends the session of a number, because an operator asks for it, and waits until it has ended, but not beyond
+    /// Ends the session of a number, because an operator asks for it, and waits until it has ended, but not
+    /// beyond
     /// `deadline`. Returns whether it has, or `None` if there is no such session.
     pub fn end_session(&self, number: u32, deadline: Instant) -> Option<bool> {
         let channel = self.channels.iter().find(|channel| {

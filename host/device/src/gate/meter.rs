@@ -11,8 +11,8 @@
 
 use std::collections::VecDeque;
 
-/// Time that the messages between two questions should take, in nanoseconds. Two of them are less than a slice,
-/// and one is longer than a host that is busy takes to wake a thread.
+/// Time that the messages between two questions should take, in nanoseconds. Two of them are less than a
+/// slice, and one is longer than a host that is busy takes to wake a thread.
 const AIM: u64 = 2_000_000;
 /// Full questions whose answer is outstanding, at most.
 const QUESTIONS_MOST: u64 = 2;
@@ -89,8 +89,8 @@ impl Meter {
         self.questions.push_back(Question { number, messages, since: now });
     }
 
-    /// Follows the time that messages took, once there were enough of them or they took long. The number falls
-    /// at once, and doubles only when full questions were answered early.
+    /// Follows the time that messages took, once there were enough of them or they took long. The number
+    /// falls at once, and doubles only when full questions were answered early.
     fn learn(&mut self, messages: u64, took: u64) {
         let (messages, took) = (self.learned.0 + messages, self.learned.1 + took);
         self.learned = (messages, took);

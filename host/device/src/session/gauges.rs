@@ -27,7 +27,8 @@ pub struct Gauges {
     pub(crate) busy_ns: AtomicU64,
     /// Held while the allocated bytes are counted and stored.
     counting: Mutex<()>,
-    /// Time at which the operation was started that the executor carries out ([`now`]), or 0 if there is none.
+    /// Time at which the operation was started that the executor carries out ([`now`]), or 0 if there is
+    /// none.
     working_since: AtomicU64,
     /// Greatest time that was reported. It never decreases, though an operation's end is two steps.
     reported_ns: AtomicU64,
@@ -41,8 +42,8 @@ fn now() -> u64 {
 }
 
 impl Gauges {
-    /// Stores the number of bytes of device memory that `count` returns. Threads that allocate and free take turns,
-    /// so that no older number replaces a newer one.
+    /// Stores the number of bytes of device memory that `count` returns. Threads that allocate and free take
+    /// turns, so that no older number replaces a newer one.
     pub fn set_allocated(&self, count: impl FnOnce() -> u64) {
         let _turn = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
         self.allocated.store(count(), Ordering::Relaxed);

@@ -183,8 +183,8 @@ impl SessionHost {
         self.show_usage(usage::USAGE_MEMORY_KIB);
     }
 
-    /// Records that the executor starts an operation, so that reports include it before it has ended. The time
-    /// counts by [`SessionHost::worked`].
+    /// Records that the executor starts an operation, so that reports include it before it has ended. The
+    /// time counts by [`SessionHost::worked`].
     pub fn start_work(&self) {
         self.0.gauges.start_work();
     }

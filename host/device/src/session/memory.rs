@@ -15,9 +15,9 @@ use crate::session::grant::Grant;
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-/// Longest time that an allocation waits for window memory which the guest freed before it. The memory is free
-/// when all work that uses it is complete and the executor has unregistered it, which another thread does. A
-/// guest that frees and allocates by turns would else be refused now and then.
+/// Longest time that an allocation waits for window memory which the guest freed before it. The memory is
+/// free when all work that uses it is complete and the executor has unregistered it, which another thread
+/// does. Without the wait, a guest that frees and allocates by turns would sometimes be refused.
 const WAIT_FOR_FREED: Duration = Duration::from_millis(100);
 
 /// Range of the window, or of guest pages, that belonged to the session when it was resolved.

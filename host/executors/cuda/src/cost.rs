@@ -1,5 +1,5 @@
-//! What a context costs of the GPU's memory. It is measured by the free memory that one process sees before and
-//! after another one makes a context.
+//! What a context costs of the GPU's memory. It is measured by the free memory that one process sees before
+//! and after another one makes a context.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl GpuIdentity {
 pub struct ContextProbe(Arc<DriverContext>);
 
 impl ContextProbe {
-    /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for a
-    /// moment: a driver may put off what a context costs until the first call that needs it.
+    /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for
+    /// a moment: a driver may put off what a context costs until the first call that needs it.
     ///
     /// # Errors
     /// The driver cannot be loaded, or gives no context.
@@ -52,7 +52,8 @@ impl ContextProbe {
         Ok(Self(context))
     }
 
-    /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot tell.
+    /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot
+    /// tell.
     ///
     /// # Errors
     /// The driver refuses the query.

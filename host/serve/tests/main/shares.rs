@@ -1,6 +1,6 @@
-//! Several devices of one GPU: its memory is promised once, and no VM has more than it was promised, contexts and
-//! code included. The GPU is a soft device that charges contexts as a driver does, behind this project's own
-//! libcuda.
+//! Several devices of one GPU: its memory is promised once, and no VM has more than it was promised, contexts
+//! and code included. The GPU is a soft device that charges contexts as a driver does, behind this project's
+//! own libcuda.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -123,6 +123,14 @@ impl Gpu {
         (output.status.success(), text)
     }
 
+    /// Ends the first session of the VM `name`, as an operator does.
+    fn end_session(&self, name: &str) {
+        let status = self.status(name);
+        let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
+        let (good, said) = self.ask(&["end", name, &session], name);
+        assert!(good && said == format!("session {session} of {name} has ended\n"), "{said}");
+    }
+
     fn status(&self, name: &str) -> Value {
         let shares = self.folder.path().join("shares");
         let (good, text) = self.ask(&["status", "--json", "--shares", shares.to_str().unwrap()], name);
@@ -160,8 +168,8 @@ fn free(guest: &mut Guest) -> u64 {
 fn a_gpus_memory_is_promised_once() {
     let gpu = Gpu::start();
     let first = gpu.serve("vm1", Some("2G"));
-    // What a context costs is known from the first device, so that none is made for others, whether they start
-    // or are refused.
+    // What a context costs is known from the first device, so that none is made for others, whether they
+    // start or are refused.
     let over = AtomicBool::new(false);
     let (second, refusal) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
@@ -188,8 +196,8 @@ fn a_gpus_memory_is_promised_once() {
         report["vms"].as_array().unwrap().iter().map(|vm| (&vm["name"], &vm["context_bytes"])).collect();
     assert_eq!(vms, [(&"vm1".into(), &CONTEXT.into()), (&"vm2".into(), &CONTEXT.into())], "{report}");
 
-    // What a killed device was promised is free when its worker has ended too, and without a number a device gets
-    // all of it.
+    // What a killed device was promised is free when its worker has ended too, and without a number a device
+    // gets all of it.
     let mut guest = gpu.attach("vm2", 0);
     allocate(&mut guest, PART);
     drop(second);
@@ -309,12 +317,9 @@ fn code_is_charged_and_an_operator_ends_a_session() {
     assert_eq!(guest.call(ModuleLoad { reply: 0, module: 2 }, &[]).0, INVALID_IMAGE);
     assert_eq!(gpu.charged("vm1"), charged + PART);
 
-    let status = gpu.status("vm1");
-    let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
     let (good, said) = gpu.ask(&["end", "vm1", "4711"], "vm1");
     assert!(!good && said.contains("vm1 has no session 4711"), "{said}");
-    let (good, said) = gpu.ask(&["end", "vm1", &session], "vm1");
-    assert!(good && said == format!("session {session} of vm1 has ended\n"), "{said}");
+    gpu.end_session("vm1");
     assert_eq!((gpu.charged("vm1"), gpu.used()), (0, 0));
     // Its program finds that it has lost the device, and the next one has it.
     assert_eq!(guest.register(vgpu_wire::registers::channel::SESSION), 0);
@@ -334,9 +339,7 @@ fn an_operator_ends_a_session_in_an_endless_kernel() {
     function(&mut guest, 1, "endless");
     launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0, &[]));
     guest.echo();
-    let session = gpu.status("vm1")["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
-    let (good, said) = gpu.ask(&["end", "vm1", &session], "vm1");
-    assert!(good && said == format!("session {session} of vm1 has ended\n"), "{said}");
+    gpu.end_session("vm1");
     assert_eq!(gpu.charged("vm1"), 0);
     // The next session has what it had.
     let mut next = gpu.attach("vm1", 0);

@@ -1,5 +1,5 @@
-//! The clock of a scheduler. It stands still while the node process does not run: devices go on without orders
-//! then, so nobody owes the time.
+//! The clock of a scheduler. It stands still while the node process does not run: devices go on without
+//! orders then, so nobody owes the time.
 
 use std::time::{Duration, Instant};
 

@@ -107,25 +107,34 @@ impl Drop for Device {
     }
 }
 
-fn run(gpu: &GpuShare) -> (Arc<Node>, JoinHandle<Result<(), NodeError>>) {
+/// An arbiter, and the thread that runs it.
+type Running = (Arc<Node>, JoinHandle<Result<(), NodeError>>);
+
+fn run(gpu: &GpuShare) -> Running {
     run_with(gpu, NodeOptions::default())
 }
 
-fn run_with(gpu: &GpuShare, options: NodeOptions) -> (Arc<Node>, JoinHandle<Result<(), NodeError>>) {
+fn run_with(gpu: &GpuShare, options: NodeOptions) -> Running {
     let node = Node::new(gpu.clone(), options);
     let running = Arc::clone(&node);
     (node, thread::spawn(move || running.run()))
 }
 
-#[test]
-fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
-    let (_dir, gpu) = gpu();
-    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
-    let (node, thread) = run_with(&gpu, LONG);
+/// Returns two devices with work: the first has worked alone, and the second has just said that it has some.
+fn with_work(gpu: &GpuShare, options: NodeOptions) -> (Device, Device, Running) {
+    let (one, other) = (Device::new(gpu, "one"), Device::new(gpu, "other"));
+    let running = run_with(gpu, options);
     let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
     one.answers(first, true, true);
     one.ordered(Mode::Open);
     other.answers(second, true, true);
+    (one, other, running)
+}
+
+#[test]
+fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
+    let (_dir, gpu) = gpu();
+    let (one, other, (node, thread)) = with_work(&gpu, LONG);
     // The one that worked alone has had its slice.
     let shut = one.ordered(Mode::Shut);
     one.answers(shut, true, false);
@@ -148,12 +157,7 @@ fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
 #[test]
 fn gates_open_when_the_node_hangs() {
     let (_dir, gpu) = gpu();
-    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
-    let (node, thread) = run_with(&gpu, LONG);
-    let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
-    one.answers(first, true, true);
-    one.ordered(Mode::Open);
-    other.answers(second, true, true);
+    let (_one, other, (node, thread)) = with_work(&gpu, LONG);
     other.ordered(Mode::Shut);
     // With its lock held, the node process can neither decide nor beat.
     let start = Instant::now();
@@ -193,12 +197,7 @@ fn a_gpu_has_one_node_process() {
 #[test]
 fn a_device_that_is_gone_keeps_nobody_waiting() {
     let (_dir, gpu) = gpu();
-    let (one, other) = (Device::new(&gpu, "one"), Device::new(&gpu, "other"));
-    let (node, thread) = run(&gpu);
-    let (first, second) = (one.ordered(Mode::Metered), other.ordered(Mode::Metered));
-    one.answers(first, true, true);
-    one.ordered(Mode::Open);
-    other.answers(second, true, true);
+    let (one, other, (node, thread)) = with_work(&gpu, NodeOptions::default());
     other.ordered(Mode::Shut);
     drop(one);
     other.ordered(Mode::Metered);

@@ -111,8 +111,8 @@ impl<'a> NodeWords<'a> {
         self.0.node_word(HEARTBEAT).store(0, Ordering::Release);
     }
 
-    /// Returns the number of signs of life, which a process that lives changes again and again. It is 0 if the
-    /// process has ended in order.
+    /// Returns the number of signs of life, which a process that lives changes again and again. It is 0 if
+    /// the process has ended in order.
     pub(super) fn beats(&self) -> u64 {
         self.0.node_word(HEARTBEAT).load(Ordering::Acquire)
     }

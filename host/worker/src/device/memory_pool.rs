@@ -58,8 +58,8 @@ impl Quota {
 }
 
 impl MemoryPool {
-    /// Creates the pool of a device with `total` bytes, whose workers take memory in units of `unit` bytes and
-    /// have contexts of `context_bytes`.
+    /// Creates the pool of a device with `total` bytes, whose workers take memory in units of `unit` bytes
+    /// and have contexts of `context_bytes`.
     pub(crate) fn new(total: u64, unit: u64, context_bytes: u64) -> Self {
         Self {
             total,
@@ -101,7 +101,8 @@ impl MemoryPool {
         taken.is_some()
     }
 
-    /// Charges a session for its context, unless it has been. Returns false if the device has too little memory.
+    /// Charges a session for its context, unless it has been. Returns false if the device has too little
+    /// memory.
     pub(crate) fn reserve_context(&self, quota: &Quota) -> bool {
         // Only the session's own thread charges it.
         if quota.context.load(Ordering::Relaxed) {
@@ -117,8 +118,8 @@ impl MemoryPool {
         sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.context_bytes)))
     }
 
-    /// Returns the number of bytes that all sessions hold. It exceeds the total if a worker says that it has taken
-    /// more than was reserved.
+    /// Returns the number of bytes that all sessions hold. It exceeds the total if a worker says that it has
+    /// taken more than was reserved.
     pub(crate) fn used(&self) -> u64 {
         self.sum(&lock(&self.sessions))
     }

@@ -57,7 +57,8 @@ struct SessionWorker {
     _charge: Charge,
 }
 
-/// Returns the number of bytes of device memory that a message requests. A module takes the size of its image.
+/// Returns the number of bytes of device memory that a message requests. A module takes the size of its
+/// image.
 const fn requested_memory(body: &Body) -> Option<u64> {
     match body {
         Body::ModuleOpen(body) => Some(body.bytes),
@@ -69,8 +70,8 @@ const fn requested_memory(body: &Body) -> Option<u64> {
     }
 }
 
-/// Returns whether a message never makes a session's context: it only changes the worker's own state, or names
-/// objects that exist in a context alone. A message that is not listed may make one.
+/// Returns whether a message never makes a session's context: it only changes the worker's own state, or
+/// names objects that exist in a context alone. A message that is not listed may make one.
 const fn needs_no_context(body: &Body) -> bool {
     matches!(
         body,

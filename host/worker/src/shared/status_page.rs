@@ -24,7 +24,8 @@ mod at {
     /// Number of the newest message that the worker has answered or carried out. The gauges include its
     /// memory.
     pub(super) const SETTLED: u64 = 0x50;
-    /// Number of the newest message up to which all work is complete on the GPU, as far as that was asked for.
+    /// Number of the newest message up to which all work is complete on the GPU, as far as that was asked
+    /// for.
     pub(super) const COMPLETE: u64 = 0x58;
     /// Futex word that is 1 while the worker sleeps until the tail moves.
     pub(super) const WORKER_SLEEPS: u64 = 0x80;

@@ -25,8 +25,8 @@ pub(crate) struct Reporter {
     page: Arc<StatusPage>,
     reservation: Arc<Reservation>,
     host: OnceLock<SessionHost>,
-    /// Number of bytes of device memory that were reported last. Threads that publish gauges take turns, so that
-    /// no older gauges replace newer ones.
+    /// Number of bytes of device memory that were reported last. Threads that publish gauges take turns, so
+    /// that no older gauges replace newer ones.
     allocated: Mutex<u64>,
     /// Nanoseconds of work that were reported last.
     worked: AtomicU64,

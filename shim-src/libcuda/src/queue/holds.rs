@@ -161,7 +161,8 @@ mod tests {
         let (second, third) = (fill(&holds, 2), fill(&holds, 3));
         assert!((20..=60).contains(&second) && (20..=60).contains(&third), "{second} {third}");
         assert!((first + second + third) * MESSAGE + 3 * FUNCTION <= 768);
-        // Room comes with the function behind which most waits, and no stream waits for one that has returned.
+        // Room comes with the function behind which most waits, and no stream waits for one that has
+        // returned.
         holds.end(1);
         assert!(!holds.state.lock().is_full(1) && !holds.state.lock().is_full(2));
         assert!(fill(&holds, 2) > 100);

@@ -54,9 +54,9 @@ struct HostTask {
 // SAFETY: the argument is the program's, which under CUDA's rules lets another thread have it.
 unsafe impl Send for HostTask {}
 
-/// Locked from sending a hold until its function is in the list, so that both have the functions in one order.
-/// The list itself is not locked meanwhile: sending waits if the ring is full, and the room may depend on the
-/// next function.
+/// Locked from sending a hold until its function is in the list, so that both have the functions in one
+/// order. The list itself is not locked meanwhile: sending waits if the ring is full, and the room may depend
+/// on the next function.
 static ORDER: Mutex<()> = Mutex::new(());
 static TASKS: Mutex<VecDeque<HostTask>> = Mutex::new(VecDeque::new());
 static NEWS: Condvar = Condvar::new();

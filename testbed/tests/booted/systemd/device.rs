@@ -156,8 +156,8 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
     assert_eq!(guest.inside("stat -c '%a %U' /var/cache/vgpu-device/vm1"), "711 root\n");
 }
 
-/// Devices in sandboxes of their own know of each other: those without a number of addresses have different ones,
-/// and the GPU's memory is promised once.
+/// Devices in sandboxes of their own know of each other: those without a number of addresses have different
+/// ones, and the GPU's memory is promised once.
 fn shares_the_host(guest: &mut SystemdGuest) {
     guest.inside("systemctl start vgpu-device@vm3");
     assert_eq!(guest.inside(RANGES), "00\n01\n44\n", "vm2 and vm3 have drawn theirs, vm1 was told");

@@ -48,7 +48,8 @@ impl DriverContext {
         log_failure(check("cuCtxSetCurrent", unsafe { (self.table().cuCtxSetCurrent)(CUcontext::NULL) }));
     }
 
-    /// Returns the number of free bytes of the GPU's memory, if the driver can tell. The context must be current.
+    /// Returns the number of free bytes of the GPU's memory, if the driver can tell. The context must be
+    /// current.
     pub(crate) fn free_bytes(&self) -> Result<Option<u64>, DriverError> {
         let Some(info) = self.table().cuMemGetInfo_v2 else { return Ok(None) };
         let (mut free, mut total) = (0, 0);

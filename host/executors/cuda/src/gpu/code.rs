@@ -46,8 +46,8 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// Loads the module, which takes as long as the compiler. The session has it when this returns. What a module
-    /// is charged that cannot be loaded has come back by then.
+    /// Loads the module, which takes as long as the compiler. The session has it when this returns. What a
+    /// module is charged that cannot be loaded has come back by then.
     pub(crate) fn load(self, context: &Arc<DriverContext>) -> Result<(), CodeRefusal> {
         let Self { kind, data, charge, memory, mut arrival } = self;
         let data = data.ok_or_else(|| {

@@ -1,5 +1,6 @@
-//! What a module is charged of the device's memory: the size of its image, in whole granules. The driver does not
-//! tell what it takes, and loads kernels when they are first used, so this is a bound and not a measurement.
+//! What a module is charged of the device's memory: the size of its image, in whole granules. The driver does
+//! not tell what it takes, and loads kernels when they are first used, so this is a bound and not a
+//! measurement.
 
 use std::sync::Arc;
 

@@ -204,8 +204,8 @@ impl GpuSession {
         self.words.write(&self.context, self.copies.memory(), stream_id, to, mark)
     }
 
-    /// Reports to the session's host once all work of messages up to `number` is complete, except for work that
-    /// waits for the guest.
+    /// Reports to the session's host once all work of messages up to `number` is complete, except for work
+    /// that waits for the guest.
     pub(crate) fn settle(&mut self, number: u64) -> Result<(), DriverError> {
         let used: Retained = Arc::new(ReportSettled { host: self.host.clone(), number });
         self.streams.settle(number, &used)

@@ -64,8 +64,8 @@ pub(crate) struct Streams {
     covered: u64,
     /// Number of pieces of work that wait for holds.
     held: u64,
-    /// Holds that later work of the legacy stream waits for, the oldest first, each with a fence after its work
-    /// before the hold unless that was complete.
+    /// Holds that later work of the legacy stream waits for, the oldest first, each with a fence after its
+    /// work before the hold unless that was complete.
     legacy_holds: VecDeque<(u32, Option<Arc<Fence>>)>,
     /// Whether [`Streams::begin_work`] has announced work that the driver does not have yet.
     giving: bool,
@@ -334,8 +334,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Retains `used` until all work is complete that does not wait for the guest, as the arbiter of the GPU's
-    /// time asks for it.
+    /// Retains `used` until all work is complete that does not wait for the guest, as the arbiter of the
+    /// GPU's time asks for it.
     pub(crate) fn settle(&mut self, message: u64, used: &Retained) -> Result<(), DriverError> {
         // The legacy stream waits for all that are ordered with it, and they for it.
         let legacy_is_held = self.states.get(&LEGACY).is_some_and(StreamState::is_held);

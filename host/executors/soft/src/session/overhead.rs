@@ -1,5 +1,5 @@
-//! A model of what a driver takes of a GPU's memory beside allocations: a context, which grows with modules. It is
-//! for tests of the executor for real GPUs, whose GPU is a soft device then
+//! A model of what a driver takes of a GPU's memory beside allocations: a context, which grows with modules.
+//! It is for tests of the executor for real GPUs, whose GPU is a soft device then
 //! ([`TestHooks::context_bytes`](crate::TestHooks)).
 
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ pub(super) struct Overhead {
 }
 
 impl Overhead {
-    /// Charges what a message takes, before it is carried out. The first one takes a context of `bytes`. Returns
-    /// whether anything has changed.
+    /// Charges what a message takes, before it is carried out. The first one takes a context of `bytes`.
+    /// Returns whether anything has changed.
     pub(super) fn charge(&mut self, memory: &Memory, bytes: u64, body: &Body) -> Result<bool, OutOfMemory> {
         let first = self.context.is_none();
         if first {
