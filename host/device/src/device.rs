@@ -24,6 +24,7 @@ use crate::charges::limits::Limits;
 use crate::device::channel::Channel;
 use crate::dispatch::dispatcher::Greeting;
 use crate::executor::Executor;
+use crate::figures::EndedSessions;
 use crate::gate::Gate;
 use crate::hooks::TestHooks;
 use crate::longest::Longest;
@@ -126,6 +127,7 @@ pub struct Device {
     /// Limits of each session.
     limits: Limits,
     charges: Arc<DeviceCharges>,
+    ended: Arc<EndedSessions>,
     greeting: Arc<Greeting>,
     channels: Vec<Arc<Channel>>,
     gate: Arc<Gate>,
@@ -207,6 +209,7 @@ impl Device {
             published,
             limits: config.limits,
             charges: Arc::default(),
+            ended: Arc::default(),
             greeting: Arc::new(greeting),
             gate: Arc::clone(&config.gate),
             next_session: AtomicU32::new(1),
@@ -247,6 +250,14 @@ impl Device {
 
     pub(crate) fn count_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn executor(&self) -> &dyn Executor {
+        &*self.executor
+    }
+
+    pub(crate) fn ended(&self) -> &EndedSessions {
+        &self.ended
     }
 
     pub(crate) const fn longest(&self) -> &Longest {

@@ -45,6 +45,7 @@ mod control;
 mod device;
 mod dispatch;
 mod executor;
+mod figures;
 mod gate;
 mod gpu;
 mod hooks;
@@ -71,6 +72,7 @@ pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
 pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
+pub use figures::{DeviceFigures, LostSessions, WorkDone};
 pub use gate::{Gate, GateListener, GateReport, Passage};
 pub use gpu::{
     ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,

@@ -13,6 +13,7 @@ use vgpu_vfio_user::{SharedRam, V2};
 
 use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
+use crate::figures::ServedFigures;
 use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Served, Status, log, ready};
 use crate::machine::{FunctionSocketOptions, serve_machine};
@@ -164,7 +165,7 @@ impl DeviceArguments {
                 let counted = Arc::clone(&device);
                 let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
                 let function = Arc::new(PciFunction::new(device));
-                let served = Served { status, end_session: Arc::new(|_, _| None) };
+                let served = Served { status, end_session: Arc::new(|_, _| None), figures: None };
                 serve_machine(lifetime, place, function, ram, served, announce, || {})
             }
             Protocol::V2 => {
@@ -174,10 +175,15 @@ impl DeviceArguments {
                 let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
                 let status: Status =
                     Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
-                let ending = Arc::clone(&device);
+                let (ending, counting, shared) = (Arc::clone(&device), Arc::clone(&device), ram.clone());
                 let end_session = Arc::new(move |number, by| ending.end_session(number, by));
                 let end = move || device.shutdown();
-                let served = Served { status, end_session };
+                let read = move || {
+                    let device = counting.figures();
+                    // Without memory of the machine, a session shows that there is one.
+                    ServedFigures { device, connected: shared.is_shared() || device.sessions > 0 }
+                };
+                let served = Served { status, end_session, figures: Some(Arc::new(read)) };
                 serve_machine(lifetime, place, Arc::new(function), ram, served, announce, end)
             }
         }
@@ -204,10 +210,15 @@ pub(crate) fn serve<T>(
             }
             let bus = arguments.simulate(folder, knobs)?;
             lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
-            let (known, ending) = (bus.status_handle(), bus.status_handle());
+            let (known, ending, counting) = (bus.status_handle(), bus.status_handle(), bus.status_handle());
+            let read = move || {
+                let device = counting.figures().unwrap_or_default();
+                ServedFigures { device, connected: device.sessions > 0 }
+            };
             let announced = announce(Served {
                 status: Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()),
                 end_session: Arc::new(move |number, by| ending.end_session(number, by)),
+                figures: Some(Arc::new(read)),
             })?;
             let ended = thread::scope(|scope| {
                 let (stop, bus) = (lifetime.stopper(), &bus);

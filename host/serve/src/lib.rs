@@ -29,6 +29,7 @@ pub mod end;
 mod engine;
 mod executor;
 mod facts;
+mod figures;
 mod gpus;
 mod helper;
 mod knobs;

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::threads;
 
+use crate::figures::ReadFigures;
 use crate::values::Level;
 
 /// Time limit for an orderly end after a thread has ended, which may have left any lock held. After it the
@@ -32,6 +33,8 @@ pub(crate) type EndSession = Arc<dyn Fn(u32, Instant) -> Option<bool> + Send + S
 pub(crate) struct Served {
     pub(crate) status: Status,
     pub(crate) end_session: EndSession,
+    /// Figures of a device of version 2.
+    pub(crate) figures: Option<ReadFigures>,
 }
 
 /// Logs events of `level` and above to stderr.

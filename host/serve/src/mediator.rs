@@ -78,7 +78,7 @@ pub(crate) fn serve<T>(
     let start = |path: &PathBuf| Server::start_for(path, &mediator, group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;
     // Owners of version 1 end with their machine.
-    let announced = announce(Served { status, end_session: Arc::new(|_, _| None) })?;
+    let announced = announce(Served { status, end_session: Arc::new(|_, _| None), figures: None })?;
     let ended = lifetime.wait();
     drop(announced);
     Server::end_all(servers);

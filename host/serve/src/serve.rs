@@ -84,12 +84,18 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
         let weight = weight.unwrap_or(1);
         Arc::new(VmShare::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
+    let shown = share.clone();
     let announce = |served: Served| {
+        // Both end before the device does.
+        let pulse = match (&shown, &served.figures) {
+            (Some(share), Some(figures)) => Some(share.show(Arc::clone(figures))?),
+            _ => None,
+        };
         let control = control.serve(&bus, served)?;
         greet(&settings, &bus)?;
         ready()?;
         notify::ready()?;
-        Ok(control)
+        Ok((control, pulse))
     };
     match &bus {
         Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),

@@ -14,6 +14,7 @@ use vgpu_executor_cuda::CONTEXT_BYTES;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
 
 use crate::context_cost::{GpuQuestion, PLAUSIBLE};
+use crate::figures::{AloneTime, Pulse, ReadFigures, ServedFigures};
 use crate::turns::Turns;
 use crate::values::Size;
 
@@ -59,6 +60,8 @@ pub(crate) struct VmShare {
     folder: Option<PathBuf>,
     /// Share of the GPU's time relative to that of other VMs.
     weight: u32,
+    /// The GPU's time that the VM has had while it was alone.
+    alone: Arc<AloneTime>,
     /// The thread that follows the node process, which ends before the slot is free.
     turns: OnceLock<Turns>,
     slot: OnceLock<Slot>,
@@ -74,8 +77,8 @@ impl VmShare {
         folder: Option<PathBuf>,
         weight: u32,
     ) -> Self {
-        let (turns, slot) = (OnceLock::new(), OnceLock::new());
-        Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, turns, slot }
+        let (alone, turns, slot) = (Arc::default(), OnceLock::new(), OnceLock::new());
+        Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, alone, turns, slot }
     }
 
     /// Takes a slot of the GPU. What a context costs is taken from devices that run, or else measured: after
@@ -123,12 +126,23 @@ impl VmShare {
     /// Has a gate follow the node process, if a slot was taken.
     pub(crate) fn take_turns(&self, gate: &Arc<Gate>) -> Result<()> {
         if let Some(slot) = self.slot.get() {
-            let turns =
-                Turns::start(slot.seen(), gate).context("start a thread for the node process's orders")?;
+            let turns = Turns::start(slot.seen(), gate, &self.alone)
+                .context("start a thread for the node process's orders")?;
             // A process has one device with a share.
             let _ = self.turns.set(turns);
         }
         Ok(())
+    }
+
+    /// Stores the figures that `read` returns in the slot until the returned value is dropped.
+    pub(crate) fn show(self: &Arc<Self>, read: ReadFigures) -> Result<Pulse> {
+        let share = Arc::clone(self);
+        let store = move |figures: &ServedFigures, alone| {
+            if let Some(slot) = share.slot.get() {
+                figures.store(slot, alone);
+            }
+        };
+        Pulse::start(&self.alone, read, store).context("start a thread for the device's figures")
     }
 
     /// Returns a lock of the slot for a worker to keep.

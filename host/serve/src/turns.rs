@@ -11,6 +11,8 @@ use vgpu_share::Holder;
 use vgpu_share::arbiter::{FollowEnd, Follower, Step, answer, follow};
 use vgpu_share::scheduler::{Answer, Mode, Order};
 
+use crate::figures::AloneTime;
+
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -21,14 +23,17 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Has `gate` follow the orders in a slot that this process has taken.
-    pub(crate) fn start(slot: &Holder, gate: &Arc<Gate>) -> io::Result<Self> {
+    /// Tells `alone` when the node process charges the VM for its time.
+    pub(crate) fn start(slot: &Holder, gate: &Arc<Gate>, alone: &Arc<AloneTime>) -> io::Result<Self> {
         let told = slot.clone();
         gate.set_listener(Box::new(move |GateReport { turn, work, in_flight }| {
             answer(&told, Answer { turn, work, in_flight });
         }));
         let (over, end) = (Arc::<AtomicBool>::default(), slot.follow_end());
         let (follower, gate, ends) = (Follower::new(slot.clone()), Arc::clone(gate), Arc::clone(&over));
-        let obey = move || follow(follower, || !ends.load(Ordering::Acquire), |step| obey(&gate, step));
+        let alone = Arc::clone(alone);
+        let obey =
+            move || follow(follower, || !ends.load(Ordering::Acquire), |step| obey(&gate, &alone, step));
         let thread = Some(threads::spawn("turns", obey)?);
         Ok(Self { over, end, thread })
     }
@@ -45,7 +50,7 @@ impl Drop for Turns {
     }
 }
 
-fn obey(gate: &Gate, step: Step) {
+fn obey(gate: &Gate, alone: &AloneTime, step: Step) {
     let Order { turn, mode } = match step {
         Step::Order(order) => order,
         Step::Alone(order) => {
@@ -61,4 +66,5 @@ fn obey(gate: &Gate, step: Step) {
         Mode::Shut => Passage::Shut,
     };
     gate.arbitrate(turn, passage);
+    alone.set_alone(passage == Passage::Open);
 }

@@ -55,7 +55,8 @@ pub enum Figure {
     Weight = 0x30,
     /// Sessions of the VM.
     Sessions = 0x38,
-    /// 1 if a VM is connected to the device, else 0.
+    /// 1 if a VM is connected to the device, else 0. A simulated bus has no VM, so there it is 1 while a program
+    /// has a session.
     Connected = 0x40,
     /// First half of the UUID that the guest sees.
     DeviceUuidLow = 0x48,
@@ -63,9 +64,10 @@ pub enum Figure {
     DeviceUuidHigh = 0x50,
     /// Bytes that are promised to nobody while this device runs.
     Reserve = 0x58,
-    /// Nanoseconds that the VM's sessions have had work on the GPU. It never decreases.
+    /// Nanoseconds of the GPU's time that the VM has had: what the node process charged, and while the VM was
+    /// alone, the time during which it had work on the GPU. It never decreases.
     GpuTime = 0x80,
-    /// Kernels that have been launched.
+    /// Kernels and operations of libraries that have been launched, those of graphs included.
     Launches = 0x88,
     /// Bytes that have been copied to the device.
     CopiedIn = 0x90,
@@ -75,7 +77,7 @@ pub enum Figure {
     OutOfMemory = 0xa0,
     /// Sessions that ended because their guest broke the contract.
     LostViolation = 0xa8,
-    /// Sessions that ended because their worker died.
+    /// Sessions that ended because their worker died, or the executor lost them otherwise.
     LostWorker = 0xb0,
     /// Sessions that ended because an operator ended them.
     LostOperator = 0xb8,

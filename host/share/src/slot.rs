@@ -11,6 +11,7 @@ use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS};
 use crate::lock::{self, Kind, LockRange};
+use crate::uuid::GpuUuid;
 
 /// A slot of a GPU as everybody sees it, who may be mistaken: its device may have ended meanwhile.
 #[derive(Clone, Debug)]
@@ -108,6 +109,12 @@ impl Holder {
         text.chars().map(|char| if is_shown(char) { char } else { '\u{fffd}' }).collect()
     }
 
+    /// Returns the UUID that the guest sees. All its digits are 0 before the device serves.
+    #[must_use]
+    pub fn device_uuid(&self) -> GpuUuid {
+        GpuUuid::from_words([Figure::DeviceUuidLow, Figure::DeviceUuidHigh].map(|half| self.figure(half)))
+    }
+
     /// Returns a 64-bit word of the arbiter, by a number below 128. All are 0 when the slot is taken.
     ///
     /// # Panics
@@ -187,6 +194,13 @@ impl Slot {
         self.figure(Figure::ContextBytes).store(bytes, Ordering::Release);
         self.figure(Figure::Overhead).store(0, Ordering::Release);
         Ok(())
+    }
+
+    /// Records the UUID that the guest sees.
+    pub fn set_device_uuid(&self, uuid: GpuUuid) {
+        for (half, word) in [Figure::DeviceUuidLow, Figure::DeviceUuidHigh].into_iter().zip(uuid.words()) {
+            self.figure(half).store(word, Ordering::Release);
+        }
     }
 
     /// Returns the slot as everybody sees it.

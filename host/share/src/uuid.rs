@@ -14,6 +14,11 @@ impl GpuUuid {
         let value = u128::from_le_bytes(self.0);
         [value as u64, (value >> 64) as u64]
     }
+
+    /// Returns the UUID that two words of shared memory hold.
+    pub(crate) fn from_words([low, high]: [u64; 2]) -> Self {
+        Self((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+    }
 }
 
 impl fmt::Display for GpuUuid {
@@ -54,6 +59,7 @@ mod tests {
     fn a_uuid_has_one_spelling() {
         let text = "GPU-00112233-4455-6677-8899-aabbccddeeff";
         let uuid: GpuUuid = text.parse().unwrap();
+        assert_eq!(GpuUuid::from_words(uuid.words()), uuid);
         assert_eq!((uuid.to_string().as_str(), uuid.0[0], uuid.0[15]), (text, 0, 0xff));
         for other in ["00112233-4455-6677-8899-aabbccddeeff", &text.to_uppercase(), &text[..39], "GPU-+1", ""]
         {

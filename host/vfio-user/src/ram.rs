@@ -37,6 +37,12 @@ impl SharedRam {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a machine shares memory now.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        !self.0.read().unwrap_or_else(PoisonError::into_inner).0.is_empty()
+    }
+
     /// Calls `what` with the region that holds `bytes` from `address` on, and their offset.
     fn with<T>(&self, address: u64, bytes: u64, what: impl FnOnce(&Region, u64) -> T) -> Option<T> {
         let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -128,6 +128,7 @@ impl Device {
             Arc::clone(channel),
             host.clone(),
             Arc::clone(&self.gate),
+            Arc::clone(&self.ended),
             dispatcher,
         );
         let (session, process) = (host.session(), host.process());

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use vgpu_wire::registers::channel::STATE_ATTACHED;
+
 use super::Device;
 
 /// Time that a reset, or the end of the device, waits for sessions to end. A session whose executor is in the
@@ -19,15 +21,18 @@ impl Device {
     }
 
     /// Ends the session of a number, because an operator asks for it, and waits until it has ended, but not
-    /// beyond
-    /// `deadline`. Returns whether it has, or `None` if there is no such session.
+    /// beyond `deadline`. Returns whether it has, or `None` if there is no such session.
     pub fn end_session(&self, number: u32, deadline: Instant) -> Option<bool> {
         let channel = self.channels.iter().find(|channel| {
             let control = channel.control();
             let found = number != 0 && channel.session() == number;
             if found {
                 tracing::warn!(device = %self.label, session = number, "an operator ends the session");
+                let attached = channel.state() == STATE_ATTACHED;
                 channel.end(&control);
+                if attached {
+                    self.ended.count_end();
+                }
             }
             found
         })?;

@@ -15,6 +15,7 @@ use crate::device::channel::Channel;
 use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
+use crate::figures::EndedSessions;
 use crate::gate::{At, Gate, Meter, Metering, Passage};
 use crate::session::host::SessionHost;
 use crate::session::remote::SessionLoss;
@@ -41,6 +42,7 @@ pub(crate) struct SessionThread {
     channel: Arc<Channel>,
     host: SessionHost,
     gate: Arc<Gate>,
+    ended: Arc<EndedSessions>,
     ring: Ring,
     dispatcher: Dispatcher,
     budget: SpinBudget,
@@ -59,6 +61,7 @@ impl SessionThread {
         channel: Arc<Channel>,
         host: SessionHost,
         gate: Arc<Gate>,
+        ended: Arc<EndedSessions>,
         dispatcher: Dispatcher,
     ) -> Self {
         let ring = Ring::new(host.area());
@@ -67,6 +70,7 @@ impl SessionThread {
             channel,
             host,
             gate,
+            ended,
             ring,
             dispatcher,
             budget: SpinBudget::new(cpus()),
@@ -91,7 +95,7 @@ impl SessionThread {
                 number: self.dispatcher.number(),
                 error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
             });
-        let Self { device, channel, host, gate, dispatcher, taken, published, .. } = self;
+        let Self { device, channel, host, gate, ended, dispatcher, taken, published, .. } = self;
         host.end();
         let done = host.remote().map_or(published.1, |remote| remote.done());
         host.counters().set(taken, done);
@@ -102,6 +106,7 @@ impl SessionThread {
             tracing::error!(%device, channel = host.channel(), session, "the executor panicked when its session ended");
         }
         gate.leave(session);
+        ended.add(&host);
         host.gauges().clear();
         host.memory_changed();
         if let SessionEnd::Failed { number, error } = end {
@@ -117,6 +122,7 @@ impl SessionThread {
             });
             host.end_with(CUDA_ERROR_UNKNOWN, number);
             if channel.fail(why) {
+                ended.count_loss(&error);
                 // A guest whose session failed may write to the window and its area until it detaches. The
                 // executor may have set the stop flag, so the flag does not show a detach.
                 while channel.state() == STATE_FAILED {

@@ -154,7 +154,7 @@ impl Dispatcher {
         match &work.message.body {
             Body::GraphDefine(_) | Body::GraphUpdate(_) => self.dispatch_graph(work),
             Body::GraphLaunch(body) => {
-                self.graphs.known(body.graph)?;
+                self.host.counters().stats.count_graph(self.graphs.work(body.graph)?);
                 self.session.execute(work)
             }
             Body::GraphDestroy(body) => {
@@ -179,7 +179,7 @@ impl Dispatcher {
     fn answer_own(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let reply = |status, data: &[u8]| {
             if let Some(to) = work.reply_to() {
-                self.host.reply(to, status, data);
+                self.host.answer(to, status, data);
             }
         };
         match &work.message.body {

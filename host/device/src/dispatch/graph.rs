@@ -1,7 +1,7 @@
 //! Graph payloads: lists of records, each of which is a head and an ordinary message. A payload is checked as
 //! a whole before an executor sees it. The iterators here are for payloads that have been checked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vgpu_wire::body::graph::{EDGE_PROGRAMMATIC, GraphNode, GraphPatch};
@@ -10,10 +10,14 @@ use zerocopy::FromBytes;
 
 use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
+use crate::session::stats::GraphWork;
 use crate::session::violation::Violation;
 
 /// Maximum number of bytes of the records of one message, which the host copies.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
+
+/// Bytes of host memory that a node takes which copies to or from the device, beside its kind.
+const COPY_BYTES: usize = 2 * size_of::<(u32, GraphWork)>();
 
 /// One record of a payload that has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +167,10 @@ pub(crate) struct Graphs {
 #[derive(Debug)]
 struct KnownGraph {
     kinds: Vec<Kind>,
+    /// What its nodes do that are not in `copies`.
+    fixed: GraphWork,
+    /// Nodes that copy to or from the device, by their indices. An update may change them.
+    copies: BTreeMap<u32, GraphWork>,
     _nodes: Charge,
     _bytes: Charge,
 }
@@ -186,6 +194,7 @@ impl Graphs {
             return Err(Violation::in_use("graph", graph).into());
         }
         let mut kinds = Vec::new();
+        let (mut fixed, mut copies) = (GraphWork::default(), BTreeMap::new());
         let mut rest = payload;
         for index in 0..count {
             let record;
@@ -200,24 +209,30 @@ impl Graphs {
             each(&record.message.body)?;
             kinds.try_reserve(1).map_err(|_| GraphError::NoMemory)?;
             kinds.push(kind);
+            let work = GraphWork::of(&record.message.body);
+            if work.copies() {
+                copies.insert(index, work);
+            } else {
+                fixed += work;
+            }
         }
         at_end(rest, count)?;
         let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
-        let bytes =
-            self.charges.charge(Resource::HostBytes, (kinds.capacity() * size_of::<Kind>()) as u64)?;
-        self.graphs.insert(graph, KnownGraph { kinds, _nodes: nodes, _bytes: bytes });
+        let bytes = kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES;
+        let bytes = self.charges.charge(Resource::HostBytes, bytes as u64)?;
+        self.graphs.insert(graph, KnownGraph { kinds, fixed, copies, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 
     /// Checks the payload of changes to a graph.
     pub(crate) fn update(
-        &self,
+        &mut self,
         graph: u32,
         count: u32,
         payload: &[u8],
         mut each: impl FnMut(&Body) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let known = self.graphs.get(&graph).ok_or(Violation::unknown("graph", graph))?;
+        let known = self.graphs.get_mut(&graph).ok_or(Violation::unknown("graph", graph))?;
         let mut rest = payload;
         for index in 0..count {
             let record;
@@ -226,12 +241,19 @@ impl Graphs {
                 return Err(Violation::Graph { record: index, reason: "it changes no node of its kind" });
             }
             each(&record.message.body)?;
+            if let Some(copy) = known.copies.get_mut(&record.node) {
+                *copy = GraphWork::of(&record.message.body);
+            }
         }
         at_end(rest, count)
     }
 
-    pub(crate) fn known(&self, graph: u32) -> Result<(), Violation> {
-        if self.graphs.contains_key(&graph) { Ok(()) } else { Err(Violation::unknown("graph", graph)) }
+    /// Returns what one launch of a graph does.
+    pub(crate) fn work(&self, graph: u32) -> Result<GraphWork, Violation> {
+        let known = self.graphs.get(&graph).ok_or(Violation::unknown("graph", graph))?;
+        let mut work = known.fixed;
+        known.copies.values().for_each(|copy| work += *copy);
+        Ok(work)
     }
 
     pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
@@ -302,7 +324,7 @@ mod tests {
         record
     }
 
-    fn reason(result: Result<(), impl std::fmt::Debug + std::fmt::Display>) -> String {
+    fn reason<T: std::fmt::Debug>(result: Result<T, impl std::fmt::Debug + std::fmt::Display>) -> String {
         result.unwrap_err().to_string()
     }
 
@@ -317,7 +339,7 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-        assert_eq!(seen, 3);
+        assert_eq!((seen, graphs.work(5)), (3, Ok(GraphWork::default())));
         let walked: Vec<Vec<u32>> = nodes(&payload).map(|node| node.dependencies().collect()).collect();
         assert_eq!(walked, [vec![], vec![0], vec![0, 1]]);
         assert_eq!(reason(graphs.define(5, 0, &[], true, |_| Ok(()))), "graph 5 is in use");
@@ -326,12 +348,13 @@ mod tests {
         patch.extend_from_slice(&2u32.to_le_bytes());
         patch.extend_from_slice(&signal());
         graphs.update(5, 1, &patch, |_| Ok(())).unwrap();
+        assert_eq!(graphs.work(5), Ok(GraphWork::default()));
         assert_eq!(patches(&patch).map(|record| record.node).collect::<Vec<_>>(), [2]);
         patch[4] = 3;
         assert!(reason(graphs.update(5, 1, &patch, |_| Ok(()))).contains("no node of its kind"));
         assert_eq!(reason(graphs.update(6, 0, &[], |_| Ok(()))), "graph 6 is unknown");
         graphs.destroy(5).unwrap();
-        assert_eq!(reason(graphs.known(5)), "graph 5 is unknown");
+        assert_eq!(reason(graphs.work(5)), "graph 5 is unknown");
     }
 
     #[test]
@@ -339,7 +362,9 @@ mod tests {
         let launch = message(&Launch::new_zeroed(), 0);
         let programmatic = node(&[EDGE_PROGRAMMATIC, 1], &launch);
         let payload = [node(&[], &launch), node(&[0], &launch), programmatic].concat();
-        new(Limits::default()).define(1, 3, &payload, true, |_| Ok(())).unwrap();
+        let mut graphs = new(Limits::default());
+        graphs.define(1, 3, &payload, true, |_| Ok(())).unwrap();
+        assert_eq!(graphs.work(1).unwrap().launches, 3);
         let last = nodes(&payload).last().unwrap();
         assert_eq!(
             last.edges().map(|edge| (edge.node, edge.programmatic)).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! Resources that a session holds and messages that it has been sent, as figures for the status report.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,10 @@ pub struct Gauges {
     pub contexts: AtomicU32,
     /// Process id of the session's worker process, or 0 without one.
     pub worker: AtomicU32,
+    /// Number of messages that were answered in this process that there is too little memory.
+    pub out_of_memory: AtomicU64,
+    /// Number of messages that the session's worker process answered so.
+    out_of_memory_in_worker: AtomicU64,
     /// Time in nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
     pub(crate) busy_ns: AtomicU64,
     /// Held while the allocated bytes are counted and stored.
@@ -84,7 +88,19 @@ impl Gauges {
         self.busy_ns.fetch_max(total, Ordering::Relaxed);
     }
 
-    /// Resets everything to zero when the session has ended.
+    /// Returns the number of messages that were answered that there is too little memory.
+    pub(crate) fn all_out_of_memory(&self) -> u64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        load(&self.out_of_memory).saturating_add(load(&self.out_of_memory_in_worker))
+    }
+
+    /// Raises the number of messages that the worker process answered that there is too little memory. It
+    /// never decreases.
+    pub fn raise_out_of_memory_in_worker(&self, number: u64) {
+        self.out_of_memory_in_worker.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Resets what the session held to zero when it has ended.
     pub(crate) fn clear(&self) {
         self.allocated.store(0, Ordering::Relaxed);
         let counts =
@@ -106,6 +122,8 @@ pub(crate) struct Counters {
     pub(crate) host_sleeps: AtomicU64,
     /// Statistics of the messages by kind.
     pub(crate) stats: MessageStats,
+    /// Whether the device has added them to those of the sessions that have ended.
+    pub(crate) are_added: AtomicBool,
 }
 
 impl Counters {

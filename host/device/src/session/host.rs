@@ -3,6 +3,7 @@
 //! threads are woken.
 
 mod holds;
+mod replies;
 mod retirement;
 mod settled;
 
@@ -24,7 +25,7 @@ use crate::session::grant::Grant;
 use crate::session::memory::{ResolvedSpan, SessionMemory};
 use crate::session::register_page::RegisterPage;
 use crate::session::remote::{SessionLoss, WorkerLink};
-use crate::session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
+use crate::session::return_area::{FailureReason, LateError, ReturnArea};
 use crate::session::settled::Settled;
 use crate::session::violation::Violation;
 use crate::sync::lock;
@@ -229,24 +230,6 @@ impl SessionHost {
     /// Updates a register of [`usage`] on the register page.
     fn show_usage(&self, register: u32) {
         self.0.published.usage_changed(self.0.channel, register, || self.usage(register));
-    }
-
-    /// Answers a message. `status` is a `CUresult`, and `data` has at most [`area::REPLY_DATA_MAX`] bytes.
-    pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
-        debug_assert!(data.len() as u64 <= area::REPLY_DATA_MAX, "a reply fits its slot");
-        debug_assert!(to.slot < area::REPLIES, "slots are checked before an executor sees them");
-        if self.ended() {
-            return;
-        }
-        // Done first, because the guest may read the memory in use as soon as it has the answer.
-        self.0.published.answered(to.number);
-        self.returns().store_reply(to, status, data);
-        self.wake();
-    }
-
-    /// Answers a message that failed. The guest shows the reason to the user.
-    pub fn refuse(&self, to: ReplyTo, status: u32, why: &str) {
-        self.reply(to, status, area::reply_text(why));
     }
 
     /// Stores a mark, because the work that it belongs to has completed. Marks of one word may arrive in any

@@ -2,6 +2,7 @@
 //! they can be read at any time.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message};
@@ -28,6 +29,8 @@ pub(crate) struct MessageStats {
     waits: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    /// Launches by nodes of graphs.
+    in_graphs: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -49,7 +52,45 @@ impl Default for MessageStats {
             waits: zero(),
             bytes_in: zero(),
             bytes_out: zero(),
+            in_graphs: zero(),
         }
+    }
+}
+
+/// What one launch of a graph does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GraphWork {
+    /// Number of nodes that launch something.
+    pub(crate) launches: u64,
+    /// Bytes that its nodes copy to the device.
+    pub(crate) copied_in: u64,
+    /// Bytes that its nodes copy from the device.
+    pub(crate) copied_out: u64,
+}
+
+impl GraphWork {
+    /// Returns what a node does.
+    pub(crate) fn of(body: &Body) -> Self {
+        let launches = is_launch(body.kind()).into();
+        let (copied_in, copied_out) = match body {
+            Body::CopyIn(body) => (body.source.bytes, 0),
+            Body::CopyOut(body) => (0, body.destination.bytes),
+            _ => (0, 0),
+        };
+        Self { launches, copied_in, copied_out }
+    }
+
+    /// Returns whether a node like this copies to or from the device, so that an update may change it.
+    pub(crate) const fn copies(&self) -> bool {
+        self.copied_in != 0 || self.copied_out != 0
+    }
+}
+
+impl AddAssign for GraphWork {
+    fn add_assign(&mut self, more: Self) {
+        self.launches = self.launches.wrapping_add(more.launches);
+        self.copied_in = self.copied_in.wrapping_add(more.copied_in);
+        self.copied_out = self.copied_out.wrapping_add(more.copied_out);
     }
 }
 
@@ -70,6 +111,11 @@ fn waits(body: &Body) -> bool {
     }
 }
 
+/// Returns whether a message launches a kernel, or an operation of a library that does.
+const fn is_launch(kind: Kind) -> bool {
+    matches!(kind, Kind::Launch | Kind::Gemm | Kind::TriangularSolve | Kind::MatmulLt | Kind::VectorOp)
+}
+
 impl MessageStats {
     /// Counts a message that has passed its checks.
     #[inline]
@@ -88,6 +134,25 @@ impl MessageStats {
             Body::Join(_) => add(&self.joins, 1),
             _ => {}
         }
+    }
+
+    /// Counts the work of a graph that is launched.
+    pub(crate) fn count_graph(&self, work: GraphWork) {
+        add(&self.in_graphs, work.launches);
+        add(&self.bytes_in, work.copied_in);
+        add(&self.bytes_out, work.copied_out);
+    }
+
+    /// Returns the number of launches, those of graphs included.
+    pub(crate) fn launches(&self) -> u64 {
+        let kinds = Kind::ALL.iter().zip(&self.kinds).filter(|(kind, _)| is_launch(**kind));
+        let sum: u64 = kinds.map(|(_, count)| count.load(Ordering::Relaxed)).sum();
+        sum + self.in_graphs.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes copied to the device, and from it.
+    pub(crate) fn copied(&self) -> (u64, u64) {
+        (self.bytes_in.load(Ordering::Relaxed), self.bytes_out.load(Ordering::Relaxed))
     }
 
     /// Returns all counters. Kinds that never occurred are left out.

@@ -13,6 +13,7 @@ use super::directory::BusDirectory;
 use super::error::SimError;
 use super::ram::RamFile;
 use crate::device::DeviceConfig;
+use crate::figures::DeviceFigures;
 use crate::hooks::TestHooks;
 use crate::memory::guest::GuestMemory;
 use crate::status::BusStatus;
@@ -35,6 +36,12 @@ impl StatusHandle {
     #[must_use]
     pub fn status(&self) -> BusStatus {
         control::status(&self.0)
+    }
+
+    /// Returns the figures of the first device that has some.
+    #[must_use]
+    pub fn figures(&self) -> Option<DeviceFigures> {
+        self.0.iter().find_map(|device| device.device()).map(|device| device.figures())
     }
 
     /// Ends the session of a number as [`Device::end_session`](crate::Device::end_session) does, whichever

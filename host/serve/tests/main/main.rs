@@ -1,6 +1,7 @@
 //! Tests of the program `vgpu-device`, as users start it.
 
 mod check;
+mod figures;
 mod host;
 mod probe;
 mod program;

@@ -24,17 +24,17 @@ use crate::program::program;
 use crate::serve::Served;
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 /// Memory of a context of the stand-in for a GPU.
-const CONTEXT: u64 = 300 * MIB;
+pub(crate) const CONTEXT: u64 = 300 * MIB;
 /// Memory of an allocation of the tests.
-const PART: u64 = 32 * MIB;
+pub(crate) const PART: u64 = 32 * MIB;
 /// `CUDA_ERROR_OUT_OF_MEMORY` and `CUDA_ERROR_INVALID_IMAGE`.
-const OUT_OF_MEMORY: u32 = 2;
+pub(crate) const OUT_OF_MEMORY: u32 = 2;
 const INVALID_IMAGE: u32 = 200;
 
 /// A GPU of 6 GiB, with the directory in which its devices find each other.
-struct Gpu {
+pub(crate) struct Gpu {
     bus: SimBus,
     folder: tempfile::TempDir,
     libraries: PathBuf,
@@ -43,7 +43,7 @@ struct Gpu {
 }
 
 impl Gpu {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let gpu = GpuConfig { memory_bytes: 6 * GIB, ..GpuConfig::new("GPU of several VMs").unwrap() };
         let hooks = TestHooks { context_bytes: CONTEXT, ..TestHooks::default() };
         let soft = Soft::with_hooks(&gpu, SoftOptions::default(), hooks).unwrap();
@@ -74,7 +74,7 @@ impl Gpu {
         command
     }
 
-    fn bus_of(&self, name: &str) -> PathBuf {
+    pub(crate) fn bus_of(&self, name: &str) -> PathBuf {
         self.folder.path().join(name).join("bus")
     }
 
@@ -83,7 +83,7 @@ impl Gpu {
         let mut words = vec![
             format!("--bus=sim:{}", text(self.bus_of(name))),
             format!("--control={}", text(self.folder.path().join(name).join("control"))),
-            format!("--shares={}", text(self.folder.path().join("shares"))),
+            format!("--shares={}", text(self.shares())),
             format!("--libcuda={}", text(self.libraries.join("libcuda.so.1"))),
             format!("--libcublas={}", text(self.libraries.join("libcublas.so.13"))),
             "--worker-connects=true".to_owned(),
@@ -94,10 +94,15 @@ impl Gpu {
     }
 
     /// Serves a device for the VM `name`.
-    fn serve(&self, name: &str, memory: Option<&str>) -> Served {
+    pub(crate) fn serve(&self, name: &str, memory: Option<&str>) -> Served {
         std::fs::create_dir_all(self.folder.path().join(name)).unwrap();
         let arguments = self.arguments(name, memory);
         Served::run(&mut self.command(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Returns the directory in which the devices find each other.
+    pub(crate) fn shares(&self) -> PathBuf {
+        self.folder.path().join("shares")
     }
 
     /// Returns why a device for the VM `name` is not served.
@@ -124,15 +129,15 @@ impl Gpu {
     }
 
     /// Ends the first session of the VM `name`, as an operator does.
-    fn end_session(&self, name: &str) {
+    pub(crate) fn end_session(&self, name: &str) {
         let status = self.status(name);
         let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
         let (good, said) = self.ask(&["end", name, &session], name);
         assert!(good && said == format!("session {session} of {name} has ended\n"), "{said}");
     }
 
-    fn status(&self, name: &str) -> Value {
-        let shares = self.folder.path().join("shares");
+    pub(crate) fn status(&self, name: &str) -> Value {
+        let shares = self.shares();
         let (good, text) = self.ask(&["status", "--json", "--shares", shares.to_str().unwrap()], name);
         assert!(good, "{text}");
         serde_json::from_str(&text).unwrap()
@@ -143,7 +148,7 @@ impl Gpu {
         self.status(name)["instances"][0]["devices"][0]["allocated"].as_u64().unwrap()
     }
 
-    fn attach(&self, name: &str, channel: u32) -> Guest {
+    pub(crate) fn attach(&self, name: &str, channel: u32) -> Guest {
         Guest::attach(&self.bus_of(name), address(), channel)
     }
 
@@ -154,7 +159,7 @@ impl Gpu {
 }
 
 /// Asks for memory, and returns the status.
-fn ask_for(guest: &mut Guest, bytes: u64) -> u32 {
+pub(crate) fn ask_for(guest: &mut Guest, bytes: u64) -> u32 {
     guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]).0
 }
 

@@ -50,7 +50,7 @@ impl Default for NodeOptions {
     }
 }
 
-/// What a VM has had of the GPU's time since the arbiter knows it.
+/// What a VM has had of the GPU's time since its device took the slot.
 #[derive(Clone, Debug)]
 pub struct VmUse {
     /// The VM's slot.
@@ -69,6 +69,10 @@ struct Member {
     /// is taken for one to this.
     base: u32,
     answer: Answer,
+    /// What earlier node processes have counted for this device.
+    before: Account,
+    /// What was stored last in the slot.
+    stored: Account,
 }
 
 #[derive(Debug)]
@@ -115,8 +119,8 @@ impl Node {
     pub fn uses(&self) -> Vec<VmUse> {
         let state = self.state();
         let member = |(number, member): (&usize, &Member)| {
-            let fallbacks = SlotWords(&member.slot).fallbacks().load(Ordering::Relaxed);
-            let account = state.scheduler.account(*number)?;
+            let fallbacks = member.slot.fallbacks();
+            let account = member.before + state.scheduler.account(*number)?;
             Some(VmUse { slot: member.slot.clone(), account, fallbacks })
         };
         state.members.iter().filter_map(member).collect()
@@ -204,11 +208,11 @@ impl Node {
             let number = slot.index();
             let weight = u32::try_from(slot.figure(Figure::Weight)).unwrap_or(u32::MAX).min(WEIGHT_MOST);
             scheduler.join(now, number, weight);
-            members.entry(number).or_insert_with(|| Member {
-                process: slot.figure(Figure::Process),
-                base: SlotWords(&slot).load_order().1.turn.wrapping_add(1),
-                answer: Answer::default(),
-                slot,
+            members.entry(number).or_insert_with(|| {
+                let words = SlotWords(&slot);
+                let (base, before) = (words.load_order().1.turn.wrapping_add(1), words.load_account());
+                let (process, answer) = (slot.figure(Figure::Process), Answer::default());
+                Member { slot, process, base, answer, before, stored: before }
             });
         }
         Ok(())
@@ -228,10 +232,16 @@ impl State {
             }
         }
         scheduler.tick(now);
-        for (number, member) in members.iter() {
+        for (number, member) in members.iter_mut() {
+            let words = SlotWords(&member.slot);
             if let Some(Order { turn, mode }) = scheduler.order(*number) {
                 let turn = turn.wrapping_add(member.base) & TURN_MASK;
-                SlotWords(&member.slot).store_order(Order { turn, mode });
+                words.store_order(Order { turn, mode });
+            }
+            if let Some(account) = scheduler.account(*number) {
+                let account = member.before + account;
+                words.store_account(member.stored, account);
+                member.stored = account;
             }
         }
         overruns.extend(scheduler.take_overruns());

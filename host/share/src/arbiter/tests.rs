@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::words::NodeWords;
 use super::*;
 use crate::scheduler::{Answer, Mode, Order};
 use crate::{Claim, GpuMemory, GpuShare, GpuUuid, Gpus, Slot};
@@ -152,6 +153,29 @@ fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
     thread.join().unwrap().unwrap();
     one.until_free();
     other.until_free();
+    // Everybody can read what each has had, and the next node process goes on counting.
+    let had = |device: &Device| (device.slot.seen().charged_ns(), device.slot.seen().waited_ns());
+    let before = node.uses();
+    assert_eq!(had(&one), (before[0].account.charged_ns, before[0].account.waited_ns));
+    assert!(had(&one).0 > 0 && had(&one).1 > 0 && had(&other).0 > 0);
+    let (next, thread) = run_with(&gpu, LONG);
+    let start = Instant::now();
+    while had(&one).0 == before[0].account.charged_ns {
+        assert!(start.elapsed() < PATIENCE, "the work of the first is not charged");
+        thread::yield_now();
+    }
+    assert!(had(&one).0 > before[0].account.charged_ns && had(&other).1 >= before[1].account.waited_ns);
+    // A device that takes the slot meanwhile starts at 0.
+    drop(one);
+    let one = claim(&gpu, "new");
+    assert_eq!(one.seen().index(), 0);
+    for _ in 0..100 {
+        assert_eq!((one.seen().charged_ns(), one.seen().waited_ns()), (0, 0));
+        NodeWords(&gpu).ring();
+        thread::yield_now();
+    }
+    next.stop();
+    thread.join().unwrap().unwrap();
 }
 
 #[test]

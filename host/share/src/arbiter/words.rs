@@ -7,13 +7,15 @@ use std::time::Duration;
 use rustix::thread::futex::{self, Timespec};
 
 use crate::gpu::GpuShare;
-use crate::scheduler::{Answer, Mode, Order};
+use crate::scheduler::{Account, Answer, Mode, Order};
 use crate::slot::Holder;
 
 /// Words of a slot.
 const ORDER: usize = 0;
 const ANSWER: usize = 8;
 const FALLBACKS: usize = 9;
+const CHARGED: usize = 16;
+const WAITED: usize = 17;
 /// Words of the header.
 const HEARTBEAT: usize = 0;
 const BELL: usize = 8;
@@ -75,6 +77,50 @@ impl<'a> SlotWords<'a> {
     /// Returns how often the device has gone on without a node process.
     pub(super) fn fallbacks(&self) -> &'a AtomicU64 {
         self.0.arbiter_word(FALLBACKS)
+    }
+
+    /// Stores what a VM has had, if the words still have what was stored last. Otherwise another device has
+    /// taken the slot, whose account begins at 0.
+    pub(super) fn store_account(&self, last: Account, now: Account) {
+        for (word, last, now) in
+            [(CHARGED, last.charged_ns, now.charged_ns), (WAITED, last.waited_ns, now.waited_ns)]
+        {
+            if last != now {
+                // A failure means that the slot has another device, which is noticed soon.
+                let _ = self.0.arbiter_word(word).compare_exchange(
+                    last,
+                    now,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+            }
+        }
+    }
+
+    pub(super) fn load_account(&self) -> Account {
+        let load = |word| self.0.arbiter_word(word).load(Ordering::Acquire);
+        Account { charged_ns: load(CHARGED), waited_ns: load(WAITED) }
+    }
+}
+
+impl Holder {
+    /// Returns the time that node processes have charged the VM since its device took the slot, in
+    /// nanoseconds. While the VM is alone nothing is charged.
+    #[must_use]
+    pub fn charged_ns(&self) -> u64 {
+        SlotWords(self).load_account().charged_ns
+    }
+
+    /// Returns the time for which the VM has had work while a slice of another VM ran, in nanoseconds.
+    #[must_use]
+    pub fn waited_ns(&self) -> u64 {
+        SlotWords(self).load_account().waited_ns
+    }
+
+    /// Returns how often the device has gone on without the node process, which had ended or hung.
+    #[must_use]
+    pub fn fallbacks(&self) -> u64 {
+        SlotWords(self).fallbacks().load(Ordering::Relaxed)
     }
 }
 

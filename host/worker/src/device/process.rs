@@ -246,6 +246,8 @@ impl WorkerLink for WorkerProcess {
     fn show(&self, gauges: &Gauges) {
         self.page.load_gauges(gauges);
         gauges.raise_busy(self.busy());
+        // Each message has at most one answer.
+        gauges.raise_out_of_memory_in_worker(self.page.out_of_memory().min(self.newest()));
         gauges.worker.store(self.pid, Ordering::Relaxed);
     }
 

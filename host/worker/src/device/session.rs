@@ -10,7 +10,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use vgpu_device::threads;
 use vgpu_device::{
     Awake, Charge, OUT_OF_MEMORY, Progress, Resource, RetiredMemory, Session, SessionError, SessionHost,
-    SharedRange, Violation, Window, Work,
+    SharedRange, Violation, Window, Work, WorkerLink as _,
 };
 use vgpu_wire::body::memory::{MEM_MANAGED, MemInfoReply};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
@@ -366,6 +366,8 @@ impl Drop for WorkerSession {
             // killed.
             let _ = supervisor.join();
         }
+        // What it has done last counts too.
+        link.show(self.host.gauges());
         self.host.set_worker(None);
         link.release_all_retired();
     }

@@ -41,6 +41,8 @@ mod at {
     pub(super) const CONTEXTS: u64 = 0x120;
     /// Time that the worker's executor has worked, in nanoseconds. It never decreases.
     pub(super) const BUSY: u64 = 0x128;
+    /// Number of messages that the worker answered that there is too little memory.
+    pub(super) const OUT_OF_MEMORY: u64 = 0x130;
 }
 
 /// Mapping of the status page in one of the two processes.
@@ -141,6 +143,11 @@ impl StatusPage {
         self.load(at::CHARGED)
     }
 
+    /// Returns the number of messages that the worker claims to have answered that there is too little memory.
+    pub(crate) fn out_of_memory(&self) -> u64 {
+        self.load(at::OUT_OF_MEMORY)
+    }
+
     /// Returns the time that the worker claims its executor has worked.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.load(at::BUSY))
@@ -158,6 +165,7 @@ impl StatusPage {
         let wide = |word, value| self.0.u64_at(word).store(value, Ordering::Release);
         wide(at::ALLOCATED, gauges.allocated.load(Ordering::Relaxed));
         wide(at::CHARGED, charged);
+        wide(at::OUT_OF_MEMORY, gauges.out_of_memory.load(Ordering::Relaxed));
         self.raise_busy(gauges.busy());
         for (word, gauge) in Self::narrow(gauges) {
             self.0.u32_at(word).store(gauge.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -240,11 +248,13 @@ mod tests {
         from.events.store(7, Ordering::Relaxed);
         from.contexts.store(1, Ordering::Relaxed);
         from.raise_busy(Duration::from_secs(3));
+        from.out_of_memory.store(5, Ordering::Relaxed);
         page.store_gauges(&from, 99);
         page.load_gauges(&to);
         assert_eq!((to.allocated.load(Ordering::Relaxed), to.events.load(Ordering::Relaxed)), (1 << 40, 7));
         assert_eq!((page.charged(), to.streams.load(Ordering::Relaxed)), (99, 0));
         assert_eq!((to.contexts.load(Ordering::Relaxed), to.busy()), (1, Duration::ZERO));
+        assert_eq!((page.out_of_memory(), to.out_of_memory.load(Ordering::Relaxed)), (5, 0));
         page.raise_busy(Duration::from_secs(2));
         assert_eq!(page.busy(), Duration::from_secs(3), "it never decreases");
     }

@@ -1,0 +1,37 @@
+//! Answers to messages.
+
+use std::sync::atomic::Ordering;
+
+use vgpu_wire::area;
+
+use super::SessionHost;
+use crate::charges::charge::OUT_OF_MEMORY;
+use crate::session::return_area::ReplyTo;
+
+impl SessionHost {
+    /// Answers a message. `status` is a `CUresult`, and `data` has at most [`area::REPLY_DATA_MAX`] bytes.
+    pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
+        if status == OUT_OF_MEMORY && !self.ended() {
+            self.0.gauges.out_of_memory.fetch_add(1, Ordering::Relaxed);
+        }
+        self.answer(to, status, data);
+    }
+
+    /// Answers a message that concerns no memory of the GPU.
+    pub(crate) fn answer(&self, to: ReplyTo, status: u32, data: &[u8]) {
+        debug_assert!(data.len() as u64 <= area::REPLY_DATA_MAX, "a reply fits its slot");
+        debug_assert!(to.slot < area::REPLIES, "slots are checked before an executor sees them");
+        if self.ended() {
+            return;
+        }
+        // Done first, because the guest may read the memory in use as soon as it has the answer.
+        self.0.published.answered(to.number);
+        self.returns().store_reply(to, status, data);
+        self.wake();
+    }
+
+    /// Answers a message that failed. The guest shows the reason to the user.
+    pub fn refuse(&self, to: ReplyTo, status: u32, why: &str) {
+        self.reply(to, status, area::reply_text(why));
+    }
+}
