@@ -252,14 +252,6 @@ impl Device {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn executor(&self) -> &dyn Executor {
-        &*self.executor
-    }
-
-    pub(crate) fn ended(&self) -> &EndedSessions {
-        &self.ended
-    }
-
     pub(crate) const fn longest(&self) -> &Longest {
         &self.longest
     }

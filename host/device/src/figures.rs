@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use vgpu_wire::registers::channel;
-
-use crate::device::Device;
 use crate::executor::SessionError;
 use crate::session::host::SessionHost;
 use crate::sync::lock;
@@ -104,11 +101,12 @@ impl EndedSessions {
         self.operator.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn done(&self) -> MutexGuard<'_, WorkDone> {
+    /// Locks the sum. While it is locked no session becomes one that has ended.
+    pub(crate) fn done(&self) -> MutexGuard<'_, WorkDone> {
         lock(&self.done)
     }
 
-    fn lost(&self) -> LostSessions {
+    pub(crate) fn lost(&self) -> LostSessions {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LostSessions {
             violation: load(&self.violation),
@@ -120,7 +118,7 @@ impl EndedSessions {
 
 impl SessionHost {
     /// Returns what the session has done so far.
-    fn work_done(&self) -> WorkDone {
+    pub(crate) fn work_done(&self) -> WorkDone {
         let (gauges, stats) = (self.gauges(), &self.counters().stats);
         if let Some(remote) = self.remote() {
             remote.show(gauges);
@@ -133,31 +131,5 @@ impl SessionHost {
             copied_out,
             out_of_memory: gauges.all_out_of_memory(),
         }
-    }
-}
-
-impl Device {
-    /// Returns the figures of the device at this moment.
-    #[must_use]
-    pub fn figures(&self) -> DeviceFigures {
-        let (uuid, used) = (self.facts().uuid, self.executor().allocated());
-        let mut figures = DeviceFigures { uuid, used, ..DeviceFigures::default() };
-        // While this is locked no session becomes one that has ended, so that each is counted once.
-        let ended = self.ended().done();
-        figures.done = *ended;
-        for channel in self.channels() {
-            if channel.state() != channel::STATE_FREE {
-                figures.sessions += 1;
-            }
-            channel.with_session(|host| {
-                if !host.counters().are_added.load(Ordering::Relaxed) {
-                    figures.done += host.work_done();
-                    figures.contexts += u64::from(host.gauges().contexts.load(Ordering::Relaxed));
-                }
-            });
-        }
-        drop(ended);
-        figures.lost = self.ended().lost();
-        figures
     }
 }

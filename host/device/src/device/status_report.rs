@@ -7,6 +7,7 @@ use vgpu_wire::registers::channel;
 use super::Device;
 use crate::accesses::{Accesses, BarAccesses};
 use crate::device::channel::Channel;
+use crate::figures::DeviceFigures;
 use crate::profile::SessionProfile;
 use crate::status::{DeviceStatus, SessionStatus};
 
@@ -35,6 +36,30 @@ impl Device {
             longest_access_us: self.longest.access_us(),
             longest_attach_us: self.longest.attach_us(),
         }
+    }
+
+    /// Returns the figures of the device at this moment.
+    #[must_use]
+    pub fn figures(&self) -> DeviceFigures {
+        let (uuid, used) = (self.greeting.facts.uuid, self.executor.allocated());
+        let mut figures = DeviceFigures { uuid, used, ..DeviceFigures::default() };
+        // While this is locked, each session is counted once.
+        let ended = self.ended.done();
+        figures.done = *ended;
+        for channel in &self.channels {
+            if channel.state() != channel::STATE_FREE {
+                figures.sessions += 1;
+            }
+            channel.with_session(|host| {
+                if !host.counters().are_added.load(Ordering::Relaxed) {
+                    figures.done += host.work_done();
+                    figures.contexts += u64::from(host.gauges().contexts.load(Ordering::Relaxed));
+                }
+            });
+        }
+        drop(ended);
+        figures.lost = self.ended.lost();
+        figures
     }
 
     /// Returns the profiles of all sessions whose executor keeps one.
