@@ -206,6 +206,28 @@ pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
     Ok(None)
 }
 
+/// Returns the number of bytes that the variables of the image take beside those that are in it: the sections
+/// without contents, except shared memory, which belongs to a block and not to the module.
+pub fn variable_bytes(elf: &[u8]) -> Result<u64, CubinError> {
+    if !is_cubin(elf) {
+        return Err(CubinError::Kind);
+    }
+    let short = || CubinError::Short;
+    let (_, count, _) = table(elf).ok_or_else(short)?;
+    let names = usize::from(u16_at(elf, 62).ok_or_else(short)?);
+    let names = contents(elf, &section(elf, names).ok_or_else(short)?).ok_or_else(short)?;
+    let mut sum = 0_u64;
+    for index in 0..count {
+        let section = section(elf, index).ok_or_else(short)?;
+        let name = names.get(section.name..).ok_or_else(short)?;
+        let shared = name.starts_with(b".nv.shared") || name.starts_with(b".nv.reservedSmem");
+        if section.kind == SHT_NOBITS && !shared {
+            sum = sum.saturating_add(section.bytes as u64);
+        }
+    }
+    Ok(sum)
+}
+
 fn contents<'a>(elf: &'a [u8], section: &Section) -> Option<&'a [u8]> {
     if section.kind == SHT_NOBITS {
         return Some(&[]);
@@ -287,6 +309,9 @@ pub mod build {
         cubin_with(kernels, &[], sm)
     }
 
+    /// Size of each variable of [`cubin_with`] in bytes.
+    pub const VARIABLE_BYTES: u64 = 4096;
+
     /// Returns a cubin with these kernels and variables, each a name and `st_other`, for an architecture.
     pub fn cubin_with(kernels: &[Kernel], variables: &[(&str, u8)], sm: u8) -> Vec<u8> {
         let (mut texts, mut symbols) = (vec![0], vec![0; SYMBOL]);
@@ -299,32 +324,36 @@ pub mod build {
             texts.push(0);
         }
         let mut names = vec![0];
-        let mut sections = vec![(0, 0, Vec::new())];
-        let mut add = |name: &str, kind: u32, contents: Vec<u8>| {
-            sections.push((names.len() as u32, kind, contents));
+        let mut sections = vec![(0, 0, 0, Vec::new())];
+        let mut add_sized = |name: &str, kind: u32, bytes: u64, contents: Vec<u8>| {
+            sections.push((names.len() as u32, kind, bytes, contents));
             names.extend(name.as_bytes());
             names.push(0);
         };
+        // What these sections take is not in the image.
+        add_sized(".nv.shared", SHT_NOBITS, 1 << 40, Vec::new());
+        add_sized(".nv.global", SHT_NOBITS, variables.len() as u64 * VARIABLE_BYTES, Vec::new());
+        let mut add =
+            |name: &str, kind, contents: Vec<u8>| add_sized(name, kind, contents.len() as u64, contents);
         for (name, params, newer) in kernels {
             add(&format!(".text.{name}"), 1, vec![0xee; 32]);
             add(&format!(".nv.info.{name}"), 0x7000_0000, info(params, *newer));
         }
-        add(".nv.shared", SHT_NOBITS, Vec::new());
         add(".strtab", 3, texts);
         add(".symtab", SHT_SYMTAB, symbols);
         add(".shstrtab", 3, Vec::new());
-        sections.last_mut().unwrap().2 = names;
+        let last = sections.last_mut().unwrap();
+        (last.2, last.3) = (names.len() as u64, names);
         let mut elf = vec![0; HEADER];
         elf[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x41\x08");
         elf[18..20].copy_from_slice(&EM_CUDA.to_le_bytes());
         elf[48..52].copy_from_slice(&(0x0600_0004_u32 | u32::from(sm) << 8).to_le_bytes());
         let mut headers = Vec::new();
-        for (name, kind, contents) in &sections {
+        for (name, kind, bytes, contents) in &sections {
             let mut header = [0; SECTION];
             header[..4].copy_from_slice(&name.to_le_bytes());
             header[4..8].copy_from_slice(&kind.to_le_bytes());
             header[24..32].copy_from_slice(&(elf.len() as u64).to_le_bytes());
-            let bytes = if *kind == SHT_NOBITS { 1 << 40 } else { contents.len() as u64 };
             header[32..40].copy_from_slice(&bytes.to_le_bytes());
             // The names of symbols are in the section before.
             header[40..44].copy_from_slice(&(headers.len() as u32).saturating_sub(1).to_le_bytes());
@@ -376,6 +405,17 @@ mod tests {
         for info in [&SMALL[..3], &SMALL[..9], &SMALL[..22], &BIG[..16], &[4, PARAM, 4, 0, 0, 0, 0, 0]] {
             assert!(params(info, "k").is_err(), "{info:x?}");
         }
+    }
+
+    #[test]
+    fn variables_without_contents_are_counted() {
+        let sized = |variables: &[(&str, u8)]| variable_bytes(&build::cubin_with(&[], variables, 80));
+        assert_eq!(sized(&[]), Ok(0), "shared memory does not count");
+        assert_eq!(sized(&[("a", 0), ("b", 0), ("c", 0)]), Ok(3 * build::VARIABLE_BYTES));
+        assert_eq!(variable_bytes(b"no image"), Err(CubinError::Kind));
+        let mut cut = build::cubin_with(&[], &[("a", 0)], 80);
+        cut.truncate(cut.len() - SECTION);
+        assert_eq!(variable_bytes(&cut), Err(CubinError::Short));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads images of code as programs pass them to CUDA: fat binaries, PTX text and cubins. Guest and host use
-//! it. Only headers and the parameter lists of kernels are read; the code itself is left to the driver.
+//! it. Only headers, the parameter lists of kernels and the sizes of variables are read; the code itself is
+//! left to the driver.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +8,7 @@ pub mod cubin;
 pub mod fatbin;
 pub mod layout;
 pub mod ptx;
+pub mod variables;
 mod words;
 
 use vgpu_wire::facts::exec;

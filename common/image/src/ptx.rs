@@ -256,7 +256,7 @@ fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
 }
 
 /// Returns the size in bytes of a fundamental type, or of an opaque type as a parameter.
-fn type_bytes(word: &[u8]) -> Option<u32> {
+pub(crate) fn type_bytes(word: &[u8]) -> Option<u32> {
     Some(match word {
         b".b8" | b".u8" | b".s8" | b".e4m3" | b".e5m2" => 1,
         b".b16" | b".u16" | b".s16" | b".f16" | b".bf16" | b".e4m3x2" | b".e5m2x2" => 2,

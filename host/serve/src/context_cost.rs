@@ -1,4 +1,4 @@
-//! What a context costs of a GPU's memory, measured in processes of their own: the driver may crash or hang
+//! What a context costs of a GPU's memory, with what cuBLAS takes in it, measured in processes of their own: the driver may crash or hang
 //! in them, and a device's process makes no context.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -41,7 +41,7 @@ enum Task {
     Find,
     /// Measure what a context costs.
     Measure,
-    /// Make a context, and keep it until standard input is closed.
+    /// Make a context with a handle of cuBLAS, and keep them until standard input is closed.
     Keep,
 }
 
@@ -49,6 +49,7 @@ enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GpuQuestion {
     pub(crate) libcuda: Option<PathBuf>,
+    pub(crate) libcublas: Option<PathBuf>,
     pub(crate) uuid: Option<[u8; 16]>,
 }
 
@@ -63,8 +64,8 @@ pub(crate) struct FoundGpu {
 /// Answers a question, in the process that was started for it.
 pub fn answer(question: &Question) -> Result<ExitCode> {
     let (gpu, task): (GpuQuestion, Task) = serde_json::from_str(&question.question)?;
-    let (libcuda, uuid) = (gpu.libcuda.clone(), gpu.uuid);
-    let options = CudaOptions { libcuda, uuid, ..CudaOptions::new(Addresses::next_in_process()) };
+    let GpuQuestion { libcuda, libcublas, uuid } = gpu.clone();
+    let options = CudaOptions { libcuda, libcublas, uuid, ..CudaOptions::new(Addresses::next_in_process()) };
     match task {
         Task::Find => {
             let GpuIdentity { uuid, total_bytes } = GpuIdentity::find(&options)?;
@@ -75,7 +76,7 @@ pub fn answer(question: &Question) -> Result<ExitCode> {
             println!("{}", serde_json::to_string(&cost)?);
         }
         Task::Keep => {
-            let _probe = ContextProbe::create(&options)?;
+            let _probe = ContextProbe::create(&options)?.with_products(&options)?;
             println!("made");
             std::io::stdout().flush()?;
             std::io::stdin().read_to_end(&mut Vec::new())?;

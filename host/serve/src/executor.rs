@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
-use vgpu_executor_cuda::{Cuda, CudaOptions};
+use vgpu_executor_cuda::{Cuda, CudaOptions, FoundBlas};
 use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor, WorkerLock};
@@ -189,6 +189,8 @@ pub(crate) struct Description {
     gpu: GpuConfig,
     libcuda: Option<PathBuf>,
     libcublas: Option<PathBuf>,
+    /// Files of cuBLAS, which a worker does not search again. `None` searches them.
+    found_blas: Option<FoundBlas>,
     /// Version of the host's driver, which a worker does not look up again. `None` looks it up.
     host_driver: Option<String>,
     host_gpu: Option<[u8; 16]>,
@@ -224,26 +226,30 @@ impl Description {
                 let options = NullOptions { complete_after: self.complete_after };
                 Arc::new(Null::with(&self.gpu, options)?)
             }
-            ExecutorKind::Cuda => {
-                let mut range = self.gpu.addresses.range();
-                if let Some((offset, bytes)) = self.address_part {
-                    range.base += offset;
-                    range.bytes = bytes;
-                }
-                let usual = CudaOptions::new(self.gpu.addresses.clone());
-                let options = CudaOptions {
-                    contexts: if self.promised { 0 } else { usual.contexts },
-                    libcuda: self.libcuda.clone(),
-                    libcublas: self.libcublas.clone(),
-                    uuid: self.host_gpu,
-                    memory: self.gpu_memory,
-                    driver_text: self.host_driver.clone(),
-                    range,
-                    ..usual
-                };
-                Arc::new(Cuda::new(&options)?)
-            }
+            ExecutorKind::Cuda => Arc::new(self.cuda()?),
         })
+    }
+
+    /// Makes the executor for a real GPU.
+    fn cuda(&self) -> Result<Cuda> {
+        let mut range = self.gpu.addresses.range();
+        if let Some((offset, bytes)) = self.address_part {
+            range.base += offset;
+            range.bytes = bytes;
+        }
+        let usual = CudaOptions::new(self.gpu.addresses.clone());
+        let options = CudaOptions {
+            contexts: if self.promised { 0 } else { usual.contexts },
+            libcuda: self.libcuda.clone(),
+            libcublas: self.libcublas.clone(),
+            found_blas: self.found_blas.clone(),
+            uuid: self.host_gpu,
+            memory: self.gpu_memory,
+            driver_text: self.host_driver.clone(),
+            range,
+            ..usual
+        };
+        Ok(Cuda::new(&options)?)
     }
 }
 
@@ -300,13 +306,18 @@ impl ExecutorOptions {
 
     /// Returns the executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
-        let question = || GpuQuestion { libcuda: self.libcuda.clone(), uuid: self.host_gpu.map(|gpu| gpu.0) };
+        let question = || GpuQuestion {
+            libcuda: self.libcuda.clone(),
+            libcublas: self.libcublas.clone(),
+            uuid: self.host_gpu.map(|gpu| gpu.0),
+        };
         let promised = self.share.as_ref().map(|share| share.claim(&question())).transpose()?;
         let mut description = Description {
             kind: self.executor,
             gpu: gpu.clone(),
             libcuda: self.libcuda.clone(),
             libcublas: self.libcublas.clone(),
+            found_blas: None,
             host_driver: None,
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
             gpu_memory: promised.map(|promised| promised.bytes).or(self.gpu_memory.map(|memory| memory.0)),
@@ -319,7 +330,14 @@ impl ExecutorOptions {
             adversarial: knobs.adversarial,
             context_bytes: knobs.context_bytes,
         };
-        let executor = description.make()?;
+        let executor: Arc<dyn Executor> = match self.executor {
+            ExecutorKind::Cuda => {
+                let cuda = description.cuda()?;
+                description.found_blas = Some(cuda.found_blas());
+                Arc::new(cuda)
+            }
+            _ => description.make()?,
+        };
         if self.executor == ExecutorKind::Cuda && executor.facts().driver_text[0] == 0 {
             tracing::warn!(
                 "the driver's version is not known: neither /sys/module/nvidia/version nor \

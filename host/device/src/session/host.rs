@@ -4,6 +4,7 @@
 
 mod holds;
 mod replies;
+mod reservation;
 mod retirement;
 mod settled;
 

@@ -111,6 +111,16 @@ impl RegisterPage {
         self.show(reg::V2_FREE_MIB, || self.free_mib());
     }
 
+    /// Calls `take` if the device has `bytes` of device memory beside what all sessions use. Only a worker
+    /// process asks: in the device's own, the charge of the memory is the answer.
+    pub(crate) fn reserve(&self, bytes: u64, take: &mut dyn FnMut()) -> bool {
+        if let Some(home) = &self.home {
+            return home.reserve(bytes, take);
+        }
+        take();
+        true
+    }
+
     /// Tells the device's process, if that is another one, that the executor has worked for a session.
     pub(crate) fn worked(&self) {
         if let Some(home) = &self.home {

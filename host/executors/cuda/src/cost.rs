@@ -1,9 +1,11 @@
-//! What a context costs of the GPU's memory. It is measured by the free memory that one process sees before
-//! and after another one makes a context.
+//! What a context costs of the GPU's memory, with what cuBLAS takes for itself in it. It is measured by the
+//! free memory that one process sees before and after another one makes a context.
 
 use std::sync::Arc;
 
 use crate::LoadError;
+use crate::driver::blas::handle::BlasHandle;
+use crate::driver::blas::library::{Blas, BlasFiles};
 use crate::driver::context::DriverContext;
 use crate::driver::device::DriverDevice;
 use crate::driver::error::DriverError;
@@ -34,7 +36,11 @@ impl GpuIdentity {
 
 /// A context that is only there to be measured, or to see the free memory.
 #[derive(Debug)]
-pub struct ContextProbe(Arc<DriverContext>);
+pub struct ContextProbe {
+    /// Handle of cuBLAS, which is destroyed before its context.
+    _products: Option<BlasHandle>,
+    context: Arc<DriverContext>,
+}
 
 impl ContextProbe {
     /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for
@@ -49,7 +55,22 @@ impl ContextProbe {
         drop(PhysicalMemory::create(&context, range::granularity(&device)?)?);
         // A driver may free it later. Its answer to a query counts what was freed before.
         context.free_bytes()?;
-        Ok(Self(context))
+        Ok(Self { _products: None, context })
+    }
+
+    /// Makes a handle of cuBLAS in the context too, as a session does that multiplies. Without cuBLAS there
+    /// is none, and no session has one.
+    ///
+    /// # Errors
+    /// The driver does not tell its version.
+    pub fn with_products(self, options: &CudaOptions) -> Result<Self, DriverError> {
+        let context = self.context;
+        let version = context.device().driver_version()?;
+        let files = BlasFiles::find(options.libcublas.as_deref(), version, &options.root);
+        let blas = files.and_then(|files| Blas::load(&files)).ok();
+        let handle = blas.map(|blas| BlasHandle::create(&blas, &context)).transpose();
+        let handle = handle.inspect_err(|error| tracing::warn!("a handle is not measured: {error}"));
+        Ok(Self { _products: handle.unwrap_or_default(), context })
     }
 
     /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot
@@ -58,6 +79,6 @@ impl ContextProbe {
     /// # Errors
     /// The driver refuses the query.
     pub fn free_bytes(&self) -> Result<Option<u64>, DriverError> {
-        self.0.free_bytes()
+        self.context.free_bytes()
     }
 }

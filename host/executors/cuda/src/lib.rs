@@ -63,7 +63,7 @@ use session::CudaSession;
 use shared_gpu::SharedGpu;
 
 pub use cost::{ContextProbe, GpuIdentity};
-pub use driver::blas::library::cublas_files;
+pub use driver::blas::library::{FoundBlas, cublas_files};
 pub use driver::error::{DriverError, LoadError};
 pub use offers::{RangeOffer, offered_ranges};
 pub use options::{CONTEXT_BYTES, CudaOptions};
@@ -83,6 +83,12 @@ impl Cuda {
         let facts = facts::facts(&device, options)?;
         let shared = Arc::new(SharedGpu::new(device, options, &facts)?);
         Ok(Self { facts, shared })
+    }
+
+    /// Returns the files of cuBLAS, and searches them on the first call.
+    #[must_use]
+    pub fn found_blas(&self) -> FoundBlas {
+        FoundBlas(self.shared.blas_files().to_vec())
     }
 
     /// Returns the number of contexts that were created, for all sessions so far.

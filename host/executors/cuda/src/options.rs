@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use vgpu_device::Addresses;
 use vgpu_wire::AddressRange;
 
+use crate::driver::blas::library::FoundBlas;
+
 /// GPU memory that a context usually takes, in bytes: what CUDA 12 takes on recent GPUs, rounded up.
 pub const CONTEXT_BYTES: u64 = 640 << 20;
 
@@ -16,6 +18,9 @@ pub struct CudaOptions {
     /// Path or name of cuBLAS. `None` selects `libcublas.so.13`, or `libcublas.so.12`: what the loader finds,
     /// or what a toolkit or a Python environment has.
     pub libcublas: Option<PathBuf>,
+    /// Files of cuBLAS that another process has found with these options. `None` searches them when they are
+    /// first needed.
+    pub found_blas: Option<FoundBlas>,
     /// UUID of the GPU, or of a part of one. `None` selects the first.
     pub uuid: Option<[u8; 16]>,
     /// GPU memory for all guests together, in bytes. `None` selects everything that contexts do not take.
@@ -46,6 +51,7 @@ impl CudaOptions {
         Self {
             libcuda: None,
             libcublas: None,
+            found_blas: None,
             uuid: None,
             memory: None,
             context_bytes: CONTEXT_BYTES,

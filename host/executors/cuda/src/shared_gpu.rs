@@ -77,7 +77,7 @@ impl SharedGpu {
             driver_version: facts.driver_version,
             libcublas: options.libcublas.clone(),
             root: options.root.clone(),
-            blas_files: OnceLock::new(),
+            blas_files: options.found_blas.clone().map_or_else(OnceLock::new, |found| found.0.into()),
             blas: OnceLock::new(),
             contexts: AtomicU64::new(0),
             instantiations: AtomicU64::new(0),
@@ -87,7 +87,7 @@ impl SharedGpu {
     }
 
     /// Returns the files of cuBLAS, and searches them on the first call. Their absence is logged once.
-    fn blas_files(&self) -> &[BlasFiles] {
+    pub(crate) fn blas_files(&self) -> &[BlasFiles] {
         let path = self.libcublas.as_deref();
         let find = || BlasFiles::find(path, self.driver_version, &self.root);
         self.blas_files

@@ -22,7 +22,12 @@ impl OwnHeap {
     /// Allocates the memory and the tables of a heap. Both are charged to the session.
     pub(crate) fn new(memory: &Memory, host: &SessionHost) -> Result<Self, OutOfMemory> {
         let notes = host.charges().charge(Resource::HostBytes, Heap::cost(BYTES)).map_err(|_| OutOfMemory)?;
-        let memory = memory.allocate_own(BYTES)?;
+        let allocate = || {
+            let allocated = memory.allocate_own(BYTES);
+            host.gauges().set_allocated(|| memory.charged());
+            allocated
+        };
+        let memory = host.with_reserved(BYTES, allocate).unwrap_or(Err(OutOfMemory))?;
         let heap = Arc::new(Heap::new(memory.address(), BYTES).ok_or(OutOfMemory)?);
         Ok(Self { heap, _memory: memory, _notes: notes })
     }

@@ -72,6 +72,14 @@ impl Memory {
         Ok(Arc::clone(state.region.insert(Arc::new(Region::new(&self.share, self.base)?))))
     }
 
+    /// Returns what the session is charged for an allocation of `bytes` of device memory.
+    pub(crate) const fn charge_of(bytes: u64) -> u64 {
+        match bytes {
+            0 => PAGE,
+            bytes => bytes.saturating_add(PAGE - 1) / PAGE * PAGE,
+        }
+    }
+
     /// Allocates `bytes`, which must not be 0, filled with zeros. The allocation is not listed: the caller
     /// owns it, and the program cannot free it.
     pub(crate) fn allocate_own(&self, bytes: u64) -> Result<Allocation, OutOfMemory> {

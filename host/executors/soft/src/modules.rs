@@ -72,7 +72,7 @@ pub(crate) fn load(
         }
         ModuleImage::NoMemory => Err(OutOfMemory.into()),
     };
-    match image.and_then(|image| LoadedModule::new(&runner.memory, image)) {
+    match image.and_then(|image| LoadedModule::within_reserve(runner, image)) {
         Ok(loaded) => modules.finish_loading(number, loaded, charge).map(Ok),
         Err(error) => {
             let code = match &error {
@@ -146,6 +146,18 @@ pub(crate) fn refused(runner: &Runner, over: &OverLimit) -> CodeRefusal {
 }
 
 impl LoadedModule {
+    /// Creates the module if the device has memory for its variables, which no message requests.
+    fn within_reserve(runner: &Runner, image: Arc<Image>) -> Result<Self, LoadError> {
+        let globals = image.module.globals().iter();
+        let bytes = globals.fold(0, |sum: u64, global| sum.saturating_add(Memory::charge_of(global.bytes)));
+        let create = || {
+            let created = Self::new(&runner.memory, image);
+            runner.report();
+            created
+        };
+        runner.host.with_reserved(bytes, create).unwrap_or_else(|| Err(OutOfMemory.into()))
+    }
+
     /// Allocates the module's variables and writes their initial values.
     fn new(memory: &Memory, image: Arc<Image>) -> Result<Self, LoadError> {
         let mut globals = Vec::new();

@@ -12,12 +12,13 @@ use serde_json::Value;
 use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::{address, folder};
-use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params};
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, synchronize, try_load};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::Span;
+use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemInfo, MemInfoReply};
-use vgpu_wire::body::module::{IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen};
+use vgpu_wire::body::module::{GlobalGet, IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen};
 use zerocopy::FromBytes;
 
 use crate::program::program;
@@ -331,6 +332,70 @@ fn code_is_charged_and_an_operator_ends_a_session() {
     let mut next = gpu.attach("vm1", 0);
     allocate(&mut next, PART);
     next.detach();
+    served.end();
+}
+
+/// Variables of modules and workspaces of products belong to sessions that no message charges for them.
+#[test]
+fn what_no_message_requests_stays_within_the_promise() {
+    const VARIABLES: u64 = 256 * MIB;
+    const WORKSPACE: u64 = 4 * MIB;
+    let gpu = Gpu::start();
+    let served = gpu.serve("vm1", Some("1G"));
+    let mut guests = [0, 1].map(|channel| gpu.attach("vm1", channel));
+    let memory = [0, 1].map(|index| allocate(&mut guests[index], PART));
+    let [one, two] = &mut guests;
+    let text = |bytes| {
+        format!(".version 8.0\n.target sm_61\n.address_size 64\n.global .align 8 .b8 table[{bytes}];\n")
+    };
+    let before = gpu.charged("vm1");
+    assert_eq!(before, 2 * (CONTEXT + PART));
+    assert_eq!(try_load(one, 1, &text(VARIABLES)), Ok(false));
+    let charged = gpu.charged("vm1");
+    // The driver of this GPU loads code when it is first used.
+    let variable = GlobalGet { reply: 0, module: 1, name_bytes: 5, reserved: 0 };
+    assert_eq!(one.call(variable, b"table").0, 0);
+    // The image takes a granule.
+    assert_eq!(charged, before + VARIABLES + 2 * MIB);
+    assert!(gpu.used() >= before + VARIABLES && gpu.used() <= charged, "{}", gpu.used());
+    assert_eq!(try_load(two, 1, &text(VARIABLES / 2)), Err(OUT_OF_MEMORY));
+    assert_eq!(gpu.charged("vm1"), charged);
+
+    // There is room for one of two workspaces. Who has none multiplies in that of cuBLAS itself.
+    let left = free(two);
+    allocate(two, left - WORKSPACE - 2 * MIB);
+    let mut scalar = [0; 16];
+    scalar[..4].copy_from_slice(&1_f32.to_le_bytes());
+    for (guest, memory) in guests.iter_mut().zip(memory) {
+        let product = Gemm {
+            stream: 0,
+            flags: 0,
+            operation: [0; 2],
+            types: [0; 3],
+            compute: 68,
+            scale: 0,
+            algorithm: -1,
+            math: 0,
+            batch: 1,
+            size: [16; 3],
+            leading: [16; 3],
+            stride: [0; 3],
+            matrix: [memory, memory + 1024, memory + 2048],
+            alpha: scalar,
+            beta: [0; 16],
+            workspace: 0,
+            workspace_bytes: 0,
+        };
+        guest.send(&product, &[]);
+        synchronize(guest);
+        assert_eq!(guest.late(), None);
+        assert_eq!(gpu.charged("vm1"), GIB - 2 * MIB);
+        assert!(gpu.used() <= GIB);
+    }
+    for guest in &guests {
+        guest.detach();
+    }
+    until("everything is free", || gpu.used() == 0 && gpu.charged("vm1") == 0);
     served.end();
 }
 

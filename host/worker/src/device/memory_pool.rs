@@ -2,7 +2,8 @@
 //! what messages request that the worker has not carried out yet.
 //!
 //! An allocation is reserved before it is forwarded. A reservation ends when the allocation completes or its
-//! worker dies, so that nobody has to return it. A session also holds what its context costs, from before the
+//! worker dies, so that nobody has to return it. Memory that no message requests, such as a module's
+//! variables, is reserved when the worker asks for it, until the worker's report includes it. A session also holds what its context costs, from before the
 //! message that makes it until the worker is reaped.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +37,17 @@ pub(crate) struct Quota {
     context: AtomicBool,
     /// Number and bytes of each request that the worker has not carried out, in their order.
     pending: Mutex<VecDeque<(u64, u64)>>,
+    /// What the worker itself has asked for and been given.
+    asked: Mutex<WorkerRequests>,
+}
+
+/// Memory that a worker has asked for itself.
+#[derive(Debug, Default)]
+struct WorkerRequests {
+    /// Number of requests that were granted.
+    granted: u64,
+    /// Bytes that the worker's report does not include yet.
+    bytes: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,7 +63,11 @@ impl Quota {
         while pending.front().is_some_and(|&(number, _)| number <= settled) {
             pending.pop_front();
         }
-        let asked = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
+        let mut asked = lock(&self.asked);
+        if self.page.reserved() >= asked.granted {
+            asked.bytes = 0;
+        }
+        let asked = pending.iter().fold(asked.bytes, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
         asked.saturating_add(context).saturating_add(self.page.allocated())
     }
@@ -76,7 +92,8 @@ impl MemoryPool {
     pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<Quota> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let page = Arc::clone(page);
-        let quota = Arc::new(Quota { id, page, context: AtomicBool::new(false), pending: Mutex::default() });
+        let (context, pending, asked) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let quota = Arc::new(Quota { id, page, context, pending, asked });
         lock(&self.sessions).insert(id, Arc::clone(&quota));
         self.started.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -97,6 +114,19 @@ impl MemoryPool {
         let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
         if let Some(taken) = taken {
             lock(&quota.pending).push_back((number, taken));
+        }
+        taken.is_some()
+    }
+
+    /// Reserves memory that a worker asks for. Returns false if the device has too little.
+    pub(crate) fn reserve_for_worker(&self, quota: &Quota, bytes: u64) -> bool {
+        let sessions = lock(&self.sessions);
+        let free = self.total.saturating_sub(self.sum(&sessions));
+        let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
+        if let Some(taken) = taken {
+            let mut asked = lock(&quota.asked);
+            asked.granted += 1;
+            asked.bytes += taken;
         }
         taken.is_some()
     }
@@ -185,6 +215,28 @@ mod tests {
         pool.close(&second);
         pool.close(&second);
         assert_eq!((pool.used(), pool.workers()), (0, WorkerCount { started: 2, running: 1 }));
+    }
+
+    #[test]
+    fn what_a_worker_asks_for_is_counted_until_its_report_includes_it() {
+        let pool = MemoryPool::new(100, 10, 0);
+        let (one, two) = (page(), page());
+        let (first, second) = (pool.open(&one), pool.open(&two));
+        assert!(pool.reserve_for_worker(&first, 31) && pool.reserve_for_worker(&second, 60));
+        assert!(!pool.reserve_for_worker(&second, 1) && !pool.reserve(&first, 1, 1));
+        assert!(!pool.reserve_for_worker(&second, u64::MAX));
+        holds(&one, 0, 38);
+        assert_eq!(pool.used(), 40 + 38 + 60, "its report does not say yet for what");
+        one.set_reserved(1);
+        assert_eq!(pool.used(), 38 + 60);
+        assert!(!pool.reserve_for_worker(&first, 10));
+        // A worker that asks anew before it has reported holds both.
+        two.set_reserved(1);
+        assert!(pool.reserve_for_worker(&first, 10) && pool.reserve_for_worker(&first, 20));
+        one.set_reserved(2);
+        assert_eq!(pool.used(), 38 + 30);
+        pool.close(&first);
+        assert_eq!(pool.used(), 0);
     }
 
     #[test]

@@ -134,6 +134,10 @@ mod tests {
 
         fn settled(&self, _number: u64) {}
 
+        fn reserve(&self, _bytes: u64, _take: &mut dyn FnMut()) -> bool {
+            false
+        }
+
         fn release(&self, _number: u64, _range: SharedRange) {}
     }
 

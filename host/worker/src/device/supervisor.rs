@@ -11,6 +11,7 @@ use vgpu_device::SessionLoss;
 
 use crate::device::memory_pool::{MemoryPool, Quota};
 use crate::device::process::WorkerProcess;
+use crate::shared::packet::WorkerOrder;
 use crate::shared::report::{REPORT_MAX, WorkerReport};
 
 /// Time that a worker may live after it has closed its socket.
@@ -18,7 +19,7 @@ const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Supervises a worker until it is reaped.
 pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<MemoryPool>, quota: &Quota) {
-    read_reports(link);
+    read_reports(link, pool, quota);
     let ended = link
         .pidfd
         .as_ref()
@@ -43,7 +44,7 @@ pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<Memor
 }
 
 /// Handles reports until the worker closes its socket, dies, or sends a bad packet.
-fn read_reports(link: &WorkerProcess) {
+fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota) {
     loop {
         let mut fds = vec![PollFd::new(&link.socket, PollFlags::IN)];
         fds.extend(link.pidfd.as_ref().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
@@ -58,7 +59,7 @@ fn read_reports(link: &WorkerProcess) {
         // The worker's last packets are still readable after its death.
         while let Some(packet) = receive(link) {
             match packet {
-                Ok(packet) if handle_report(link, &packet) => {}
+                Ok(packet) if handle_report(link, pool, quota, &packet) => {}
                 _ => return,
             }
         }
@@ -85,7 +86,7 @@ fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
 }
 
 /// Handles the report in a packet. Returns false if no more reports of the worker may be read.
-fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
+fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match WorkerReport::decode(packet) {
         Ok(WorkerReport::Memory) => {
@@ -94,6 +95,11 @@ fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
             link.host.memory_changed();
         }
         Ok(WorkerReport::Worked) => link.show_figures(),
+        Ok(WorkerReport::Reserve(bytes)) => {
+            let reserved = pool.reserve_for_worker(quota, bytes);
+            // An error ends the session, or the worker is dead.
+            return link.order(WorkerOrder::Reserved(reserved), &[]).is_ok();
+        }
         Ok(WorkerReport::Complete) => {
             let (number, asked) = (link.page.complete(), link.asked());
             if number > asked {

@@ -21,6 +21,8 @@ pub(crate) enum WorkerOrder {
     Files(u64),
     /// Stops the worker, whatever it does at the moment.
     Stop,
+    /// Answers the newest request for device memory: whether the device had it.
+    Reserved(bool),
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -38,6 +40,7 @@ impl WorkerOrder {
         let raw = match self {
             Self::Files(number) => Raw { kind: 1, number },
             Self::Stop => Raw { kind: 2, number: 0 },
+            Self::Reserved(reserved) => Raw { kind: 3, number: reserved.into() },
         };
         let mut packet = [0; Self::BYTES];
         packet.copy_from_slice(raw.as_bytes());
@@ -48,6 +51,7 @@ impl WorkerOrder {
         match Raw::read_from_bytes(packet).ok()? {
             Raw { kind: 1, number } => Some(Self::Files(number)),
             Raw { kind: 2, number: 0 } => Some(Self::Stop),
+            Raw { kind: 3, number: reserved @ 0..=1 } => Some(Self::Reserved(reserved == 1)),
             _ => None,
         }
     }

@@ -30,6 +30,8 @@ pub(crate) enum WorkerReport {
     Complete,
     /// Nothing refers any more to the memory that was retired under this number.
     Retired(u64),
+    /// The executor needs this number of bytes of device memory, and waits for the answer.
+    Reserve(u64),
     /// The guest broke the contract with the message of this number.
     Violation(u64, String),
     /// The executor lost the session at the message of this number, or at no message if it is 0.
@@ -60,6 +62,7 @@ impl WorkerReport {
             Self::Lost(number, text) => (4, *number, text.as_str()),
             Self::Worked => (5, 0, ""),
             Self::Complete => (6, 0, ""),
+            Self::Reserve(bytes) => (7, *bytes, ""),
         };
         let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)];
         let mut packet = FrameHead { kind, text: text.len() as u32, number }.as_bytes().to_vec();
@@ -91,6 +94,7 @@ impl WorkerReport {
             4 => Self::Lost(head.number, text()?),
             5 => Self::Worked,
             6 => Self::Complete,
+            7 => Self::Reserve(head.number),
             kind => return Err(BadReport::Kind(kind)),
         })
     }
@@ -104,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..8) {
+        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..9) {
             let _ = WorkerReport::decode(&packet);
             // The same packet with a plausible head.
             let mut likely = kind.to_le_bytes().to_vec();
@@ -123,6 +127,7 @@ mod tests {
             WorkerReport::Worked,
             WorkerReport::Complete,
             WorkerReport::Retired(u64::MAX),
+            WorkerReport::Reserve(2 << 20),
             WorkerReport::Violation(7, "segment 0x5 is not the session's".to_owned()),
             WorkerReport::Lost(0, String::new()),
         ] {

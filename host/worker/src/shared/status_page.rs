@@ -27,6 +27,8 @@ mod at {
     /// Number of the newest message up to which all work is complete on the GPU, as far as that was asked
     /// for.
     pub(super) const COMPLETE: u64 = 0x58;
+    /// Number of the worker's requests for device memory whose memory the gauges include.
+    pub(super) const RESERVED: u64 = 0x60;
     /// Futex word that is 1 while the worker sleeps until the tail moves.
     pub(super) const WORKER_SLEEPS: u64 = 0x80;
     /// Futex word that is 1 while the session's thread sleeps until the head or the executed number moves.
@@ -130,6 +132,16 @@ impl StatusPage {
     /// so.
     pub(crate) fn set_complete(&self, number: u64) {
         self.0.u64_at(at::COMPLETE).fetch_max(number, Ordering::Release);
+    }
+
+    /// Returns the number of requests for device memory whose memory the worker claims the gauges include.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.load(at::RESERVED)
+    }
+
+    /// Stores the number of requests whose memory the gauges include. Requests take turns.
+    pub(crate) fn set_reserved(&self, count: u64) {
+        self.0.u64_at(at::RESERVED).store(count, Ordering::Release);
     }
 
     /// Returns the number of bytes of device memory that the worker claims to have allocated.

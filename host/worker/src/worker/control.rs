@@ -1,4 +1,4 @@
-//! The worker's second thread: it receives files and the order to stop, and notices that the
+//! The worker's second thread: it receives files, answers and the order to stop, and notices that the
 //! device's process is gone. It makes no call of the driver, so that nothing blocks it.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,9 @@ pub(crate) struct ControlChannel {
 struct ControlState {
     /// Files that were received and are not used yet, by their number.
     files: BTreeMap<u64, File>,
-    /// Whether no more files will come.
+    /// Answer to a request for device memory, until the thread that waits takes it.
+    reserved: Option<bool>,
+    /// Whether no more orders will come.
     closed: bool,
     /// Whether the session has ended.
     ended: bool,
@@ -47,6 +49,16 @@ impl ControlChannel {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.files.get(&number)?.try_clone().ok()
+    }
+
+    /// Waits for the answer to the request for device memory that the caller has sent. Only one is sent at a
+    /// time. Returns false if the answer will not arrive.
+    pub(crate) fn wait_reserved(&self) -> bool {
+        let mut state = self.lock();
+        while state.reserved.is_none() && !state.closed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.reserved.take().unwrap_or(false)
     }
 
     /// Drops the files with a number smaller than `below`, which are not named again.
@@ -69,6 +81,10 @@ impl ControlChannel {
                     self.changed.notify_all();
                 }
                 Some(WorkerOrder::Stop) => stop(host, page),
+                Some(WorkerOrder::Reserved(reserved)) => {
+                    self.lock().reserved = Some(reserved);
+                    self.changed.notify_all();
+                }
                 None => break,
             }
         }

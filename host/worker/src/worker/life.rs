@@ -113,7 +113,9 @@ fn live(
         let _ = file()?.into_raw_fd();
     }
     let dup = || socket.try_clone().map_err(|error| map(&error));
-    let reporter = Arc::new(Reporter::new(dup()?, Arc::clone(&page), Arc::clone(&reservation)));
+    let control = Arc::new(ControlChannel::default());
+    let reporter = Reporter::new(dup()?, Arc::clone(&page), Arc::clone(&reservation), Arc::clone(&control));
+    let reporter = Arc::new(reporter);
     let known = SessionInWorker {
         session: setup.session,
         channel: setup.channel,
@@ -126,7 +128,6 @@ fn live(
     };
     let host = SessionHost::in_worker(known, Arc::clone(&reporter) as _);
     reporter.set_host(&host);
-    let control = Arc::new(ControlChannel::default());
     let listener = {
         let (control, socket, host, page) = (Arc::clone(&control), dup()?, host.clone(), Arc::clone(&page));
         let listen = move || control.receive_orders(socket, &host, &page);

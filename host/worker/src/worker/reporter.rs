@@ -12,6 +12,7 @@ use vgpu_device::{DeviceProcess, SessionHost, SharedRange};
 use crate::shared::packet;
 use crate::shared::report::WorkerReport;
 use crate::shared::status_page::StatusPage;
+use crate::worker::control::ControlChannel;
 use crate::worker::window_mapping::Reservation;
 
 /// Growth of the working time after which it is reported to the device's process. A packet takes each process
@@ -24,18 +25,27 @@ pub(crate) struct Reporter {
     socket: OwnedFd,
     page: Arc<StatusPage>,
     reservation: Arc<Reservation>,
+    control: Arc<ControlChannel>,
     host: OnceLock<SessionHost>,
     /// Number of bytes of device memory that were reported last. Threads that publish gauges take turns, so
     /// that no older gauges replace newer ones.
     allocated: Mutex<u64>,
     /// Nanoseconds of work that were reported last.
     worked: AtomicU64,
+    /// Number of requests for device memory. Threads that send one take turns, because an answer does not
+    /// name its request.
+    requests: Mutex<u64>,
 }
 
 impl Reporter {
-    pub(crate) const fn new(socket: OwnedFd, page: Arc<StatusPage>, reservation: Arc<Reservation>) -> Self {
-        let (allocated, worked) = (Mutex::new(0), AtomicU64::new(0));
-        Self { socket, page, reservation, host: OnceLock::new(), allocated, worked }
+    pub(crate) const fn new(
+        socket: OwnedFd,
+        page: Arc<StatusPage>,
+        reservation: Arc<Reservation>,
+        control: Arc<ControlChannel>,
+    ) -> Self {
+        let (allocated, worked, requests) = (Mutex::new(0), AtomicU64::new(0), Mutex::new(0));
+        Self { socket, page, reservation, control, host: OnceLock::new(), allocated, worked, requests }
     }
 
     /// Sets the session whose gauges are published.
@@ -71,6 +81,20 @@ impl Reporter {
 impl DeviceProcess for Reporter {
     fn memory_changed(&self, answered: Option<u64>) {
         self.publish(answered);
+    }
+
+    fn reserve(&self, bytes: u64, take: &mut dyn FnMut()) -> bool {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        self.report(&WorkerReport::Reserve(bytes));
+        if !self.control.wait_reserved() {
+            return false;
+        }
+        *requests += 1;
+        take();
+        // The device's process counts the memory for the request until the gauges include it.
+        self.publish(None);
+        self.page.set_reserved(*requests);
+        true
     }
 
     fn worked(&self) {

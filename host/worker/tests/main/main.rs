@@ -56,6 +56,7 @@ fn main() -> ExitCode {
             memory_is_the_devices_and_comes_back,
             allocations_under_way_count_in_whole_units,
             managed_memory_is_not_reserved,
+            variables_of_modules_are_the_devices_memory,
             what_a_session_holds_is_shown_to_its_guest,
             what_a_worker_has_worked_is_shown,
             what_a_dead_worker_had_is_free,

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use vgpu_host_testing::bench::MEMORY;
-use vgpu_host_testing::commands::allocate;
+use vgpu_host_testing::commands::{allocate, try_load};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::CopyDevice;
 use vgpu_wire::body::memory::{MEM_MANAGED, MemAlloc, MemFree, MemInfo, MemInfoReply};
+use vgpu_wire::body::module::ModuleUnload;
 use vgpu_wire::body::session::WindowAlloc;
 use vgpu_wire::registers::{V2_FREE_MIB, usage};
 use zerocopy::FromBytes;
@@ -150,6 +151,30 @@ pub fn what_a_worker_has_worked_is_shown() {
     let passed = start.elapsed().as_micros() as u64;
     assert!(register <= report && report <= passed, "{register} {report} {passed}");
     assert_eq!((shown(&one, 1), bench.session(1).busy_us), (0, 0), "the other has done nothing");
+}
+
+/// Variables of modules are memory that no message requests: the worker asks for it.
+pub fn variables_of_modules_are_the_devices_memory() {
+    const TEXT: &str =
+        ".version 8.0\n.target sm_61\n.address_size 64\n.global .align 8 .b8 table[16777216];\n";
+    let bench = WorkerBench::new("soft");
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let most = allocate(&mut one, MEMORY - (17 << 20));
+    assert_eq!(try_load(&mut two, 1, TEXT), Ok(false));
+    assert_eq!((info(&mut one), bench.session(1).allocated), ((1 << 20, MEMORY), 16 << 20));
+    assert!(
+        try_load(&mut two, 2, TEXT) == Err(OUT_OF_MEMORY)
+            && try_load(&mut one, 2, TEXT) == Err(OUT_OF_MEMORY)
+    );
+    assert_eq!(info(&mut two).0, 1 << 20);
+    one.send(&MemFree { address: most }, &[]);
+    assert_eq!(info(&mut one).0, MEMORY - (16 << 20));
+    assert!(try_load(&mut one, 3, TEXT).is_ok());
+    two.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+    until("the variables are gone", || bench.status().allocated == 16 << 20);
+    crate::death::kill(bench.worker(0));
+    one.ended();
+    until("its memory is free", || bench.status().allocated == 0);
 }
 
 pub fn what_a_dead_worker_had_is_free() {

@@ -41,6 +41,7 @@ pub struct FunctionState {
     layout: Layout,
     attributes: HashMap<u32, i32>,
     threads: i32,
+    local_bytes: i32,
 }
 
 /// Grid, block and dynamic shared memory of a launch.
@@ -58,6 +59,7 @@ impl FunctionState {
     pub fn attribute(&self, attribute: u32) -> CallResult<i32> {
         let usual = match attribute {
             id::MAX_THREADS_PER_BLOCK => self.threads,
+            id::LOCAL_SIZE_BYTES => self.local_bytes,
             id::NUM_REGS => 32,
             id::PTX_VERSION | id::BINARY_VERSION => 90,
             id::MAX_DYNAMIC_SHARED_SIZE_BYTES => SHARED,
@@ -154,16 +156,18 @@ impl FunctionState {
 
 #[derive(Debug)]
 pub struct ModuleTable {
-    /// Largest number of threads in a block of any function.
+    /// Largest number of threads in a block of any function, and local memory of each thread in bytes.
     threads: i32,
+    local_bytes: i32,
     loaded: Handles<ModuleState>,
     functions: Handles<FunctionState>,
 }
 
 impl ModuleTable {
-    pub const fn new(threads: i32) -> Self {
+    pub const fn new(threads: i32, local_bytes: i32) -> Self {
         Self {
             threads,
+            local_bytes,
             loaded: Handles::new(HandleKind::Module),
             functions: Handles::new(HandleKind::Function),
         }
@@ -223,8 +227,9 @@ impl ModuleTable {
             return Ok(known);
         }
         let layout = found.kernels.get(name).ok_or(CallRefusal::Expected(CUresult::NOT_FOUND))?.clone();
-        let (attributes, threads) = (HashMap::new(), self.threads);
-        let function = self.functions.add(FunctionState { context, module, layout, attributes, threads });
+        let (attributes, threads, local_bytes) = (HashMap::new(), self.threads, self.local_bytes);
+        let state = FunctionState { context, module, layout, attributes, threads, local_bytes };
+        let function = self.functions.add(state);
         self.module(context, module)?.functions.insert(name.to_owned(), function);
         Ok(function)
     }

@@ -53,5 +53,7 @@ mod system;
 mod virtual_memory;
 mod work;
 
+pub use context::CONTEXT_BYTES;
 pub use place::Recording;
+pub use products::HANDLE_BYTES;
 pub use rule::Rule;

@@ -85,7 +85,7 @@ impl RecordingMachine {
             streams: Streams::new(),
             captures: Captures::default(),
             graphs: Graphs::new(),
-            modules: ModuleTable::new(options.function_threads),
+            modules: ModuleTable::new(options.function_threads, options.local_bytes),
             blas: blas::none(),
             lt: Lt::new(),
             links: Links::new(),

@@ -77,6 +77,11 @@ impl DeviceMemory {
         Ok(())
     }
 
+    /// Returns the number of bytes of device memory that are free.
+    pub const fn available(&self) -> u64 {
+        TOTAL_BYTES - self.used
+    }
+
     /// Returns bytes of device memory to the device.
     pub const fn give_back(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);

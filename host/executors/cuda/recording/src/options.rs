@@ -84,6 +84,8 @@ pub struct RecordingOptions {
     pub host_pointers: bool,
     /// Largest number of threads in a block of any function.
     pub function_threads: i32,
+    /// Local memory of each thread of any function in bytes.
+    pub local_bytes: i32,
     pub order: CompletionOrder,
     /// Path of the file [`HOLD`]. While it exists, no work completes.
     #[serde(skip)]
@@ -118,6 +120,7 @@ impl Default for RecordingOptions {
             host_register: true,
             host_pointers: true,
             function_threads: 1024,
+            local_bytes: 0,
             order: CompletionOrder::Oldest,
             hold: None,
             failures: Vec::new(),

@@ -17,11 +17,15 @@ use crate::rule::{CallRefusal, CallResult, Rule};
 /// least 256 bytes".
 pub const WORKSPACE_ALIGNMENT: u64 = 256;
 
+/// Device memory that a handle takes in bytes, mostly the library's own workspace.
+pub const HANDLE_BYTES: u64 = 40 << 20;
+
 impl ApiCall {
     /// Carries out `cublasCreate`. It creates a handle in the current context. It allocates, which captures
     /// forbid.
     pub fn blas_create(&mut self) -> CallResult<usize> {
         let context = self.context()?;
+        self.memory.acquire(HANDLE_BYTES)?;
         let blas = Blas { context, stream: 0, workspace: None, device_pointers: false };
         Ok(self.blas.add(blas))
     }
@@ -31,6 +35,7 @@ impl ApiCall {
         let context = self.context()?;
         self.blas(handle)?;
         self.until(|machine| !machine.work.has_work(context));
+        self.memory.give_back(HANDLE_BYTES);
         self.blas.remove(handle).map(drop)
     }
 

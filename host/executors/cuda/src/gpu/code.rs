@@ -12,6 +12,7 @@ use vgpu_abi::CUresult;
 use vgpu_abi::driver::function_attribute as id;
 use vgpu_device::{Charges, CodeCharge, CodeRefusal, ModuleImage, Modules, Resource, Violation};
 use vgpu_image::cubin::{self, Length};
+use vgpu_image::variables;
 use vgpu_wire::body::module::{FUNCTION_CACHE_CONFIG, FunctionReply, IMAGE_CUBIN, ModuleOpen};
 
 use crate::driver::code::{CodeError, DriverFunction, DriverImage, DriverModule};
@@ -49,10 +50,11 @@ impl Loading {
     /// Loads the module, which takes as long as the compiler. The session has it when this returns. What a
     /// module is charged that cannot be loaded has come back by then.
     pub(crate) fn load(self, context: &Arc<DriverContext>) -> Result<(), CodeRefusal> {
-        let Self { kind, data, charge, memory, mut arrival } = self;
+        let Self { kind, data, charge, mut memory, mut arrival } = self;
         let data = data.ok_or_else(|| {
             CodeRefusal::new(CUresult::OUT_OF_MEMORY.0, "the host has no memory for the image")
         })?;
+        memory.charge_variables(variable_bytes(kind, &data)?)?;
         let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { DriverImage::ptx(data) };
         let module = Arc::new(DriverModule::load(context, &image)?);
         arrival.bring((LoadedModule { module, image, memory: Arc::new(memory) }, charge));
@@ -67,6 +69,8 @@ pub(crate) struct LoadedKernel {
     pub(crate) function: DriverFunction,
     /// Size of the kernel's parameters in bytes, if the driver can tell.
     pub(crate) param_bytes: Option<u32>,
+    /// Local memory of each thread in bytes.
+    pub(crate) local_bytes: u32,
     _memory: Arc<CodeMemory>,
 }
 
@@ -236,7 +240,8 @@ impl LoadedKernel {
             param_bytes: param_bytes.unwrap_or(0),
             reserved: [0; 7],
         };
-        Ok((Self { function, param_bytes, _memory: Arc::clone(memory) }, reply, charge))
+        let (local_bytes, memory) = (reply.local_bytes, Arc::clone(memory));
+        Ok((Self { function, param_bytes, local_bytes, _memory: memory }, reply, charge))
     }
 
     /// Carries out `cuFuncSetAttribute` and `cuFuncSetCacheConfig`.
@@ -246,6 +251,15 @@ impl LoadedKernel {
         }
         self.function.set_attribute(attribute, value)
     }
+}
+
+/// Returns the number of bytes that the variables of an image take beside the image. An image that is no
+/// cubin has none, because it is refused.
+fn variable_bytes(kind: u32, data: &[u8]) -> Result<u64, CodeRefusal> {
+    if kind == IMAGE_CUBIN {
+        return Ok(cubin::variable_bytes(data).unwrap_or(0));
+    }
+    variables::variable_bytes(data).map_err(|error| CodeRefusal::new(CUresult::OUT_OF_MEMORY.0, &error))
 }
 
 /// Accepts a cubin whose headers, tables and sections all lie within it, because the driver is not told its

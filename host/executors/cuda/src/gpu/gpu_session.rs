@@ -14,6 +14,7 @@ use crate::driver::error::DriverError;
 use crate::driver::range::{AddressError, Reserved};
 use crate::driver::stream::DriverStream;
 use crate::gpu::clock::Clock;
+use crate::gpu::code_memory::LocalMemory;
 use crate::gpu::completion::{Completions, OnComplete, Retained};
 use crate::gpu::copy::Copies;
 use crate::gpu::fence::Fences;
@@ -82,6 +83,8 @@ pub(crate) struct GpuSession {
     pub(crate) streams: Streams,
     pub(crate) copies: Copies,
     pub(crate) memory: Arc<DeviceMemory>,
+    /// Local memory of the kernels that were launched.
+    pub(crate) local: LocalMemory,
     pub(crate) holds: Holds,
     pub(crate) products: BlasSession,
     words: CompletionWords,
@@ -123,6 +126,7 @@ impl GpuSession {
             streams: Streams::new(&context, &fences, completions),
             copies: Copies::new(&context, host, Arc::clone(&staging)),
             memory: DeviceMemory::new(&context, share, host.clone(), (reserved, occupied), shared.granule),
+            local: LocalMemory::new(shared, host),
             holds: Holds::new(host.clone()),
             products: BlasSession::default(),
             words: CompletionWords::new(host.clone(), shared.stream_operations),

@@ -170,6 +170,11 @@ impl DeviceMemory {
         Ok(address)
     }
 
+    /// Allocates memory that no message requests.
+    pub(crate) fn allocate_unrequested(&self, bytes: u64) -> Result<u64, MemoryError> {
+        self.host.with_reserved(bytes, || self.allocate(bytes)).unwrap_or_else(|| Err(OutOfMemory.into()))
+    }
+
     /// Allocates in a block. Returns the block's address and the allocation's.
     fn allocate_small(&self, state: &mut MemoryState, bytes: u64) -> Result<(u64, u64), MemoryError> {
         for (&start, block) in state.blocks.iter_mut().rev() {

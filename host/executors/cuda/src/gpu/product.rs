@@ -125,7 +125,7 @@ impl BlasSession {
     pub(crate) fn workspace(shared: &SharedGpu, memory: &Arc<DeviceMemory>) -> Option<BlasWorkspace> {
         let hopper = shared.device.attribute(CAPABILITY_MAJOR).is_some_and(|major| major >= 9);
         let bytes = WORKSPACE_BYTES[usize::from(!hopper)];
-        let address = memory.allocate(bytes).ok()?;
+        let address = memory.allocate_unrequested(bytes).ok()?;
         let range = memory.find(address, bytes);
         // Removed from the session at once, so that no copy, product or free of the guest can name it.
         let freed = memory.remove_allocation(address)?;

@@ -42,6 +42,7 @@ impl CudaSession {
         }
         let shape = launch::shape(body);
         self.with_gpu(work.number, |gpu| {
+            gpu.local.grow(kernel.local_bytes)?;
             gpu.streams.begin_work(stream)?.enqueue_kernel(&kernel.function, &shape, params)
         });
         Ok(())

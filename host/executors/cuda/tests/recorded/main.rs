@@ -9,6 +9,7 @@ mod libraries;
 mod links;
 mod losses;
 mod matmuls;
+mod memory;
 mod orders;
 mod payload;
 mod products;

@@ -8,7 +8,7 @@ use vgpu_abi::driver::{CUdeviceptr, CUstream, MEMORYTYPE_DEVICE, Memcpy3D, Side3
 
 use crate::call::ApiCall;
 use crate::graph::{CopySide, NodeKind};
-use crate::memory::AddressRange;
+use crate::memory::{AddressRange, TOTAL_BYTES};
 use crate::raw::{DeviceAddress, HostAddress};
 use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::system;
@@ -101,6 +101,13 @@ calls! {
         let start = call.host.allocate(bytes as u64, flags)?;
         call.out("address", &DeviceAddress(start));
         Ok(address.set(std::ptr::with_exposed_provenance_mut(start as usize))?)
+    }
+
+    /// Implements `cuMemGetInfo_v2`.
+    pub fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) |call| {
+        call.context()?;
+        free.set(call.memory.available() as usize)?;
+        Ok(total.set(TOTAL_BYTES as usize)?)
     }
 
     /// Implements `cuMemFreeHost`.

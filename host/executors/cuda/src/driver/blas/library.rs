@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde::{Deserialize, Serialize};
 
 use super::exports::exports;
 use super::functions;
@@ -77,8 +78,13 @@ table! {
     }
 }
 
+/// The files of cuBLAS that a process has found, for others that need not search then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FoundBlas(pub(crate) Vec<BlasFiles>);
+
 /// The files of a cuBLAS that has all functions, and of the cuBLASLt beside it. Nothing is loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BlasFiles {
     blas: PathBuf,
     /// cuBLASLt, or why the host has none that can be used.

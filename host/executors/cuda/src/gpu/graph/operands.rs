@@ -109,6 +109,7 @@ pub(super) fn find(
             _ if node.is_product() => NodeOperands::Product,
             (Body::Launch(_), Some(kernel)) => {
                 launch::check(kernel, &node.tail)?;
+                gpu.local.grow(kernel.local_bytes)?;
                 NodeOperands::Kernel(Arc::clone(kernel))
             }
             (body, _) => match (Transfer::find(&gpu.memory, body), node.host_copy()) {

@@ -1,0 +1,164 @@
+//! Reads from PTX text how much device memory its variables take. A cubin tells it by its sections
+//! ([`crate::cubin::variable_bytes`]).
+//!
+//! Source: NVIDIA's PTX ISA, "Variables": a declaration has a space, attributes, an alignment, a type, and
+//! names with the dimensions of arrays and initial values.
+
+use memchr::memmem::Finder;
+
+use crate::ptx::type_bytes;
+use crate::words::{Comments, Tokens, is_word, text};
+
+/// A variable whose size the text does not state in a form that is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the size of variable {0} cannot be told")]
+pub struct UnknownSize(pub String);
+
+/// Returns an upper bound of the number of bytes of device memory that the variables of a text take: those of
+/// the spaces `.global` and `.const` that it defines.
+pub fn variable_bytes(ptx: &[u8]) -> Result<u64, UnknownSize> {
+    let mut sum = 0_u64;
+    for space in [b".global".as_slice(), b".const"] {
+        let mut comments = Comments::new(ptx);
+        for at in Finder::new(space).find_iter(ptx) {
+            let end = at + space.len();
+            let within_word = at.checked_sub(1).is_some_and(|before| is_word(ptx[before]))
+                || ptx.get(end).copied().is_some_and(is_word);
+            // In a list of parameters the space is what a pointer points to.
+            let before = ptx[..at].trim_ascii_end();
+            if within_word || before.ends_with(b".ptr") || comments.hide(at) {
+                continue;
+            }
+            // Another module defines an external variable.
+            if !before.ends_with(b".extern") {
+                sum = sum.saturating_add(variables(&mut Tokens { rest: &ptx[end..] })?);
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Returns the size of the variables of one declaration, which starts after the space.
+fn variables(tokens: &mut Tokens<'_>) -> Result<u64, UnknownSize> {
+    let unknown = |name: &[u8]| UnknownSize(text(name));
+    let (mut align, mut element, mut vector) = (1, None, 1);
+    let mut name: &[u8] = b"";
+    while let Some(token) = tokens.next() {
+        match token {
+            b".v2" => vector = 2,
+            b".v4" => vector = 4,
+            b".align" => align = tokens.next().and_then(constant).ok_or_else(|| unknown(token))?,
+            _ if token[0] == b'.' => element = element.or(type_bytes(token)),
+            _ if is_word(token[0]) && !token[0].is_ascii_digit() => {
+                name = token;
+                break;
+            }
+            // The numbers and the punctuation of `.attribute(...)`.
+            _ => {}
+        }
+    }
+    let element = element.ok_or_else(|| unknown(name))?;
+    let (element, align) = (u64::from(element) * vector, align.max(u64::from(element) * vector));
+    let mut sum = 0_u64;
+    let mut token = tokens.next();
+    loop {
+        let (mut bytes, mut open) = (element, false);
+        while let Some(bracket @ (b"[" | b"<")) = token {
+            let size = tokens.next().ok_or_else(|| unknown(name))?;
+            if (bracket, size) == (b"[", b"]") {
+                open = true;
+            } else {
+                bytes =
+                    constant(size).and_then(|size| bytes.checked_mul(size)).ok_or_else(|| unknown(name))?;
+                tokens.next().filter(|end| matches!(end, [b']' | b'>'])).ok_or_else(|| unknown(name))?;
+            }
+            token = tokens.next();
+        }
+        let mut rows = 1;
+        if token == Some(b"=") {
+            (rows, token) = skip_value(tokens);
+        }
+        let bytes = if open { bytes.checked_mul(rows) } else { Some(bytes) };
+        let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(align));
+        sum = bytes.and_then(|bytes| sum.checked_add(bytes)).ok_or_else(|| unknown(name))?;
+        match token {
+            Some(b",") => name = tokens.next().unwrap_or_default(),
+            Some(b";") => return Ok(sum),
+            _ => return Err(unknown(name)),
+        }
+        token = tokens.next();
+    }
+}
+
+/// Skips the value of a variable. Returns the number of its outermost parts, and the token after it.
+fn skip_value<'a>(tokens: &mut Tokens<'a>) -> (u64, Option<&'a [u8]>) {
+    let (mut depth, mut rows) = (0_u32, 1);
+    while let Some(token) = tokens.next() {
+        match token {
+            b"{" | b"(" => depth += 1,
+            b"}" | b")" => depth = depth.saturating_sub(1),
+            b"," if depth == 1 => rows += 1,
+            b"," | b";" if depth == 0 => return (rows, Some(token)),
+            b"\"" => tokens.skip_text(),
+            _ => {}
+        }
+    }
+    (rows, None)
+}
+
+/// Parses an integer constant of PTX.
+fn constant(word: &[u8]) -> Option<u64> {
+    let word = std::str::from_utf8(word).ok()?.trim_end_matches('U');
+    let (digits, radix) = match word.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&word[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&word[2..], 2),
+        [b'0', _, ..] => (&word[1..], 8),
+        _ => (word, 10),
+    };
+    u64::from_str_radix(digits, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn variables_are_counted() {
+        let of = |rest: &str| variable_bytes(format!(".version 8.0\n.target sm_80\n{rest}").as_bytes());
+        for (text, bytes) in [
+            ("", 0),
+            (".visible .global .align 4 .b8 table[16] = {1, 2};", 16),
+            (".global .align 8 .b8 odd[17];\n.const .f32 scale = 0f3F800000;", 24 + 4),
+            (".visible .global .u64 grid[2][3] = {{1, 2, 3}, {4, 5, 6}};", 48),
+            (".global .attribute(.unified(1, 2)) .v4 .f32 a, b[0x10], c[4U];", 16 + 256 + 64),
+            (".global .b32 rows[][4] = {{1}, {2}, {3, 4}};.global .u8 word[] = {1,2,3};", 48 + 3),
+            (".global .u64 many<10>; .global .texref picture;", 80 + 8),
+            (".extern .global .align 1 .b8 other[];", 0),
+            ("// .global .b8 a[9];\n/* .const .b8 b[9]; */ .global .b8 c[9];", 9),
+            (".entry k(.param .u64 .ptr .global .align 16 p) { ld.global.u32 %r, [p]; ret; }", 0),
+            (".global .u64 address = generic(table) + 4;", 8),
+            (".global .b8 huge[1099511627776];", 1 << 40),
+        ] {
+            assert_eq!(of(text), Ok(bytes), "{text}");
+        }
+        for wrong in [
+            ".global .b8 x[1<<30];",
+            ".global .b8 x[4",
+            ".global x[4];",
+            ".global .b64 x[4611686018427387904];",
+            ".global .b8 x[4] .b8",
+            ".global",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "(\\.global|\\.const|\\.align|\\.u32|k|[0-9]|\\{|\\}|\\[|\\]|<|>|=|,|;|\"| |\n){0,40}") {
+            let _ = variable_bytes(text.as_bytes());
+        }
+    }
+}
