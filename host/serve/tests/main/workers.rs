@@ -128,7 +128,7 @@ fn a_release_ends_the_calls_that_wait_for_the_held_stream() {
 #[test]
 fn a_release_makes_room_in_a_full_channel() {
     const CHANNELS: u32 = 8;
-    let driver = Recording::new(&json!({ "queue": 1021 })).unwrap();
+    let driver = Recording::new(&json!({ "queue": 600 })).unwrap();
     let folder = folder();
     let served = serve(&driver, folder.path(), false);
     let (mut guest, memory) = attach(folder.path());
@@ -143,7 +143,7 @@ fn a_release_makes_room_in_a_full_channel() {
     guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::NONE }, &[]);
     guest.send(&StreamWait { stream: CHANNELS + 1, event: 1 }, &[]);
     for number in [1, CHANNELS + 1] {
-        (0..700).for_each(|_| kernel(&mut guest, memory, number));
+        (0..350).for_each(|_| kernel(&mut guest, memory, number));
     }
     until("a launch waits for room", || driver.has_held("cuLaunchKernel"));
     guest.store_release(1);

@@ -26,7 +26,7 @@ impl Clock {
         idle: &DriverStream,
         now: impl FnOnce() -> u64,
     ) -> Result<Self, DriverError> {
-        let reference = fences.record(idle, true, 0)?;
+        let reference = fences.record(idle, true, 0, 0)?;
         reference.wait()?;
         Ok(Self { reference, at: now() })
     }

@@ -8,7 +8,7 @@ use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
 use crate::gpu::host_memory::{GuestLocation, HostMemory};
-use crate::gpu::staging::{BUFFER_BYTES, Staging};
+use crate::gpu::staging::{BUFFER_BYTES, Staging, StagingBuffer};
 use crate::gpu::streams::Streams;
 
 /// Copies between guest memory and the GPU, for one session.
@@ -44,6 +44,20 @@ impl Copies {
         self.memory.place(&self.context, piece)
     }
 
+    /// Acquires a buffer for a copy. A copy that waits for the guest takes none from the others, which would
+    /// wait with it.
+    fn buffer(&self, streams: &mut Streams, at: WorkOrigin) -> Result<StagingBuffer, DriverError> {
+        if streams.waits_for_guest(at.stream) {
+            return self.staging.acquire_held(&self.context);
+        }
+        if let Some(buffer) = self.staging.try_acquire(&self.context)? {
+            return Ok(buffer);
+        }
+        // A buffer comes back when a fence after its copy is reached, which the copy may not have yet.
+        streams.fence_carried(at.message)?;
+        self.staging.wait()
+    }
+
     /// Copies data that is inside a message.
     pub(crate) fn inline(
         &mut self,
@@ -53,7 +67,7 @@ impl Copies {
         source: &[u8],
     ) -> Result<(), DriverError> {
         for (index, chunk) in source.chunks(BUFFER_BYTES).enumerate() {
-            let buffer = self.staging.acquire(&self.context)?;
+            let buffer = self.buffer(streams, at)?;
             let offset = (index * BUFFER_BYTES) as u64;
             let bytes = chunk.len() as u64;
             buffer.pinned().slice().copy_from(chunk);
@@ -143,7 +157,7 @@ impl Copies {
         let mut offset = 0;
         while offset < piece.bytes() {
             let bytes = (piece.bytes() - offset).min(BUFFER_BYTES as u64);
-            let buffer = Arc::new(self.staging.acquire(&self.context)?);
+            let buffer = Arc::new(self.buffer(streams, at)?);
             let stream = streams.begin_work(at.stream)?;
             let kept = chunk(stream, self.host.clone(), piece, offset, bytes, &buffer)?;
             streams.carry(at.stream, at.message, Arc::new((kept, buffer)))?;

@@ -28,6 +28,8 @@ pub(crate) struct Fence {
     complete: AtomicBool,
     /// Amount of the stream's work that the fence follows, as [`Busy`](super::busy::Busy) counts it.
     pub(crate) behind: u64,
+    /// Number of the newest hold that the work before the fence waits for, or 0.
+    pub(crate) hold: u32,
 }
 
 impl Fences {
@@ -36,13 +38,14 @@ impl Fences {
         Arc::new(Self { context: Arc::clone(context), idle: Default::default() })
     }
 
-    /// Records a fence after all work of the stream, the amount of which is `behind`. A `timed` fence stores
-    /// the time at which it was reached.
+    /// Records a fence after all work of the stream, the amount of which is `behind`, and which waits for
+    /// `hold`. A `timed` fence stores the time at which it was reached.
     pub(crate) fn record(
         self: &Arc<Self>,
         stream: &DriverStream,
         timed: bool,
         behind: u64,
+        hold: u32,
     ) -> Result<Arc<Fence>, DriverError> {
         let idle = self.idle[usize::from(timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
         let event = match idle {
@@ -51,7 +54,7 @@ impl Fences {
         };
         stream.record(&event)?;
         let complete = AtomicBool::new(false);
-        Ok(Arc::new(Fence { event: Some(event), home: Arc::clone(self), complete, behind }))
+        Ok(Arc::new(Fence { event: Some(event), home: Arc::clone(self), complete, behind, hold }))
     }
 }
 

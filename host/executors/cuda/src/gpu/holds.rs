@@ -77,14 +77,16 @@ impl Holds {
     }
 
     /// Records that the guest has released a hold. A guest that only sends the message has stored no number.
-    /// A hold that the driver refused is not in the list.
-    pub(crate) fn release(&mut self, hold: u32) {
-        if self.held.remove(&hold) {
+    /// A hold that the driver refused is not in the list. Returns whether it was.
+    pub(crate) fn release(&mut self, hold: u32) -> bool {
+        let held = self.held.remove(&hold);
+        if held {
             self.host.release_holds(hold);
             if let Some(own) = &self.own {
                 own.store_word(hold);
             }
         }
+        held
     }
 
     /// Releases all holds because the session ends. Returns when no stream waits any more, or the context is

@@ -11,7 +11,7 @@
 //!  host_memory, staging           registered memory, and staging buffers
 //!  memory, virtual_memory, block  device memory
 //!  code, loader                   modules, and the thread that loads them
-//!  holds                          streams that wait for the guest
+//!  holds, waiting_work            streams that wait for the guest, and the work behind them
 //!  product, solve, vector, matmul, operand
 //!                                 operations of cuBLAS, and checks of their operands
 //!  clock, fence                   times; points in a stream's work
@@ -43,4 +43,5 @@ pub(crate) mod stream_state;
 pub(crate) mod streams;
 pub(crate) mod transfer;
 mod vector;
+mod waiting_work;
 pub(crate) mod words;

@@ -1,11 +1,11 @@
 //! Pinned staging buffers: for data inside messages, and for guest memory that the driver does not register.
 //!
 //! Their number is bounded. Whoever finds none waits for the GPU, as CUDA's own calls do when a queue is
-//! full. While the guest holds a stream, nobody waits, because the waiting thread also serves the session's
-//! other streams, on which the release may depend. Then there are more buffers, charged to the session, and
-//! beyond those the copy is out of memory.
+//! full. A copy that waits for the guest has a buffer of another kind: nobody waits for those, because the
+//! waiting thread also serves the session's other streams, on which the release may depend. They are charged
+//! to the session, and beyond their number the copy is out of memory.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vgpu_abi::CUresult;
@@ -18,14 +18,14 @@ use crate::gpu::health::Health;
 
 /// Size of a buffer in bytes. Data inside a message is never longer.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
-/// Number of buffers of a session, 16 MiB in all.
+/// Number of buffers of a session for copies that do not wait for the guest, 16 MiB in all.
 const BUFFERS_MOST: usize = 64;
-/// Number of buffers of a session while the guest holds a stream, 256 MiB in all.
-const BUFFERS_HELD_MOST: usize = 1024;
+/// Number of buffers of a session for copies that do, 240 MiB in all.
+const BUFFERS_HELD_MOST: usize = 960;
 /// Time between two checks whether the session ends during a wait for a buffer.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Error for a copy that finds no free buffer while the guest holds a stream that it would wait for.
+/// Error for a copy behind a hold that finds no buffer.
 const NO_BUFFER: DriverError =
     DriverError { call: "a buffer behind a stream that is held", code: CUresult::OUT_OF_MEMORY };
 
@@ -40,9 +40,11 @@ pub(crate) struct Staging {
 #[derive(Debug, Default)]
 struct Shelf {
     idle: Vec<Pinned>,
-    /// Buffers beyond the usual number that are not in use, with their charges.
+    /// Buffers for copies behind holds that are not in use, with their charges.
     extra: Vec<(Pinned, Charge)>,
+    /// Number of buffers of each kind.
     made: usize,
+    made_extra: usize,
     /// Whether the guest holds a stream.
     held: bool,
 }
@@ -53,7 +55,7 @@ pub(crate) struct StagingBuffer {
     home: Arc<Staging>,
     /// The pinned memory, which is `None` only while the buffer is dropped.
     pinned: Option<Pinned>,
-    /// Charge for a buffer beyond the usual number, which is freed when no stream is held.
+    /// Charge for a buffer behind a hold, which is freed when no stream is held.
     extra: Option<Charge>,
 }
 
@@ -65,42 +67,59 @@ impl Staging {
 
     /// Sets whether the guest holds a stream. Extra buffers are freed when none is held any more.
     pub(crate) fn set_held(&self, held: bool) {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shelf();
         shelf.held = held;
         if !held {
             let extra = std::mem::take(&mut shelf.extra);
-            shelf.made -= extra.len();
+            shelf.made_extra -= extra.len();
             drop(shelf);
             drop(extra);
         }
     }
 
-    /// Acquires a buffer. Waits for one if all are in use, and fails as not ready if the session ends or is
-    /// lost meanwhile. Does not wait while the guest holds a stream.
-    pub(crate) fn acquire(
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires a buffer for a copy that waits for the guest. Fails if all are in use.
+    pub(crate) fn acquire_held(
         self: &Arc<Self>,
         context: &Arc<DriverContext>,
     ) -> Result<StagingBuffer, DriverError> {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shelf();
+        if let Some((pinned, charge)) = shelf.extra.pop() {
+            return Ok(self.buffer(pinned, Some(charge)));
+        }
+        let charge = self.health.host().charges().charge(Resource::HostBytes, BUFFER_BYTES as u64);
+        let charge = charge.ok().filter(|_| shelf.made_extra < BUFFERS_HELD_MOST).ok_or(NO_BUFFER)?;
+        let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
+        shelf.made_extra += 1;
+        Ok(self.buffer(pinned, Some(charge)))
+    }
+
+    /// Acquires a buffer, or returns `None` if all are in use.
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        context: &Arc<DriverContext>,
+    ) -> Result<Option<StagingBuffer>, DriverError> {
+        let mut shelf = self.shelf();
+        if let Some(pinned) = shelf.idle.pop() {
+            return Ok(Some(self.buffer(pinned, None)));
+        }
+        if shelf.made == BUFFERS_MOST {
+            return Ok(None);
+        }
+        let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
+        shelf.made += 1;
+        Ok(Some(self.buffer(pinned, None)))
+    }
+
+    /// Waits for a buffer that is in use. Fails as not ready if the session ends or is lost meanwhile.
+    pub(crate) fn wait(self: &Arc<Self>) -> Result<StagingBuffer, DriverError> {
+        let mut shelf = self.shelf();
         loop {
             if let Some(pinned) = shelf.idle.pop() {
                 return Ok(self.buffer(pinned, None));
-            }
-            if shelf.made < BUFFERS_MOST {
-                let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
-                shelf.made += 1;
-                return Ok(self.buffer(pinned, None));
-            }
-            if let Some((pinned, charge)) = shelf.extra.pop() {
-                return Ok(self.buffer(pinned, Some(charge)));
-            }
-            if shelf.held {
-                let charges = self.health.host().charges();
-                let charge = charges.charge(Resource::HostBytes, BUFFER_BYTES as u64);
-                let charge = charge.ok().filter(|_| shelf.made < BUFFERS_HELD_MOST).ok_or(NO_BUFFER)?;
-                let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
-                shelf.made += 1;
-                return Ok(self.buffer(pinned, Some(charge)));
             }
             if self.health.dead().is_some() || self.health.host().stopping() {
                 return Err(DriverError { call: "wait for a buffer", code: CUresult::NOT_READY });
@@ -115,7 +134,7 @@ impl Staging {
 
     /// Frees the buffers that are not in use.
     pub(crate) fn clear(&self) {
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shelf();
         shelf.idle.clear();
         shelf.extra.clear();
     }
@@ -131,12 +150,12 @@ impl StagingBuffer {
 impl Drop for StagingBuffer {
     fn drop(&mut self) {
         let Some(pinned) = self.pinned.take() else { return };
-        let mut shelf = self.home.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.home.shelf();
         match self.extra.take() {
             // `cuMemFreeHost` would wait for the held stream, and other calls beside it (driver 580.159.04).
             Some(charge) if shelf.held => shelf.extra.push((pinned, charge)),
             Some(charge) => {
-                shelf.made -= 1;
+                shelf.made_extra -= 1;
                 drop(shelf);
                 drop((pinned, charge));
             }

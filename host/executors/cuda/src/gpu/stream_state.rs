@@ -28,8 +28,9 @@ pub(crate) struct StreamState {
     pub(crate) joined: u64,
     /// Values that the work after `tail` uses.
     carried: Vec<Retained>,
-    /// Number of pieces of work that the stream was given.
-    given: u64,
+    /// Number of the newest hold that the stream's later work waits for, its own or that of another stream,
+    /// and 0 if there is none. It may have been released.
+    pub(crate) last_hold: u32,
     /// Holds that were not released, the oldest first.
     holds: VecDeque<StreamHold>,
 }
@@ -38,9 +39,7 @@ pub(crate) struct StreamState {
 #[derive(Debug)]
 struct StreamHold {
     hold: u32,
-    /// Number of pieces of work before it.
-    before: u64,
-    /// Fence after that work, or `None` if the work was complete.
+    /// Fence after the work before it, or `None` if the work was complete.
     reached: Option<Arc<Fence>>,
 }
 
@@ -55,7 +54,7 @@ impl StreamState {
             tail: None,
             joined: 0,
             carried: Vec::new(),
-            given: 0,
+            last_hold: 0,
             holds: VecDeque::new(),
         }
     }
@@ -78,18 +77,13 @@ impl StreamState {
 
     /// Counts a piece of work, or a wait.
     pub(crate) const fn count_work(&mut self) {
-        self.given += 1;
         self.dirty = true;
-    }
-
-    /// Returns the number of pieces of work that wait for a hold, and `None` if the stream is not held.
-    pub(crate) fn waiting(&self) -> Option<u64> {
-        self.holds.front().map(|hold| self.given - hold.before)
     }
 
     /// Adds a hold: later work waits for the guest. `reached` is a fence after the work before it.
     pub(crate) fn hold(&mut self, hold: u32, reached: Option<Arc<Fence>>) {
-        self.holds.push_back(StreamHold { hold, before: self.given, reached });
+        self.holds.push_back(StreamHold { hold, reached });
+        self.last_hold = self.last_hold.max(hold);
     }
 
     /// Returns whether the stream waits for the guest, or will.
@@ -132,6 +126,11 @@ impl StreamState {
     /// Returns the newest fence, unless it is known to be reached.
     pub(crate) fn tail(&self) -> Option<&Arc<Fence>> {
         self.tail.as_ref().filter(|tail| !tail.is_known_complete())
+    }
+
+    /// Returns whether values are retained that no fence releases yet.
+    pub(crate) const fn is_carrying(&self) -> bool {
+        !self.carried.is_empty()
     }
 
     /// Retains a value for the newest work. Returns whether a fence should be recorded.

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use vgpu_abi::CUresult;
 use vgpu_device::StreamConfig;
 use vgpu_wire::JOIN_ALL;
 
@@ -18,16 +17,12 @@ use crate::driver::stream::DriverStream;
 use crate::gpu::completion::{Completions, OnComplete, Retained};
 use crate::gpu::fence::{Fence, Fences};
 use crate::gpu::stream_state::StreamState;
+use crate::gpu::waiting_work::WaitingWork;
 
 /// Number of the legacy default stream, which is also the id of its state.
 const LEGACY: u32 = 0;
 /// Number of joins above which completed joins are removed.
 const JOINS_MOST: usize = 32;
-
-/// Largest number of pieces of work of a session that may wait for holds. More are refused. A queue of the
-/// driver takes about a thousand, and several streams may share one. More would block the thread that also
-/// serves the session's other streams.
-const HELD_MOST: u64 = 768;
 
 /// A join for which streams may have to wait.
 #[derive(Debug)]
@@ -62,8 +57,8 @@ pub(crate) struct Streams {
     /// legacy stream's newest fence covers.
     ordered: u64,
     covered: u64,
-    /// Number of pieces of work that wait for holds.
-    held: u64,
+    /// Work that waits for the guest.
+    waiting: WaitingWork,
     /// Holds that later work of the legacy stream waits for, the oldest first, each with a fence after its
     /// work before the hold unless that was complete.
     legacy_holds: VecDeque<(u32, Option<Arc<Fence>>)>,
@@ -89,7 +84,7 @@ impl Streams {
             newest_join: 0,
             ordered: 0,
             covered: 0,
-            held: 0,
+            waiting: WaitingWork::default(),
             legacy_holds: VecDeque::new(),
             giving: false,
         }
@@ -117,7 +112,6 @@ impl Streams {
         let fence = self.fence(number, message);
         self.active.remove(&number);
         let state = self.states.remove(&number);
-        self.count_held();
         if let Some(state) = &state {
             self.completions.busy().destroyed(state.id, matches!(fence, Ok(Some(_))));
         }
@@ -134,27 +128,22 @@ impl Streams {
     pub(crate) fn begin_work(&mut self, number: u32) -> Result<&DriverStream, DriverError> {
         let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
+        // What the stream waits for without being told, before the work is counted.
+        let implicit = self.waiting.implicit(number == LEGACY, state.config.non_blocking);
+        state.last_hold = state.last_hold.max(implicit);
         state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
         if state.joined < self.newest_join {
+            let id = state.id;
+            let joins = self.joins.range(state.joined + 1..).map(|(_, join)| join);
+            let joins = joins.filter(|join| join.stream_id != id);
             if let Some(stream) = state.made() {
-                for join in self.joins.range(state.joined + 1..).map(|(_, join)| join) {
-                    if join.stream_id != state.id {
-                        join.fence.make_wait(stream)?;
-                    }
-                }
+                joins.clone().try_for_each(|join| join.fence.make_wait(stream))?;
             }
+            state.last_hold = joins.map(|join| join.fence.hold).fold(state.last_hold, u32::max);
             state.joined = self.newest_join;
         }
         let fresh = !state.is_dirty();
-        if state.waiting().is_some() {
-            if self.held >= HELD_MOST {
-                return Err(DriverError {
-                    call: "queue work behind a held stream",
-                    code: CUresult::OUT_OF_MEMORY,
-                });
-            }
-            self.held += 1;
-        }
+        self.waiting.add(state.last_hold, number == LEGACY, state.config.non_blocking)?;
         state.count_work();
         if fresh {
             self.active.insert(number);
@@ -184,6 +173,7 @@ impl Streams {
             if !state.config.non_blocking {
                 self.legacy_holds.push_back((hold, before.legacy));
             }
+            self.waiting.hold(hold, number == LEGACY, state.config.non_blocking);
         }
     }
 
@@ -191,11 +181,15 @@ impl Streams {
     pub(crate) fn release(&mut self, hold: u32) {
         self.states.values_mut().for_each(|state| state.release(hold));
         self.legacy_holds.retain(|(held, _)| *held != hold);
-        self.count_held();
+        self.waiting.release(hold);
     }
 
-    fn count_held(&mut self) {
-        self.held = self.states.values().filter_map(StreamState::waiting).sum();
+    /// Returns whether later work of a stream waits for the guest, by a hold of its own or of another stream.
+    pub(crate) fn waits_for_guest(&self, number: u32) -> bool {
+        let Some(state) = self.states.get(&number) else { return false };
+        let joined = self.joins.range(state.joined + 1..).map(|(_, join)| join.fence.hold).max();
+        let implicit = self.waiting.implicit(number == LEGACY, state.config.non_blocking);
+        self.waiting.is_open(state.last_hold.max(implicit).max(joined.unwrap_or(0)))
     }
 
     /// Records that the driver has all work since [`Streams::begin_work`].
@@ -212,6 +206,14 @@ impl Streams {
             self.fence(number, message)?;
         }
         Ok(())
+    }
+
+    /// Records a fence for each stream that retains values, so that they are dropped when its work is
+    /// complete.
+    pub(crate) fn fence_carried(&mut self, message: u64) -> Result<(), DriverError> {
+        let carrying = self.states.iter().filter(|(_, state)| state.is_carrying());
+        let numbers: Vec<u32> = carrying.map(|(number, _)| *number).collect();
+        numbers.into_iter().try_for_each(|number| self.record(number, message, false).map(drop))
     }
 
     /// Returns a fence after all work that the stream was given, or `None` if the work is complete.
@@ -246,9 +248,11 @@ impl Streams {
     fn record(&mut self, number: u32, message: u64, timed: bool) -> Result<Arc<Fence>, DriverError> {
         let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let (context, id) = (&self.context, state.id);
+        let implicit = self.waiting.implicit(number == LEGACY, state.config.non_blocking);
+        let hold = state.last_hold.max(implicit);
         let stream =
             state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
-        let fence = self.fences.record(stream, timed, self.completions.busy().behind(id))?;
+        let fence = self.fences.record(stream, timed, self.completions.busy().behind(id), hold)?;
         let carried = state.fenced(&fence);
         self.active.insert(number);
         if number == LEGACY {
@@ -423,6 +427,9 @@ impl Streams {
     pub(crate) fn wait(&mut self, number: u32, fence: &Fence) -> Result<(), DriverError> {
         if fence.is_known_complete() {
             return Ok(());
+        }
+        if let Some(state) = self.states.get_mut(&number) {
+            state.last_hold = state.last_hold.max(fence.hold);
         }
         fence.make_wait(self.begin_work(number)?)
     }

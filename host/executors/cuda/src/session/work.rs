@@ -124,8 +124,9 @@ impl CudaSession {
     pub(super) fn release_hold(&mut self, hold: u32) -> Result<(), SessionError> {
         self.handles.holds.remove(hold)?;
         if let Some(gpu) = &mut self.gpu {
-            gpu.holds.release(hold);
-            gpu.streams.release(hold);
+            if gpu.holds.release(hold) {
+                gpu.streams.release(hold);
+            }
             gpu.staging.set_held(gpu.holds.any());
         }
         Ok(())

@@ -5,6 +5,7 @@
 mod driver;
 mod gpu;
 mod graphs;
+mod holds;
 mod libraries;
 mod links;
 mod losses;

@@ -1,0 +1,127 @@
+//! Tests of work that waits for the guest by a hold of another stream, and of copies beside it.
+
+use serde_json::json;
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, stream, synchronize};
+use vgpu_host_testing::guest::Guest;
+use vgpu_wire::body::copy::CopyIn;
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, StreamRelease, StreamWait};
+use vgpu_wire::{Mark, Span};
+
+use crate::gpu::RecordedGpu;
+
+/// First completion word for marks of this module.
+const WORD: u32 = 940;
+/// More pieces of work than may wait for the guest.
+const TOO_MANY: u32 = 1100;
+/// Flag of a stream that neither waits for the legacy default stream nor is waited for by it.
+const NON_BLOCKING: u32 = 1;
+
+/// Holds a stream with hold 1.
+fn hold(guest: &mut Guest, stream: u32) {
+    guest.send(&StreamHold { stream, hold: 1, mark: Mark::NONE }, &[]);
+}
+
+/// Launches kernels on a stream, and returns the error of the first that is refused.
+fn launches(guest: &mut Guest, memory: u64, stream: u32, count: u32) -> Option<u32> {
+    let body = Launch { function: 1, stream, ..LAUNCH };
+    let numbers: Vec<u64> = (0..count).map(|_| launch(guest, body, &params(memory, &[1, 2]))).collect();
+    guest.echo();
+    guest.late().filter(|(.., message)| *message >= numbers[0]).map(|(code, ..)| code)
+}
+
+/// Sends small copies on a stream.
+fn copies(guest: &mut Guest, memory: u64, stream: u32, count: u32) {
+    for _ in 0..count {
+        let source = Span::inline(64);
+        let body = CopyIn { stream, reserved: 0, destination: memory, source, read: Mark::NONE };
+        guest.send(&body, &[7; 64]);
+    }
+}
+
+/// Work that waits for a held stream by an event fills the driver's queues as that of the stream itself does.
+#[test]
+fn work_that_waits_by_an_event_is_refused_before_the_queues_are_full() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    (1..5).for_each(|number| stream(&mut guest, number, NON_BLOCKING));
+    for event in 1..3 {
+        guest.send(&EventCreate { event, flags: 2 }, &[]);
+    }
+    hold(&mut guest, 1);
+    // Stream 2 waits for stream 1, and stream 3 for stream 2.
+    for (from, to) in [(1, 2), (2, 3)] {
+        guest.send(&EventRecord { event: from, stream: from, mark: Mark::NONE }, &[]);
+        guest.send(&StreamWait { stream: to, event: from }, &[]);
+    }
+    assert_eq!(launches(&mut guest, memory, 4, TOO_MANY), None, "a stream that does not wait");
+    assert_eq!(launches(&mut guest, memory, 3, TOO_MANY), Some(2));
+    assert_eq!(launches(&mut guest, memory, 2, 1), Some(2), "the room is for all streams together");
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    assert_eq!(launches(&mut guest, memory, 3, TOO_MANY), None);
+    synchronize(&mut guest);
+    gpu.check();
+}
+
+/// The legacy default stream waits for a held stream, and streams that wait for its work wait, too.
+#[test]
+fn work_that_waits_by_the_legacy_stream_is_refused_before_the_queues_are_full() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    (1..3).for_each(|number| stream(&mut guest, number, 0));
+    stream(&mut guest, 3, NON_BLOCKING);
+    hold(&mut guest, 1);
+    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), None, "no work of the legacy stream lies between");
+    assert_eq!(launches(&mut guest, memory, 0, 10), None);
+    assert_eq!(launches(&mut guest, memory, 3, TOO_MANY), None);
+    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), Some(2));
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), None);
+    synchronize(&mut guest);
+    gpu.check();
+}
+
+/// Copies of a stream that is not held are complete while others wait for the guest with all buffers that
+/// they can get.
+#[test]
+fn copies_beside_a_held_stream_wait_for_nobody() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = allocate(&mut guest, 4096);
+    (1..4).for_each(|number| stream(&mut guest, number, NON_BLOCKING));
+    guest.send(&EventCreate { event: 1, flags: 2 }, &[]);
+    hold(&mut guest, 1);
+    guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::NONE }, &[]);
+    guest.send(&StreamWait { stream: 2, event: 1 }, &[]);
+    copies(&mut guest, memory, 2, TOO_MANY);
+    guest.echo();
+    let refused = guest.late().map(|(code, ..)| code);
+    assert_eq!(refused, Some(2));
+    let number = guest.late().map(|(.., number)| number);
+    copies(&mut guest, memory, 3, 500);
+    guest.send(&Signal { stream: 3, reserved: 0, mark: Mark::new(WORD, 1) }, &[]);
+    guest.wait_word(WORD, 1);
+    assert_eq!(guest.late().map(|(.., number)| number), number, "none of these was refused");
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    synchronize(&mut guest);
+    gpu.check();
+}
+
+/// A buffer comes back when a fence after its copy is reached. Streams with few copies each have none yet
+/// when all buffers are in use.
+#[test]
+fn buffers_that_several_streams_share_come_back() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = allocate(&mut guest, 4096);
+    for number in 1..9 {
+        stream(&mut guest, number, NON_BLOCKING);
+        copies(&mut guest, memory, number, 15);
+    }
+    guest.echo();
+    assert_eq!(guest.late(), None);
+    synchronize(&mut guest);
+    gpu.check();
+}
