@@ -36,6 +36,7 @@ mod knobs;
 mod lifetime;
 mod machine;
 pub mod mediator;
+mod metrics;
 pub mod node;
 mod notify;
 pub mod pages;

@@ -15,12 +15,16 @@ use vgpu_share::arbiter::{Node, NodeError, NodeOptions};
 use vgpu_share::{GpuUuid, Gpus};
 
 use crate::lifetime::{Lifetime, log, ready};
+use crate::metrics::{Endpoint, MeasuredGpus, MetricsOption};
 use crate::notify;
 use crate::share;
-use crate::values::{Level, Uuid, WARN};
+use crate::values::{Group, Level, Uuid, WARN};
 
 /// Interval at which the directory is looked at for GPUs that have come.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Where metrics are served by default: at a port of this host alone.
+const METRICS: &str = "127.0.0.1:19400";
 
 /// Length of a slice: whole milliseconds, 1 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,13 @@ pub struct NodeArguments {
     /// default that of each GPU is.
     #[arg(long, value_name = "UUID")]
     gpu: Vec<Uuid>,
+    /// Where metrics are served in the formats of OpenMetrics and Prometheus: IP:PORT, `unix:PATH` for a UNIX
+    /// socket, or `off`. Whoever can connect can read them.
+    #[arg(long, value_name = "ADDR", default_value = METRICS)]
+    metrics: MetricsOption,
+    /// Group, by name or number, whose users may connect to the UNIX socket of the metrics, too.
+    #[arg(long, value_name = "GROUP")]
+    metrics_group: Option<Group>,
     /// Directory in which the devices find each other, if it is not the usual one, as `serve` has it.
     #[arg(long, value_name = "DIR")]
     shares: Option<PathBuf>,
@@ -76,14 +87,16 @@ pub(crate) struct Arbiters {
     wanted: Vec<GpuUuid>,
     options: NodeOptions,
     running: BTreeMap<GpuUuid, Running>,
+    measured: MeasuredGpus,
     /// What was logged last about GPUs that could not be arbitrated.
     failures: BTreeMap<GpuUuid, String>,
 }
 
 impl Arbiters {
     /// Returns the arbiters of the GPUs in a directory, of which none runs yet.
-    const fn new(gpus: Gpus, wanted: Vec<GpuUuid>, options: NodeOptions) -> Self {
-        Self { gpus, wanted, options, running: BTreeMap::new(), failures: BTreeMap::new() }
+    fn new(gpus: Gpus, wanted: Vec<GpuUuid>, options: NodeOptions) -> Self {
+        let (running, measured, failures) = (BTreeMap::new(), MeasuredGpus::default(), BTreeMap::new());
+        Self { gpus, wanted, options, running, measured, failures }
     }
 
     /// Starts an arbiter for each GPU that has none. A GPU whose file cannot be used leaves the others
@@ -113,6 +126,7 @@ impl Arbiters {
     /// Starts the arbiter of a GPU.
     fn start(&self, uuid: GpuUuid, lifetime: &Lifetime) -> Result<Running> {
         let node = Node::new(self.gpus.gpu(uuid)?, self.options);
+        self.measured.add(node.gpu().clone());
         let failure = Arc::<OnceLock<NodeError>>::default();
         let (arbiter, failed, end) = (Arc::clone(&node), Arc::clone(&failure), lifetime.failer());
         let thread = threads::spawn("arbiter", move || match arbiter.run() {
@@ -153,6 +167,9 @@ pub fn run_node(arguments: &NodeArguments) -> Result<()> {
     let options = NodeOptions { slice: arguments.slice.0 };
     let mut arbiters = Arbiters::new(share::gpus(arguments.shares.as_deref())?, wanted, options);
     arbiters.look(&lifetime)?;
+    let group = arguments.metrics_group.map(|group| group.0);
+    let start = |address| Endpoint::start(address, group, arbiters.measured.clone());
+    let _endpoint = arguments.metrics.0.clone().map(start).transpose()?;
     ready()?;
     notify::ready()?;
     while !lifetime.wait_for(LOOK)? {

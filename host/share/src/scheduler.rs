@@ -20,7 +20,7 @@ mod vm;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use account::{Account, Overrun};
+pub use account::{Account, OVERRUN_BOUNDS, Overrun, Overruns};
 pub use turn::{Answer, Mode, Order, TURN_MASK};
 use vm::Vm;
 

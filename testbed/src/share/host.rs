@@ -159,7 +159,7 @@ impl Host {
         self.node = None;
         if let Some(slice) = slice {
             let mut command = Command::new(programs::device()?);
-            command.args(["node", "--until-stdin-closes", "--slice", slice]);
+            command.args(["node", "--until-stdin-closes", "--metrics", "off", "--slice", slice]);
             command.arg("--shares").arg(self.shares.path());
             self.node = Some(Server::start(&mut command)?);
         }

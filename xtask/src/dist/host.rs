@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = &[
     ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
     ("share/doc/vgpu-device/LICENSE-APACHE", "LICENSE-APACHE"),
     ("share/doc/vgpu-device/LICENSE-MIT", "LICENSE-MIT"),
+    ("share/doc/vgpu-device/grafana-dashboard.json", "host/serve/share/grafana-dashboard.json"),
     ("share/doc/vgpu-device/host.md", "docs/host.md"),
     ("share/doc/vgpu-device/vm1.toml", "host/serve/share/vm1.toml"),
 ];

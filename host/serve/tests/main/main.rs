@@ -3,8 +3,10 @@
 mod check;
 mod figures;
 mod host;
+mod metrics;
 mod probe;
 mod program;
+mod prometheus;
 mod protocol;
 mod release;
 mod serve;

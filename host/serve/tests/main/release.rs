@@ -57,6 +57,7 @@ fn an_unpacked_release_runs() {
         "lib/tmpfiles.d/vgpu-device.conf",
         "share/bash-completion/completions/vgpu-device",
         "share/doc/vgpu-device/LICENSE-MIT",
+        "share/doc/vgpu-device/grafana-dashboard.json",
         "share/doc/vgpu-device/host.md",
         "share/doc/vgpu-device/vm1.toml",
         "share/man/man8/vgpu-device.8",

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::program::program;
@@ -11,6 +11,7 @@ use crate::program::program;
 pub struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
     /// Output of the process before `ready`.
     printed: String,
 }
@@ -27,8 +28,13 @@ impl Served {
     }
 
     pub fn run(command: &mut Command, arguments: &[&str]) -> Self {
+        Self::run_as("serve", command, arguments)
+    }
+
+    /// Starts the program's command of this name.
+    pub fn run_as(name: &str, command: &mut Command, arguments: &[&str]) -> Self {
         let mut child = command
-            .arg("serve")
+            .arg(name)
             .args(arguments)
             .arg("--until-stdin-closes")
             .stdin(Stdio::piped())
@@ -47,16 +53,30 @@ impl Served {
             child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
             panic!("it is not ready: {printed}{errors}");
         }
-        Self { child, stdout, printed }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stdout, stderr, printed }
     }
 
     /// Stops the process, and returns what it printed since `ready`.
-    pub fn end(mut self) -> String {
+    pub fn end(self) -> String {
+        self.end_with_errors().0
+    }
+
+    /// Stops the process, and returns what it printed since `ready` and what was not read from its stderr.
+    pub fn end_with_errors(mut self) -> (String, String) {
         drop(self.child.stdin.take());
-        let mut rest = String::new();
+        let (mut rest, mut errors) = (String::new(), String::new());
         self.stdout.read_to_string(&mut rest).unwrap();
+        self.stderr.read_to_string(&mut errors).unwrap();
         assert!(self.child.wait().unwrap().success());
-        rest
+        (rest, errors)
+    }
+
+    /// Returns the next line that the process prints on stderr.
+    pub fn error(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line
     }
 
     /// Waits until the process ends by itself. Returns its exit status and what it printed on stderr.
@@ -70,7 +90,7 @@ impl Served {
             }
         };
         let mut errors = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        self.stderr.read_to_string(&mut errors).unwrap();
         (status, errors)
     }
 }
@@ -301,11 +321,7 @@ fn a_driver_without_a_version_is_told() {
     let (libcuda, libcublas) = (recording.library(), recording.cublas());
     let bus = format!("sim:{}", text(&folder.path().join("bus")));
     let arguments = ["--bus", &bus, "--libcuda", text(&libcuda), "--libcublas", text(&libcublas)];
-    let mut served = Served::start(folder.path(), &arguments);
-    let mut errors = served.child.stderr.take().unwrap();
-    served.end();
-    let mut warnings = String::new();
-    errors.read_to_string(&mut warnings).unwrap();
+    let (_, warnings) = Served::start(folder.path(), &arguments).end_with_errors();
     let known = ["/sys/module/nvidia/version", "/proc/driver/nvidia/version"]
         .iter()
         .any(|file| Path::new(file).exists());

@@ -68,7 +68,7 @@ impl Gpu {
     }
 
     /// Returns a command by which a VM's device is served or asked.
-    fn command(&self) -> std::process::Command {
+    pub(crate) fn command(&self) -> std::process::Command {
         let mut command = program();
         command.env("VGPU_SYSFS", self.folder.path().join("gpu")).env("VGPU_LOG", "off");
         command.env_remove("CUDA_VISIBLE_DEVICES");
@@ -145,7 +145,7 @@ impl Gpu {
     }
 
     /// Returns the memory that the VM's device has charged.
-    fn charged(&self, name: &str) -> u64 {
+    pub(crate) fn charged(&self, name: &str) -> u64 {
         self.status(name)["instances"][0]["devices"][0]["allocated"].as_u64().unwrap()
     }
 

@@ -14,5 +14,5 @@ mod tests;
 mod words;
 
 pub use follow::{FollowEnd, Follower, Step, follow};
-pub use node::{Node, NodeError, NodeOptions, VmUse};
+pub use node::{Node, NodeError, NodeOptions};
 pub use words::answer;

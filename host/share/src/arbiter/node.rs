@@ -13,7 +13,7 @@ use super::words::{NodeWords, SlotWords, sleep};
 use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::Figure;
-use crate::scheduler::{Account, Answer, Mode, Order, Overrun, SLICE, Scheduler, TURN_MASK};
+use crate::scheduler::{Account, Answer, Mode, Order, Overrun, Overruns, SLICE, Scheduler, TURN_MASK};
 use crate::slot::Holder;
 
 /// Interval of signs of life while some VM waits, and while none does.
@@ -23,8 +23,6 @@ const QUIET_BEAT: Duration = Duration::from_millis(500);
 const MEMBERS: Duration = Duration::from_millis(200);
 /// Largest weight of a VM.
 const WEIGHT_MOST: u32 = 1000;
-/// Overruns that are kept until somebody takes them.
-const OVERRUNS_MOST: usize = 4096;
 
 /// Reason for which the arbiter of a GPU ends.
 #[derive(Debug, thiserror::Error)]
@@ -50,17 +48,6 @@ impl Default for NodeOptions {
     }
 }
 
-/// What a VM has had of the GPU's time since its device took the slot.
-#[derive(Clone, Debug)]
-pub struct VmUse {
-    /// The VM's slot.
-    pub slot: Holder,
-    /// Time by the arbiter's clock.
-    pub account: Account,
-    /// How often the device has gone on without the node process.
-    pub fallbacks: u64,
-}
-
 #[derive(Debug)]
 struct Member {
     slot: Holder,
@@ -73,6 +60,7 @@ struct Member {
     before: Account,
     /// What was stored last in the slot.
     stored: Account,
+    overruns: Overruns,
 }
 
 #[derive(Debug)]
@@ -80,7 +68,6 @@ struct State {
     clock: Clock,
     scheduler: Scheduler,
     members: BTreeMap<usize, Member>,
-    overruns: Vec<Overrun>,
 }
 
 /// The arbiter of one GPU. Threads that read its figures may share it with the thread that runs it.
@@ -99,7 +86,6 @@ impl Node {
             clock: Clock::new(Instant::now()),
             scheduler: Scheduler::new(options.slice, 0),
             members: BTreeMap::new(),
-            overruns: Vec::new(),
         };
         Arc::new(Self { gpu, state: Mutex::new(state), stop: AtomicBool::new(false) })
     }
@@ -112,30 +98,6 @@ impl Node {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns what each VM has had.
-    #[must_use]
-    pub fn uses(&self) -> Vec<VmUse> {
-        let state = self.state();
-        let member = |(number, member): (&usize, &Member)| {
-            let fallbacks = member.slot.fallbacks();
-            let account = member.before + state.scheduler.account(*number)?;
-            Some(VmUse { slot: member.slot.clone(), account, fallbacks })
-        };
-        state.members.iter().filter_map(member).collect()
-    }
-
-    /// Takes the overruns of slices since the last call, each with the name of its VM.
-    #[must_use]
-    pub fn take_overruns(&self) -> Vec<(String, Duration)> {
-        let mut state = self.state();
-        let overruns = std::mem::take(&mut state.overruns);
-        let named = overruns.iter().filter_map(|overrun| {
-            let name = state.members.get(&overrun.vm)?.slot.name();
-            Some((name, Duration::from_nanos(overrun.nanoseconds)))
-        });
-        named.collect()
     }
 
     /// Calls `act` while the arbiter hangs.
@@ -212,7 +174,8 @@ impl Node {
                 let words = SlotWords(&slot);
                 let (base, before) = (words.load_order().1.turn.wrapping_add(1), words.load_account());
                 let (process, answer) = (slot.figure(Figure::Process), Answer::default());
-                Member { slot, process, base, answer, before, stored: before }
+                let overruns = words.load_overruns();
+                Member { slot, process, base, answer, before, stored: before, overruns }
             });
         }
         Ok(())
@@ -222,7 +185,7 @@ impl Node {
 impl State {
     /// Passes the answers to the scheduler, and its orders to the devices.
     fn advance(&mut self, now: u64) {
-        let Self { scheduler, members, overruns, .. } = self;
+        let Self { scheduler, members, .. } = self;
         for (number, member) in members.iter_mut() {
             let mut answer = SlotWords(&member.slot).load_answer();
             answer.turn = answer.turn.wrapping_sub(member.base) & TURN_MASK;
@@ -244,8 +207,13 @@ impl State {
                 member.stored = account;
             }
         }
-        overruns.extend(scheduler.take_overruns());
-        overruns.truncate(OVERRUNS_MOST);
+        for Overrun { vm, nanoseconds } in scheduler.take_overruns() {
+            if let Some(member) = members.get_mut(&vm) {
+                let before = member.overruns;
+                member.overruns.add(nanoseconds);
+                SlotWords(&member.slot).store_overruns(&before, &member.overruns);
+            }
+        }
     }
 
     /// Opens all gates.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::thread::futex::{self, Timespec};
 
 use crate::gpu::GpuShare;
-use crate::scheduler::{Account, Answer, Mode, Order};
+use crate::scheduler::{Account, Answer, Mode, Order, Overruns};
 use crate::slot::Holder;
 
 /// Words of a slot.
@@ -16,6 +16,8 @@ const ANSWER: usize = 8;
 const FALLBACKS: usize = 9;
 const CHARGED: usize = 16;
 const WAITED: usize = 17;
+/// Sum of all overruns in nanoseconds, and behind it a word for each bucket of them.
+const OVERRUNS: usize = 24;
 /// Words of the header.
 const HEARTBEAT: usize = 0;
 const BELL: usize = 8;
@@ -82,18 +84,29 @@ impl<'a> SlotWords<'a> {
     /// Stores what a VM has had, if the words still have what was stored last. Otherwise another device has
     /// taken the slot, whose account begins at 0.
     pub(super) fn store_account(&self, last: Account, now: Account) {
-        for (word, last, now) in
-            [(CHARGED, last.charged_ns, now.charged_ns), (WAITED, last.waited_ns, now.waited_ns)]
-        {
-            if last != now {
-                // A failure means that the slot has another device, which is noticed soon.
-                let _ = self.0.arbiter_word(word).compare_exchange(
-                    last,
-                    now,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
-            }
+        self.replace(CHARGED, last.charged_ns, now.charged_ns);
+        self.replace(WAITED, last.waited_ns, now.waited_ns);
+    }
+
+    /// Stores how the VM's slices overran, as [`SlotWords::store_account`] does.
+    pub(super) fn store_overruns(&self, last: &Overruns, now: &Overruns) {
+        self.replace(OVERRUNS, last.sum_ns, now.sum_ns);
+        for (bucket, (last, now)) in last.buckets.iter().zip(&now.buckets).enumerate() {
+            self.replace(OVERRUNS + 1 + bucket, *last, *now);
+        }
+    }
+
+    pub(super) fn load_overruns(&self) -> Overruns {
+        let load = |word| self.0.arbiter_word(OVERRUNS + word).load(Ordering::Acquire);
+        Overruns { sum_ns: load(0), buckets: std::array::from_fn(|bucket| load(1 + bucket)) }
+    }
+
+    /// Replaces a word of this node process if it has the value that was stored last.
+    fn replace(&self, word: usize, last: u64, now: u64) {
+        if last != now {
+            // A failure means that the slot has another device, which is noticed soon.
+            let word = self.0.arbiter_word(word);
+            let _ = word.compare_exchange(last, now, Ordering::Release, Ordering::Relaxed);
         }
     }
 
@@ -115,6 +128,12 @@ impl Holder {
     #[must_use]
     pub fn waited_ns(&self) -> u64 {
         SlotWords(self).load_account().waited_ns
+    }
+
+    /// Returns how the VM's slices overran since its device took the slot.
+    #[must_use]
+    pub fn overruns(&self) -> Overruns {
+        SlotWords(self).load_overruns()
     }
 
     /// Returns how often the device has gone on without the node process, which had ended or hung.
