@@ -122,7 +122,8 @@ impl Scheduler {
         self.vms.values().any(|vm| vm.order.mode == Mode::Shut)
     }
 
-    /// Takes the overruns since the last call: for how long the work of ended slices went on.
+    /// Takes the overruns since the last call: for how long the work of slices went on after they were due to
+    /// end.
     pub fn take_overruns(&mut self) -> Vec<Overrun> {
         std::mem::take(&mut self.overruns)
     }
@@ -133,10 +134,16 @@ impl Scheduler {
         let active = self.vms.values().filter(|vm| vm.is_active()).count();
         match (self.turn, active) {
             (Some(Turn { ended: Some(ended), .. }), _) => Some(ended + PATIENCE * self.slice),
-            (Some(turn), 2..) => Some(turn.since + self.slice),
+            (Some(turn), 2..) => Some(self.end_of(turn)),
             (_, 1) => self.company_until().filter(|until| *until > self.now),
             _ => None,
         }
+    }
+
+    /// Returns when the slice of a turn ends, so that its work is complete when the slice is due to end.
+    fn end_of(&self, turn: Turn) -> u64 {
+        let lead = self.vms.get(&turn.vm).map_or(0, |vm| vm.lead(self.slice));
+        turn.since + self.slice - lead
     }
 
     /// Returns until when a lone VM counts as having company.
@@ -233,16 +240,16 @@ impl Scheduler {
         };
         let (overran, flying) = (vm.is_overrunning(), vm.is_in_flight());
         match turn.ended {
-            None if self.now < turn.since + self.slice => {}
+            None if self.now < self.end_of(turn) => {}
             None if self.next().is_none_or(|next| next == turn.vm) => {
                 self.turn = Some(Turn { since: self.now, ..turn });
             }
             None if overran => self.grant_next(),
             None => {
                 self.turn = Some(Turn { ended: Some(self.now), ..turn });
-                let now = self.now;
+                let (now, due) = (self.now, turn.since + self.slice);
                 if let Some(vm) = self.vms.get_mut(&turn.vm) {
-                    vm.end_slice(now);
+                    vm.end_slice(now, due);
                 }
             }
             Some(_) if !flying => self.grant_next(),

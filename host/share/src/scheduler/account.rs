@@ -28,7 +28,7 @@ impl Add for Account {
 pub struct Overrun {
     /// The VM, by the number of its slot.
     pub vm: usize,
-    /// For how long the work went on, in nanoseconds.
+    /// For how long the work went on after the slice was due to end, in nanoseconds.
     pub nanoseconds: u64,
 }
 

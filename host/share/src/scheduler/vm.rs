@@ -21,8 +21,10 @@ pub(super) struct Vm {
     pub(super) account: Account,
     /// Whether the newest order was given to a VM that was working, and is not answered.
     unsure: bool,
-    /// End of the slice whose work is still in flight.
-    ended: Option<u64>,
+    /// The slice whose work is still in flight: when it was ended, and when it was due to end.
+    ended: Option<(u64, u64)>,
+    /// Mean time for which work goes on after a slice was ended, of the last few slices.
+    tail: u64,
     /// Whether the work of a slice has taken so long that others are granted beside it.
     overrunning: bool,
 }
@@ -41,8 +43,15 @@ impl Vm {
             account: Account::default(),
             unsure: false,
             ended: None,
+            tail: 0,
             overrunning: false,
         }
+    }
+
+    /// Returns by how much a slice is ended before it is due, so that the work that is in flight then ends
+    /// with it. It is half a slice at most.
+    pub(super) fn lead(&self, slice: u64) -> u64 {
+        self.tail.min(slice / 2)
     }
 
     /// Returns whether the VM may have work on the GPU.
@@ -91,11 +100,11 @@ impl Vm {
         self.order(Mode::Metered);
     }
 
-    /// Ends the VM's slice.
-    pub(super) fn end_slice(&mut self, now: u64) {
+    /// Ends the VM's slice, which is due to end at `due`.
+    pub(super) fn end_slice(&mut self, now: u64, due: u64) {
         self.order(Mode::Shut);
         self.unsure = true;
-        self.ended = Some(now);
+        self.ended = Some((now, due));
     }
 
     pub(super) fn set_overrunning(&mut self) {
@@ -114,8 +123,8 @@ impl Vm {
         time * UNITS / self.weight
     }
 
-    /// Takes an answer of the device. Returns for how long the work of an ended slice went on, once it is
-    /// complete.
+    /// Takes an answer of the device. Returns for how long the work of an ended slice went on after it was due
+    /// to end, once that work is complete.
     pub(super) fn answered(&mut self, now: u64, answer: Answer) -> Option<u64> {
         if self.order.mode == Mode::Open {
             return None;
@@ -125,8 +134,12 @@ impl Vm {
         if self.is_in_flight() {
             return None;
         }
-        self.overrunning = false;
-        Some(now.saturating_sub(self.ended.take()?))
+        let overran = std::mem::replace(&mut self.overrunning, false);
+        let (ended, due) = self.ended.take()?;
+        if !overran {
+            self.tail = (3 * self.tail + now.saturating_sub(ended)) / 4;
+        }
+        Some(now.saturating_sub(due))
     }
 
     /// Charges time. `present` is the tag from which debts are counted.
@@ -149,7 +162,7 @@ mod tests {
         let mut vm = Vm::new(0);
         vm.order.turn = TURN_MASK - 1;
         for round in 0..4 {
-            vm.end_slice(round);
+            vm.end_slice(round, round);
             assert!(vm.is_in_flight(), "the order is not answered");
             // The answer comes in a word, as the order did.
             let turn = vm.order.turn & TURN_MASK;
