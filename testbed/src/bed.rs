@@ -293,6 +293,14 @@ impl StandIn {
     /// # Errors
     /// Fails if the device cannot be served.
     pub fn start(facts: &Facts, options: &[&str], quiet: bool) -> Result<Self> {
+        Self::start_on("soft", facts, options, quiet)
+    }
+
+    /// Serves a device like [`StandIn::start`], with another executor.
+    ///
+    /// # Errors
+    /// Fails if the device cannot be served.
+    pub fn start_on(executor: &str, facts: &Facts, options: &[&str], quiet: bool) -> Result<Self> {
         let gpu = Facts { memory_mib: facts.memory_mib + CONTEXTS_MIB, ..facts.clone() };
         let library =
             |name| Ok::<_, anyhow::Error>(programs::shim(name)?.to_str().context("a path")?.to_owned());
@@ -304,7 +312,7 @@ impl StandIn {
             ("address-part", reservable(&gpu)?),
         ];
         let options = [options, &["--address-range", LOOP_RANGE]].concat();
-        Ok(Self { bed: Bed::serve("soft", &[gpu], &options, quiet, None)?, settings })
+        Ok(Self { bed: Bed::serve(executor, &[gpu], &options, quiet, None)?, settings })
     }
 
     /// Returns the settings as words of a command line.

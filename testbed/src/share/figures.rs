@@ -10,6 +10,8 @@ pub(super) struct VmFigures {
     /// Part of the launches of busy processes that was complete in the last third of the time: a third if
     /// nothing changes meanwhile.
     pub(super) last_third: f64,
+    /// Part of the launches that were due at set times which was complete.
+    pub(super) served: Option<f64>,
     /// Median and 99th percentile of the time of a token in milliseconds, if it decodes any.
     pub(super) token_ms: Option<(f64, f64)>,
 }
@@ -44,7 +46,12 @@ impl Round {
             .iter()
             .map(|vm| {
                 let token = vm.token_ms.map(|(median, p99)| json!({ "p50": median, "p99": p99 }));
-                json!({ "launches_per_second": vm.launches, "last_third": vm.last_third, "token_ms": token })
+                json!({
+                    "launches_per_second": vm.launches,
+                    "last_third": vm.last_third,
+                    "served": vm.served,
+                    "token_ms": token,
+                })
             })
             .collect();
         json!({ "shares": self.shares(), "sum": self.sum(), "jain": self.jain(), "vms": vms })

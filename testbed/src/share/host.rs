@@ -1,7 +1,7 @@
 //! The host: the GPU, a device for each VM, the node process, and the guests' processes.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_serve::Facts;
-use vgpu_testbed::bed::{StandIn, random_facts, terminate};
+use vgpu_testbed::bed::{StandIn, random_facts, sessions, terminate, until};
 use vgpu_testbed::programs;
 
 use super::figures::{Round, VmFigures};
@@ -69,7 +69,22 @@ impl Drop for Server {
 struct Vm {
     settings: VmSettings,
     folder: TempDir,
+    /// Directory of the control socket.
+    control: PathBuf,
     device: Server,
+}
+
+impl Vm {
+    /// Waits until nothing of the guest's processes is left, as after a death that systemd notices.
+    fn until_free(&self) -> Result<()> {
+        let mut reap = Command::new(programs::launcher()?);
+        let status = reap.arg("reap").env("VGPU_SYSFS", self.folder.path()).status().context("start reap")?;
+        if !status.success() {
+            bail!("vgpu-run reap: {status}");
+        }
+        until(&self.control, "the processes of a round are gone", |status| sessions(status).is_empty())?;
+        Ok(())
+    }
 }
 
 /// A guest's process.
@@ -125,9 +140,12 @@ pub(super) struct Host {
 
 impl Host {
     /// Starts the GPU and the devices.
-    pub(super) fn start(vms: &[VmSettings], threads: usize) -> Result<Self> {
+    pub(super) fn start(vms: &[VmSettings], arguments: &ShareArgs) -> Result<Self> {
         let facts = Facts { memory_mib: GPU_MIB, ..random_facts(&["7.0"]) };
-        let gpu = StandIn::start(&facts, &["--threads", &threads.to_string()], false)?;
+        let gpu = match &arguments.block_time {
+            Some(time) => StandIn::start_on("null", &facts, &["--complete-after", time], false)?,
+            None => StandIn::start_on("soft", &facts, &["--threads", &arguments.threads.to_string()], false)?,
+        };
         let shares =
             TempDir::with_prefix_in("vgpu-gpus-", "/dev/shm").context("make a folder in /dev/shm")?;
         let mut host = Self { node: None, vms: Vec::new(), gpu, shares };
@@ -141,17 +159,17 @@ impl Host {
     fn serve(&self, index: usize, settings: VmSettings) -> Result<Vm> {
         let folder =
             TempDir::with_prefix_in("vgpu-share-", "/dev/shm").context("make a folder in /dev/shm")?;
-        let control = folder.path().join(format!("vm{index}")).join("control");
+        let control = folder.path().join(format!("vm{index}"));
         let mut command = Command::new(programs::device()?);
         command.args(["serve", "--executor", "cuda", "--until-stdin-closes", "--worker-connects", "true"]);
         command.arg("--bus").arg(format!("sim:{}", folder.path().display()));
-        command.arg("--control").arg(control);
+        command.arg("--control").arg(control.join("control"));
         let memory = format!("{}M", PROCESS_MIB * settings.processes as u64);
         command.args(["--memory", &memory, "--weight", &settings.weight.to_string()]);
         command.arg("--shares").arg(self.shares.path());
         command.args(self.gpu.options()).env("VGPU_SYSFS", self.gpu.bed.sysfs());
         let device = Server::start(&mut command)?;
-        Ok(Vm { settings, folder, device })
+        Ok(Vm { settings, folder, control, device })
     }
 
     /// Starts a node process with slices of this length, or ends it.
@@ -207,12 +225,16 @@ impl Host {
             vms[index].launches += launches / arguments.time().as_secs_f64();
             let late = report["launches_in_the_last_third"].as_f64().unwrap_or(0.0);
             vms[index].last_third += late / arguments.time().as_secs_f64();
+            let asked = report["asked"].as_f64();
+            vms[index].served = asked.map(|asked| launches / asked).or(vms[index].served);
             let token = |key: &str| report["token_ns"][key].as_f64().map(|time| time / 1e6);
             vms[index].token_ms = token("p50").zip(token("p99")).or(vms[index].token_ms);
         }
         for vm in vms.iter_mut().filter(|vm| vm.launches > 0.0) {
             vm.last_third /= vm.launches;
         }
+        let killed = arguments.fault == Some(Fault::DeviceKill);
+        self.vms.iter().skip(usize::from(killed)).try_for_each(Vm::until_free)?;
         Ok(Round { vms })
     }
 }

@@ -1,6 +1,6 @@
 //! `vgpu-testbed share`: several VMs share one GPU. Each has a `vgpu-device serve` of its own with the
-//! executor for real GPUs, and the GPU is a soft device that all of them reach through our own libcuda. The
-//! guests are processes of this machine.
+//! executor for real GPUs, and the GPU is a soft device that all of them reach through our own libcuda, or a
+//! device whose kernels only take time. The guests are processes of this machine.
 
 mod figures;
 mod host;
@@ -35,7 +35,7 @@ pub fn run_share(arguments: &ShareArgs) -> Result<ExitCode> {
     if vms.len() as u64 != arguments.vms {
         bail!("--processes, --weights and --loads have no value");
     }
-    let mut host = Host::start(&vms, arguments.threads)?;
+    let mut host = Host::start(&vms, arguments)?;
     let parts: &[bool] = match arguments.node {
         WithNode::No => &[false],
         WithNode::Yes => &[true],

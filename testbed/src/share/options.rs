@@ -11,6 +11,8 @@ pub enum Load {
     Busy,
     /// They decode tokens, with pauses.
     Token,
+    /// They decode a token at set times.
+    Paced,
     /// Each has a kernel that never ends.
     Endless,
     /// Each has a stream that its program holds, which a GPU behind our own libcuda refuses.
@@ -63,17 +65,23 @@ pub struct ShareArgs {
     /// Kernels of a token.
     #[arg(long, default_value_t = 40)]
     pub(super) kernels: u32,
-    /// Milliseconds between two tokens.
+    /// Milliseconds between two tokens, or between the times at which they are due.
     #[arg(long, default_value_t = 20)]
     pub(super) pause_ms: u64,
     /// What happens after a third of each round.
     #[arg(long, value_enum)]
     pub(super) fault: Option<Fault>,
-    /// Threads of the GPU.
+    /// Threads of the GPU, a soft device that carries out kernels.
     #[arg(long, default_value_t = 2)]
     pub(super) threads: usize,
+    /// Time of a block of a kernel on a GPU that only takes time, as `vgpu-device` takes it for
+    /// `--complete-after`, in place of the soft device. Such a GPU leaves the host's processors alone, as a
+    /// real one does. Each kernel has eight blocks.
+    #[arg(long)]
+    pub(super) block_time: Option<String>,
     /// Print JSON: of each part the medians `shares[]`, `sum` (launches of all VMs in a second), `jain`, and
-    /// of each VM `launches_per_second`, `last_third` and `token_ms`; and `rounds[]`.
+    /// of each VM `launches_per_second`, `last_third`, `served` (of the launches that were due) and `token_ms`;
+    /// and `rounds[]`.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -110,7 +118,7 @@ impl ShareArgs {
 
     /// Returns the arguments of `vgpu-standin` for a process with this load.
     pub(super) fn play(&self, load: Load) -> Vec<String> {
-        let steps = if load == Load::Token { self.token_steps } else { self.steps };
+        let steps = if matches!(load, Load::Token | Load::Paced) { self.token_steps } else { self.steps };
         let mut words = vec!["share".to_owned(), load.name()];
         for (option, value) in [
             ("--seconds", self.time().as_secs_f64().to_string()),

@@ -38,6 +38,8 @@ pub enum Load {
     Busy,
     /// Decodes tokens: several kernels, a copy of the result, and a pause.
     Token,
+    /// Decodes a token at set times, or at once if that time is over.
+    Paced,
     /// Launches one kernel that never ends.
     Endless,
     /// Has a stream wait for a function of the program that does not return, with kernels behind it.
@@ -55,7 +57,7 @@ pub struct Settings {
     pub steps: u32,
     /// Kernels of one token.
     pub kernels: u32,
-    /// Time between two tokens.
+    /// Time between two tokens, or between the times at which they are due.
     pub pause: Duration,
 }
 
@@ -65,6 +67,9 @@ const BLOCK: u32 = 256;
 /// Launches between two events of a busy program, and number of events that it may be ahead.
 const BATCH: usize = 4;
 const AHEAD: usize = 4;
+
+/// Blocks of a kernel that does not end. A GPU that does not run the code takes months for them.
+const ENDLESS_BLOCKS: c_uint = i32::MAX as c_uint;
 
 /// PTX of a kernel that does not end.
 const ENDLESS: &std::ffi::CStr = c"
@@ -163,7 +168,7 @@ impl Program {
     }
 
     fn decode(&self, settings: &Settings) -> Result<Vec<u64>> {
-        let (start, mut times) = (Instant::now(), Vec::new());
+        let (start, mut times, mut due) = (Instant::now(), Vec::new(), Duration::ZERO);
         while start.elapsed() < settings.time {
             let begun = Instant::now();
             for _ in 0..settings.kernels {
@@ -171,7 +176,12 @@ impl Program {
             }
             self.fetch()?;
             times.push(nanoseconds(begun));
-            std::thread::sleep(settings.pause);
+            due += settings.pause;
+            let pause = match settings.load {
+                Load::Paced => due.saturating_sub(start.elapsed()),
+                _ => settings.pause,
+            };
+            std::thread::sleep(pause);
         }
         Ok(times)
     }
@@ -188,9 +198,11 @@ impl Program {
             self.launch(stream)?;
         } else {
             let (kernel, none) = (kernel(&self.cuda, ENDLESS, c"endless")?, ptr::null_mut());
+            let blocks = ENDLESS_BLOCKS;
             // SAFETY: the kernel has no parameters and is loaded.
-            let launched =
-                unsafe { (self.cuda.launch)(kernel, 1, 1, 1, 1, 1, 1, 0, stream, ptr::null_mut(), none) };
+            let launched = unsafe {
+                (self.cuda.launch)(kernel, blocks, 1, 1, 1, 1, 1, 0, stream, ptr::null_mut(), none)
+            };
             done("cuLaunchKernel", launched)?;
         }
         std::thread::sleep(settings.time);
@@ -225,9 +237,16 @@ pub fn play(settings: &Settings) -> Result<ExitCode> {
             let (launches, late) = program.keep_busy(settings.time)?;
             json!({ "launches": launches, "launches_in_the_last_third": late })
         }
-        Load::Token => {
+        Load::Token | Load::Paced => {
             let times = program.decode(settings)?;
-            json!({ "launches": times.len() as u64 * u64::from(settings.kernels), "token_ns": percentiles(times) })
+            let kernels = u64::from(settings.kernels);
+            let due = settings.time.as_nanos().div_ceil(settings.pause.as_nanos().max(1)) as u64;
+            let asked = (settings.load == Load::Paced).then_some(due * kernels);
+            json!({
+                "launches": times.len() as u64 * kernels,
+                "asked": asked,
+                "token_ns": percentiles(times),
+            })
         }
         Load::Endless | Load::Held => {
             program.block(settings)?;

@@ -6,18 +6,18 @@
 //! are 0, such as a kernel's [`FunctionReply::param_bytes`]. Physical memory of virtual memory management is
 //! not counted. Copies from the device leave the destination unchanged.
 //!
-//! With [`NullOptions::complete_after`], each launch takes that long, give or take 2 %, one after the other,
-//! and marks behind it are stored when it is complete, as a GPU stores them. A copy of 16 bytes from the
-//! device then receives two times of the newest launch, its start and its end, in nanoseconds since the start
-//! of 1970 on the host's clock.
+//! With [`NullOptions::complete_after`], each block of a launch takes that long, give or take 2 %, one after
+//! the other, and a graph as long as a block. Marks behind them are stored when they are complete, as a GPU
+//! stores them. A copy of 16 bytes from the device then receives two times of the newest launch, its start
+//! and its end, in nanoseconds since the start of 1970 on the host's clock.
 
 #![forbid(unsafe_code)]
 
 mod memory;
 mod timed;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionError, SessionHost, Work};
@@ -30,7 +30,7 @@ use vgpu_wire::{Body, Mark};
 use zerocopy::IntoBytes;
 
 use memory::{NullMemory, SessionMemory};
-use timed::{TIMES_BYTES, TimedWork};
+use timed::{Context, Engine, TIMES_BYTES};
 
 /// Status `CUDA_SUCCESS`.
 const SUCCESS: u32 = 0;
@@ -44,14 +44,15 @@ const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
-/// Optional features that the executor announces. It cannot link, because it cannot produce an image.
+/// Optional features that the executor announces, and [`exec::HOLDS`] if work takes time. It cannot link,
+/// because it cannot produce an image.
 const ABILITIES: u32 =
     exec::KERNELS | exec::PTX | exec::CUBIN | exec::UNNAMED | exec::EPILOGUES | exec::VECTORS | exec::EDGES;
 
 /// Options of the null executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NullOptions {
-    /// Time that a launch takes, or `None` if it is complete at once.
+    /// Time that a block takes, or `None` if all work is complete at once.
     pub complete_after: Option<Duration>,
 }
 
@@ -61,6 +62,8 @@ pub struct Null {
     facts: Arc<DeviceFacts>,
     memory: Arc<NullMemory>,
     options: NullOptions,
+    /// What takes the time of launches, from the first session on.
+    engine: OnceLock<Engine>,
 }
 
 impl Null {
@@ -71,12 +74,28 @@ impl Null {
 
     /// Makes a GPU with these facts, like [`Null::new`], whose launches take the time that the options say.
     pub fn with(config: &GpuConfig, options: NullOptions) -> Result<Self, GpuError> {
-        let facts = config.facts(ABILITIES)?;
+        let holds = if options.complete_after.is_some() { exec::HOLDS } else { 0 };
+        let facts = config.facts(ABILITIES | holds)?;
         Ok(Self {
             facts: Arc::new(facts),
             memory: Arc::new(NullMemory::new(config.memory_bytes, config.addresses.clone())),
             options,
+            engine: OnceLock::new(),
         })
+    }
+
+    /// Returns a context of the GPU for a session whose launches take time.
+    fn context(&self, host: &SessionHost) -> Result<Context, ExecutorError> {
+        let failed = |error| ExecutorError::Failed(format!("start a thread: {error}"));
+        let engine = match self.engine.get() {
+            Some(engine) => engine,
+            // The thread of an engine that loses a race ends with it.
+            None => {
+                let started = Engine::start().map_err(failed)?;
+                self.engine.get_or_init(|| started)
+            }
+        };
+        Ok(engine.context(host.clone()))
     }
 }
 
@@ -95,8 +114,9 @@ impl Executor for Null {
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         let held = SessionMemory::new(Arc::clone(&self.memory));
-        let (facts, options) = (Arc::clone(&self.facts), self.options);
-        Ok(Box::new(NullSession { host, facts, held, options, timed: None }))
+        let takes_time = self.options.complete_after;
+        let timed = takes_time.map(|block| Ok((self.context(&host)?, block))).transpose()?;
+        Ok(Box::new(NullSession { host, facts: Arc::clone(&self.facts), held, timed }))
     }
 }
 
@@ -105,9 +125,8 @@ struct NullSession {
     host: SessionHost,
     facts: Arc<DeviceFacts>,
     held: SessionMemory,
-    options: NullOptions,
-    /// Work that is not complete at once, from the first launch that takes time.
-    timed: Option<TimedWork>,
+    /// The context in which launches take time, and that of a block.
+    timed: Option<(Context, Duration)>,
 }
 
 impl NullSession {
@@ -140,36 +159,31 @@ impl NullSession {
 
     /// Stores a mark once all work has completed.
     fn signal(&self, mark: &Mark) {
-        if !self.timed.as_ref().is_some_and(|timed| timed.mark(*mark, None)) {
+        if !self.timed.as_ref().is_some_and(|(context, _)| context.mark(*mark, None)) {
             self.host.signal(mark);
         }
     }
 
     /// Completes a copy from the device, which changes nothing but a place for times.
     fn copy_out(&self, body: &CopyOut) -> Result<(), SessionError> {
-        let Some(timed) = &self.timed else {
+        let Some((context, _)) = &self.timed else {
             self.host.signal(&body.written);
             return Ok(());
         };
         let wants_times = body.destination.bytes == TIMES_BYTES;
         let times = wants_times.then(|| self.host.piece(&body.destination)).transpose()?;
-        if !timed.mark(body.written, times) {
+        if !context.mark(body.written, times) {
             self.host.signal(&body.written);
         }
         Ok(())
     }
 
-    fn launch(&mut self) -> Result<(), SessionError> {
-        let Some(usual) = self.options.complete_after else { return Ok(()) };
-        if self.timed.is_none() {
-            let started = TimedWork::start(&self.host);
-            let lost = |error| SessionError::Lost(format!("start a thread: {error}"));
-            self.timed = Some(started.map_err(lost)?);
+    /// Adds the time of a launch of so many blocks in x, y and z.
+    fn launch(&self, grid: [u32; 3]) {
+        if let Some((context, block)) = &self.timed {
+            let blocks = grid.into_iter().fold(1, u32::saturating_mul);
+            context.add(block.saturating_mul(blocks));
         }
-        if let Some(timed) = &mut self.timed {
-            timed.add(usual);
-        }
-        Ok(())
     }
 
     fn function(&self) -> FunctionReply {
@@ -200,14 +214,15 @@ impl NullSession {
 impl Session for NullSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
-            Body::Launch(_) | Body::GraphLaunch(_) => self.launch()?,
+            Body::Launch(body) => self.launch(body.grid),
+            Body::GraphLaunch(_) => self.launch([1; 3]),
             Body::CopyIn(body) => self.signal(&body.read),
             Body::CopyOut(body) => self.copy_out(body)?,
             Body::Signal(body) => self.signal(&body.mark),
             Body::EventRecord(body) => self.signal(&body.mark),
             Body::MemAlloc(body) => self.allocate(work, body.bytes),
             Body::MemAllocAsync(body) => self.allocate(work, body.bytes),
-            Body::MemReserve(body) => match self.held.reserve(body.bytes, body.alignment) {
+            Body::MemReserve(body) => match self.held.reserve(body.bytes, body.alignment, body.hint) {
                 Ok(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
                 Err(refused) => self.answer(work, OUT_OF_MEMORY, reply_text(&refused.to_string())),
             },
@@ -234,6 +249,16 @@ impl Session for NullSession {
                 }
                 None => self.answer(work, OUT_OF_MEMORY, &[]),
             },
+            Body::StreamHold(body) => {
+                if let Some((context, _)) = &self.timed {
+                    context.hold(body.hold, body.mark);
+                }
+            }
+            Body::StreamRelease(body) => {
+                if let Some((context, _)) = &self.timed {
+                    context.release(body.hold);
+                }
+            }
             // All other messages are not answered, or answered without data.
             _ => self.answer(work, SUCCESS, &[]),
         }

@@ -1,8 +1,8 @@
 //! Device memory that does not exist: addresses and byte counts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_device::{AddressSpace, Addresses, Granularity, NoAddresses};
 
@@ -20,25 +20,18 @@ const GRAIN: Granularity = Granularity { least: 4096, gap: 4096, large: GRANULAR
 pub(crate) struct NullMemory {
     total: u64,
     used: AtomicU64,
-    space: Mutex<AddressSpace>,
-    /// Keeps the addresses reserved for this device.
-    _addresses: Addresses,
+    /// The addresses of every session, reserved for this device.
+    addresses: Addresses,
 }
 
 impl NullMemory {
     /// Makes the memory of a device of `total` bytes with these addresses.
     pub(crate) fn new(total: u64, addresses: Addresses) -> Self {
-        let range = addresses.range();
-        let space = Mutex::new(AddressSpace::new(range.base, range.bytes, GRAIN));
-        Self { total, used: AtomicU64::new(0), space, _addresses: addresses }
+        Self { total, used: AtomicU64::new(0), addresses }
     }
 
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
-    }
-
-    fn space(&self) -> MutexGuard<'_, AddressSpace> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,6 +39,8 @@ impl NullMemory {
 #[derive(Debug)]
 pub(crate) struct SessionMemory {
     memory: Arc<NullMemory>,
+    /// Addresses of this session, which are the same in others, as in contexts of a GPU.
+    space: AddressSpace,
     /// Sizes of allocations in bytes, by address.
     allocations: HashMap<u64, u64>,
     /// Sizes of reserved ranges in bytes, by address.
@@ -55,7 +50,9 @@ pub(crate) struct SessionMemory {
 
 impl SessionMemory {
     pub(crate) fn new(memory: Arc<NullMemory>) -> Self {
-        Self { memory, allocations: HashMap::new(), reservations: HashMap::new(), bytes: 0 }
+        let range = memory.addresses.range();
+        let space = AddressSpace::new(range.base, range.bytes, GRAIN);
+        Self { memory, space, allocations: HashMap::new(), reservations: HashMap::new(), bytes: 0 }
     }
 
     /// Returns an address for `bytes`, if the device has that much left.
@@ -64,7 +61,7 @@ impl SessionMemory {
         let total = self.memory.total;
         let charge = |used: u64| used.checked_add(bytes).filter(|&used| used <= total);
         self.memory.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
-        let Some(address) = self.memory.space().allocate(bytes) else {
+        let Some(address) = self.space.allocate(bytes) else {
             self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         };
@@ -74,9 +71,9 @@ impl SessionMemory {
     }
 
     /// Reserves addresses without memory, aligned to `alignment`, which is 0 or a power of two, and to the
-    /// granularity of mappings.
-    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, NoAddresses> {
-        let address = self.memory.space().reserve(bytes, alignment.max(GRANULARITY), 0)?;
+    /// granularity of mappings, at `hint` if that is free.
+    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64, hint: u64) -> Result<u64, NoAddresses> {
+        let address = self.space.reserve(bytes, alignment.max(GRANULARITY), hint)?;
         self.reservations.insert(address, bytes);
         Ok(address)
     }
@@ -84,7 +81,7 @@ impl SessionMemory {
     /// Frees a reservation. An address that was not reserved is ignored.
     pub(crate) fn unreserve(&mut self, address: u64) {
         if let Some(bytes) = self.reservations.remove(&address) {
-            self.memory.space().free(address, bytes);
+            self.space.free(address, bytes);
         }
     }
 
@@ -93,7 +90,7 @@ impl SessionMemory {
         if let Some(bytes) = self.allocations.remove(&address) {
             self.bytes -= bytes;
             self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
-            self.memory.space().free(address, bytes);
+            self.space.free(address, bytes);
         }
     }
 
@@ -114,10 +111,6 @@ impl SessionMemory {
 impl Drop for SessionMemory {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
-        let mut space = self.memory.space();
-        for (address, bytes) in self.allocations.drain().chain(self.reservations.drain()) {
-            space.free(address, bytes);
-        }
     }
 }
 
@@ -131,7 +124,7 @@ mod tests {
         let mut one = SessionMemory::new(Arc::clone(&memory));
         let mut two = SessionMemory::new(Arc::clone(&memory));
         let first = one.allocate(1 << 19).unwrap();
-        assert_ne!(two.allocate(1 << 19), Some(first));
+        assert_eq!(two.allocate(1 << 19), Some(first));
         assert_eq!(two.allocate(1), None);
         assert_eq!(two.allocate(u64::MAX), None);
         one.free(first);
@@ -152,13 +145,13 @@ mod tests {
             let mut held = SessionMemory::new(Arc::clone(&memory));
             let large = held.allocate(200 << 30).unwrap();
             assert!(range.holds(large, 200 << 30), "{large:#x}");
-            let reserved = held.reserve(300 << 30, 0).unwrap();
+            let reserved = held.reserve(300 << 30, 0, 0).unwrap();
             assert!(range.holds(reserved, 300 << 30), "{reserved:#x}");
             assert!(reserved >= large + (200 << 30) || reserved + (300 << 30) <= large);
-            assert!(held.reserve(1 << 40, 0).is_err());
+            assert!(held.reserve(1 << 40, 0, 0).is_err());
             held.unreserve(reserved);
             held.unreserve(reserved);
-            let reserved = held.reserve(300 << 30, 1 << 30).unwrap();
+            let reserved = held.reserve(300 << 30, 1 << 30, 0).unwrap();
             assert_eq!(reserved % (1 << 30), 0);
             assert!(range.holds(reserved, 300 << 30), "{reserved:#x}");
         }

@@ -1,24 +1,29 @@
-//! A GPU that takes time: the work of a session completes one after the other, each after a set time.
+//! A GPU that takes time and no processor: the work of its contexts completes after a set time.
 //!
-//! As on a GPU, completions are stores to memory that wake nobody. A thread of the session imitates them: it
+//! As on a GPU, completions are stores to memory that wake nobody. A thread of the device imitates them: it
 //! sleeps until shortly before the next completion, spins until its time has come, and stores. Guests that
 //! sleep are woken [`WAKE_LATE`] afterwards, as late as a host may notice what a GPU has stored. A guest that
 //! only waits to be woken is therefore late by that much.
+//!
+//! What a context has submitted is done in its order, and contexts with work take turns, as those of a GPU
+//! whose driver shares its time. A late thread delays what is seen of the work, but not the work.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{JoinHandle, sleep};
+mod timeline;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::set_current_timer_slack;
 use vgpu_device::{ResolvedSpan, SessionHost, threads};
 use vgpu_wire::Mark;
 
+use timeline::{Complete, Timeline};
+
 /// Time by which the thread wakes before a completion. Waking takes less.
 const EARLY: Duration = Duration::from_micros(100);
-/// Longest sleep after which the thread checks whether the session has ended.
-const SLICE: Duration = Duration::from_millis(20);
 /// Time from a completion until sleeping guests are woken: the longest pause of the cuda executor's thread.
 const WAKE_LATE: Duration = Duration::from_millis(1);
 /// Largest deviation from the set time, as a share of it.
@@ -29,46 +34,220 @@ pub(crate) const TIMES_BYTES: u64 = 16;
 /// A completion to store.
 #[derive(Debug)]
 struct Completion {
-    started: Instant,
-    at: Instant,
     mark: Mark,
     /// Memory that receives the times of the work, if a copy asks for them.
     times: Option<ResolvedSpan>,
 }
 
-/// The work of a session, and the thread that completes it.
+/// Where completions are stored.
+#[derive(Debug, Default)]
+struct Guests {
+    hosts: BTreeMap<u32, SessionHost>,
+    /// Contexts whose guest is to be woken, and when, in the order of these times.
+    wakes: VecDeque<(Instant, u32)>,
+}
+
 #[derive(Debug)]
-pub(crate) struct TimedWork {
+struct State {
+    timeline: Timeline<Completion>,
+    guests: Guests,
+    /// Number of the newest context.
+    newest: u32,
     /// State of the generator that draws the deviations.
     random: u64,
-    /// Start and end of the newest work.
-    newest: Option<(Instant, Instant)>,
-    completions: Option<Sender<Completion>>,
-    ended: Arc<AtomicBool>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The GPU, and the thread that completes its work. It ends when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl TimedWork {
-    /// Starts the thread of a session.
+/// A context of the GPU, whose work vanishes when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Context {
+    shared: Arc<Shared>,
+    number: u32,
+}
+
+impl Engine {
+    /// Starts the thread.
     ///
     /// # Errors
     /// Fails if the system has no more threads.
-    pub(crate) fn start(host: &SessionHost) -> std::io::Result<Self> {
-        let (completions, receiver) = channel();
-        let ended = Arc::new(AtomicBool::new(false));
-        let (host, end) = (host.clone(), Arc::clone(&ended));
-        let run = move || complete(&host, &receiver, &end);
-        let thread = threads::spawn("simulated-gpu".to_owned(), run)?;
-        let random = 0x9e37_79b9_7f4a_7c15;
-        Ok(Self { random, newest: None, completions: Some(completions), ended, thread: Some(thread) })
+    pub(crate) fn start() -> io::Result<Self> {
+        let state = State {
+            timeline: Timeline::new(Instant::now()),
+            guests: Guests::default(),
+            newest: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            ended: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let its = Arc::clone(&shared);
+        let thread = threads::spawn("simulated-gpu".to_owned(), move || its.complete())?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
+    /// Makes a context for a session.
+    pub(crate) fn context(&self, host: SessionHost) -> Context {
+        let mut state = self.shared.state();
+        state.newest += 1;
+        let number = state.newest;
+        state.guests.hosts.insert(number, host);
+        Context { shared: Arc::clone(&self.shared), number }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // The thread has logged its own panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Context {
     /// Adds work that usually takes `usual` and starts once all earlier work has completed.
-    pub(crate) fn add(&mut self, usual: Duration) {
+    pub(crate) fn add(&self, usual: Duration) {
+        let mut state = self.shared.state();
+        state.pass();
+        let took = usual.mul_f64(1.0 + JITTER * state.draw());
+        state.timeline.add(self.number, took);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Stores a mark once all work has completed. Returns false if it has, so that the caller stores it.
+    pub(crate) fn mark(&self, mark: Mark, times: Option<ResolvedSpan>) -> bool {
+        let mut state = self.shared.state();
+        state.pass();
+        let Err(completion) = state.timeline.push(self.number, Completion { mark, times }) else {
+            return true;
+        };
+        if let (Some(times), Some(done)) = (&completion.times, state.timeline.newest(self.number))
+            && let Some(host) = state.guests.hosts.get(&self.number)
+        {
+            store_times(host, times, done);
+        }
+        false
+    }
+
+    /// Holds all later work once all earlier work has completed, and then stores a mark.
+    pub(crate) fn hold(&self, hold: u32, mark: Mark) {
+        let mut state = self.shared.state();
+        state.pass();
+        let reached = Completion { mark, times: None };
+        if let Err(reached) = state.timeline.push(self.number, reached) {
+            state.guests.store(self.number, &reached, None);
+        }
+        state.timeline.hold(self.number, hold);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Lets the work behind a hold go on.
+    pub(crate) fn release(&self, hold: u32) {
+        let mut state = self.shared.state();
+        state.pass();
+        let State { timeline, guests, .. } = &mut *state;
+        timeline.release(self.number, hold, |number, completion, done| {
+            guests.store(number, &completion, Some(done));
+        });
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.pass();
+        state.timeline.leave(self.number);
+        state.guests.hosts.remove(&self.number);
+        state.guests.wakes.retain(|(_, number)| *number != self.number);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the thread: stores each completion at its time.
+    fn complete(&self) {
+        // The timers of a thread are 50 µs late unless it sets otherwise. If it may not, it is only slower.
+        let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut state = self.state();
+        while !state.ended {
+            state.pass();
+            state.guests.wake();
+            let event = state.timeline.next_event();
+            let early = event.map(|event| event.checked_sub(EARLY).unwrap_or(event));
+            let wake = state.guests.wakes.front().map(|wake| wake.0);
+            let now = Instant::now();
+            state = match early.into_iter().chain(wake).min() {
+                Some(until) if until > now => {
+                    let waited = self.changed.wait_timeout(state, until - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some(_) => {
+                    drop(state);
+                    while event.is_some_and(|event| Instant::now() < event) {
+                        std::hint::spin_loop();
+                    }
+                    self.state()
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+impl Guests {
+    /// Stores a completion, and the times of the work before it if it asks for them.
+    fn store(&mut self, number: u32, completion: &Completion, done: Option<Complete>) {
+        let Some(host) = self.hosts.get(&number) else { return };
+        if let (Some(times), Some(done)) = (&completion.times, done) {
+            store_times(host, times, done);
+        }
+        host.store_at(&completion.mark, host.now());
+        if self.wakes.iter().all(|wake| wake.1 != number) {
+            self.wakes.push_back((Instant::now() + WAKE_LATE, number));
+        }
+    }
+
+    /// Wakes the guests whose time has come.
+    fn wake(&mut self) {
         let now = Instant::now();
-        let start = self.newest.map_or(now, |(_, end)| end.max(now));
-        let took = usual.mul_f64(1.0 + JITTER * self.draw());
-        self.newest = Some((start, start + took));
+        while let Some((_, number)) = self.wakes.pop_front_if(|wake| wake.0 <= now) {
+            if let Some(host) = self.hosts.get(&number) {
+                host.wake();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Carries out the work whose time has come, and stores what is complete.
+    fn pass(&mut self) {
+        let Self { timeline, guests, .. } = self;
+        timeline.pass(Instant::now(), |number, completion, done| {
+            guests.store(number, &completion, Some(done));
+        });
     }
 
     /// Returns a number from -1 to 1.
@@ -80,71 +259,6 @@ impl TimedWork {
         self.random ^= self.random << 17;
         (self.random >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
-
-    /// Stores a mark once all work has completed. Returns false if it has, so that the caller stores it.
-    pub(crate) fn mark(&self, mark: Mark, times: Option<ResolvedSpan>) -> bool {
-        let Some((started, at)) = self.newest else { return false };
-        if at <= Instant::now() && times.is_none() {
-            return false;
-        }
-        let send =
-            |completions: &Sender<_>| completions.send(Completion { started, at, mark, times }).is_ok();
-        self.completions.as_ref().is_some_and(send)
-    }
-}
-
-impl Drop for TimedWork {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        self.completions = None;
-        if let Some(thread) = self.thread.take() {
-            // The thread has logged its own panic.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Runs the thread: stores each completion at its time.
-fn complete(host: &SessionHost, completions: &Receiver<Completion>, ended: &AtomicBool) {
-    // The timers of a thread are 50 µs late unless it sets otherwise. If it may not, it is only slower.
-    let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let mut wake_at: Option<Instant> = None;
-    loop {
-        let left = wake_at.map_or(SLICE, |at| at.saturating_duration_since(Instant::now()));
-        let next = completions.recv_timeout(left);
-        if ended.load(Ordering::Acquire) {
-            return;
-        }
-        match next {
-            Ok(next) => {
-                if let Some(at) = wake_at.take_if(|at| *at < next.at) {
-                    sleep_until(at, ended);
-                    host.wake();
-                }
-                sleep_until(next.at.checked_sub(EARLY).unwrap_or(next.at), ended);
-                while Instant::now() < next.at && !ended.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-                store(host, &next);
-                wake_at.get_or_insert_with(|| Instant::now() + WAKE_LATE);
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                if wake_at.take().is_some() {
-                    host.wake();
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-    }
-}
-
-fn sleep_until(at: Instant, ended: &AtomicBool) {
-    while let left = at.saturating_duration_since(Instant::now())
-        && !left.is_zero()
-        && !ended.load(Ordering::Acquire)
-    {
-        sleep(left.min(SLICE));
-    }
 }
 
 /// Returns the time since the start of 1970 in nanoseconds, as a copy carries it.
@@ -153,37 +267,11 @@ fn nanoseconds(time: SystemTime) -> [u8; 8] {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
 }
 
-fn store(host: &SessionHost, completion: &Completion) {
-    if let Some(times) = &completion.times {
-        let ended = SystemTime::now();
-        let started = ended - completion.started.elapsed();
-        let bytes: Vec<u8> = [started, ended].into_iter().flat_map(nanoseconds).collect();
-        host.slice(times).copy_from(&bytes);
-    }
-    host.store_at(&completion.mark, host.now());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_takes_its_time_one_after_the_other() {
-        let mut work =
-            TimedWork { random: 1, newest: None, completions: None, ended: Arc::default(), thread: None };
-        let usual = Duration::from_secs(1);
-        work.add(usual);
-        let (first, mut end) = work.newest.unwrap();
-        let mut all = Vec::new();
-        for _ in 0..1000 {
-            work.add(usual);
-            let (start, next) = work.newest.unwrap();
-            assert_eq!(start, end);
-            all.push(next.duration_since(start).as_secs_f64());
-            end = next;
-        }
-        assert!(all.iter().all(|took| (0.98..=1.02).contains(took)), "{all:?}");
-        assert!(all.iter().any(|took| *took < 0.985) && all.iter().any(|took| *took > 1.015), "{all:?}");
-        assert!(end > first + Duration::from_secs(990));
-    }
+/// Stores the times of work whose completion is stored next. Its end is the time of the store: what a guest
+/// is late by does not include what this thread is late by.
+fn store_times(host: &SessionHost, times: &ResolvedSpan, done: Complete) {
+    let ended = SystemTime::now();
+    let started = ended - done.started.elapsed();
+    let bytes: Vec<u8> = [started, ended].into_iter().flat_map(nanoseconds).collect();
+    host.slice(times).copy_from(&bytes);
 }

@@ -1,0 +1,237 @@
+//! When the work of several contexts completes on a GPU that they share.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Time for which a context works before another one does that has work, about that of NVIDIA's driver.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// Times of work that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Complete {
+    /// Start of the work.
+    pub(super) started: Instant,
+    /// Its end.
+    pub(super) ended: Instant,
+}
+
+#[derive(Debug)]
+enum Task<C> {
+    /// Work, how long it goes on, and when it was started.
+    Work { left: Duration, started: Option<Instant> },
+    /// What follows the work before it.
+    Follows(C),
+    /// A hold, by its number: what is behind it waits until it is released.
+    Hold(u32),
+}
+
+impl<C> Task<C> {
+    const fn is_work(&self) -> bool {
+        matches!(self, Self::Work { .. })
+    }
+}
+
+#[derive(Debug)]
+struct Context<C> {
+    number: u32,
+    /// What is to be done. The first is work or a hold.
+    tasks: VecDeque<Task<C>>,
+    newest: Option<Complete>,
+}
+
+impl<C> Context<C> {
+    /// Completes what follows the work that was complete at `now`.
+    fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, Complete)) {
+        let done = self.newest.unwrap_or(Complete { started: now, ended: now });
+        while let Some(Task::Follows(follows)) =
+            self.tasks.pop_front_if(|task| matches!(task, Task::Follows(_)))
+        {
+            complete(self.number, follows, done);
+        }
+    }
+}
+
+/// The work of all contexts.
+#[derive(Debug)]
+pub(super) struct Timeline<C> {
+    /// Time up to which work is done.
+    now: Instant,
+    /// Contexts in the order of their turns.
+    contexts: VecDeque<Context<C>>,
+    /// What is left of the slice of the first context.
+    slice: Duration,
+}
+
+impl<C> Timeline<C> {
+    /// Returns a GPU without work at the time `now`.
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { now, contexts: VecDeque::new(), slice: SLICE }
+    }
+
+    fn find(&mut self, number: u32) -> &mut Context<C> {
+        let index = self.contexts.iter().position(|context| context.number == number);
+        let index = index.unwrap_or_else(|| {
+            self.contexts.push_back(Context { number, tasks: VecDeque::new(), newest: None });
+            self.contexts.len() - 1
+        });
+        &mut self.contexts[index]
+    }
+
+    /// Adds work of a context that takes `time`.
+    pub(super) fn add(&mut self, number: u32, time: Duration) {
+        self.find(number).tasks.push_back(Task::Work { left: time, started: None });
+    }
+
+    /// Adds what follows the work of a context so far, or returns it if that work is complete.
+    pub(super) fn push(&mut self, number: u32, follows: C) -> Result<(), C> {
+        let context = self.find(number);
+        if context.tasks.is_empty() {
+            return Err(follows);
+        }
+        context.tasks.push_back(Task::Follows(follows));
+        Ok(())
+    }
+
+    /// Adds a hold behind the work of a context so far, and all that follows that work.
+    pub(super) fn hold(&mut self, number: u32, hold: u32) {
+        self.find(number).tasks.push_back(Task::Hold(hold));
+    }
+
+    /// Releases a hold, and calls `complete` for what follows it. One that is not there is ignored.
+    pub(super) fn release(&mut self, number: u32, hold: u32, mut complete: impl FnMut(u32, C, Complete)) {
+        let now = self.now;
+        let context = self.find(number);
+        context.tasks.retain(|task| !matches!(task, Task::Hold(number) if *number == hold));
+        context.settle(now, &mut complete);
+    }
+
+    /// Returns the times of the newest work of a context that is complete.
+    pub(super) fn newest(&self, number: u32) -> Option<Complete> {
+        self.contexts.iter().find(|context| context.number == number)?.newest
+    }
+
+    /// Removes a context with its work.
+    pub(super) fn leave(&mut self, number: u32) {
+        if self.contexts.front().is_some_and(|first| first.number == number) {
+            self.slice = SLICE;
+        }
+        self.contexts.retain(|context| context.number != number);
+    }
+
+    /// Lets the next context with work have the GPU, and returns how long it works or has its slice.
+    fn next(&mut self) -> Option<Duration> {
+        let with_work =
+            self.contexts.iter().position(|context| context.tasks.front().is_some_and(Task::is_work))?;
+        if with_work > 0 {
+            self.contexts.rotate_left(with_work);
+            self.slice = SLICE;
+        }
+        match self.contexts.front()?.tasks.front()? {
+            Task::Work { left, .. } => Some((*left).min(self.slice)),
+            Task::Follows(_) | Task::Hold(_) => None,
+        }
+    }
+
+    /// Returns the time at which work completes or another context has its turn, if there is any work.
+    pub(super) fn next_event(&mut self) -> Option<Instant> {
+        self.next().map(|time| self.now + time)
+    }
+
+    /// Lets time pass until `now`, and calls `complete` for each thing whose work before it is complete.
+    pub(super) fn pass(&mut self, now: Instant, mut complete: impl FnMut(u32, C, Complete)) {
+        while let Some(time) = self.next() {
+            let time = time.min(now.saturating_duration_since(self.now));
+            let (start, end) = (self.now, self.now + time);
+            let Some(context) = self.contexts.front_mut() else { return };
+            let Some(Task::Work { left, started }) = context.tasks.front_mut() else { return };
+            let started = *started.get_or_insert(start);
+            *left -= time;
+            let ended = left.is_zero();
+            self.now = end;
+            self.slice -= time;
+            if ended {
+                context.newest = Some(Complete { started, ended: end });
+                context.tasks.pop_front();
+                context.settle(end, &mut complete);
+            }
+            if self.slice.is_zero() {
+                self.contexts.rotate_left(1);
+                self.slice = SLICE;
+            }
+            if end >= now && !ended {
+                return;
+            }
+        }
+        // Nothing is saved up while there is no work.
+        self.now = self.now.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Returns what is complete at `now`, with the context, and its start and end in milliseconds.
+    fn pass(timeline: &mut Timeline<char>, start: Instant, now: u32) -> Vec<(u32, char, u128, u128)> {
+        let mut done = Vec::new();
+        let since = |at: Instant| (at - start).as_millis();
+        timeline.pass(start + now * MS, |number, what, times| {
+            done.push((number, what, since(times.started), since(times.ended)));
+        });
+        done
+    }
+
+    #[test]
+    fn work_of_a_context_is_done_in_order_and_at_its_time() {
+        let start = Instant::now();
+        let mut timeline = Timeline::new(start);
+        assert_eq!(timeline.push(1, 'a'), Err('a'));
+        timeline.add(1, 3 * MS);
+        assert_eq!(timeline.push(1, 'b'), Ok(()));
+        timeline.add(1, 4 * MS);
+        assert_eq!((timeline.push(1, 'c'), timeline.push(1, 'd')), (Ok(()), Ok(())));
+        assert_eq!(timeline.next_event(), Some(start + 2 * MS));
+        assert_eq!(pass(&mut timeline, start, 2), []);
+        // A late look changes no times.
+        assert_eq!(pass(&mut timeline, start, 20), [(1, 'b', 0, 3), (1, 'c', 3, 7), (1, 'd', 3, 7)]);
+        assert_eq!((timeline.next_event(), timeline.push(1, 'e')), (None, Err('e')));
+        timeline.add(1, MS);
+        assert_eq!(timeline.next_event(), Some(start + 21 * MS), "idle time is not saved up");
+    }
+
+    #[test]
+    fn a_hold_delays_what_is_behind_it_and_no_other_context() {
+        let start = Instant::now();
+        let mut timeline = Timeline::new(start);
+        timeline.hold(1, 7);
+        assert_eq!(timeline.push(1, 'a'), Ok(()));
+        timeline.add(1, MS);
+        assert_eq!(timeline.push(1, 'b'), Ok(()));
+        timeline.add(2, MS);
+        assert_eq!(timeline.push(2, 'x'), Ok(()));
+        assert_eq!(pass(&mut timeline, start, 10), [(2, 'x', 0, 1)]);
+        let mut released = Vec::new();
+        timeline.release(1, 6, |_, what, _| released.push(what));
+        assert_eq!(released, []);
+        timeline.release(1, 7, |_, what, _| released.push(what));
+        assert_eq!(released, ['a']);
+        assert_eq!(pass(&mut timeline, start, 11), [(1, 'b', 10, 11)]);
+    }
+
+    #[test]
+    fn contexts_with_work_take_turns() {
+        let start = Instant::now();
+        let mut timeline = Timeline::new(start);
+        for (number, time) in [(1, 1000), (2, 5), (3, 1)] {
+            timeline.add(number, time * MS);
+            assert_eq!(timeline.push(number, 'x'), Ok(()));
+        }
+        assert_eq!(pass(&mut timeline, start, 12), [(3, 'x', 4, 5), (2, 'x', 2, 12)]);
+        timeline.add(2, MS);
+        assert_eq!(timeline.push(2, 'y'), Ok(()));
+        timeline.leave(1);
+        assert_eq!(pass(&mut timeline, start, 13), [(2, 'y', 12, 13)]);
+    }
+}
