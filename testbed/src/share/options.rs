@@ -68,8 +68,11 @@ pub struct ShareArgs {
     /// Milliseconds between two tokens, or between the times at which they are due.
     #[arg(long, default_value_t = 20)]
     pub(super) pause_ms: u64,
+    /// Boot a guest for each VM. Otherwise the guests' processes are processes of this machine.
+    #[arg(long)]
+    pub(super) guest: bool,
     /// What happens after a third of each round.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "guest")]
     pub(super) fault: Option<Fault>,
     /// Threads of the GPU, a soft device that carries out kernels.
     #[arg(long, default_value_t = 2)]

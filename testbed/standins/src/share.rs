@@ -228,11 +228,12 @@ pub fn play(settings: &Settings) -> Result<ExitCode> {
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
     out.flush()?;
-    let mut line = String::new();
+    let (mut line, waits) = (String::new(), Instant::now());
     if std::io::stdin().lock().read_line(&mut line).context("wait for the start")? == 0 {
         bail!("nobody said when to start");
     }
-    let report = match settings.load {
+    let waited = waits.elapsed().as_millis() as u64;
+    let mut report = match settings.load {
         Load::Busy => {
             let (launches, late) = program.keep_busy(settings.time)?;
             json!({ "launches": launches, "launches_in_the_last_third": late })
@@ -253,6 +254,7 @@ pub fn play(settings: &Settings) -> Result<ExitCode> {
             json!({ "launches": 0 })
         }
     };
+    report["waited_ms"] = json!(waited);
     writeln!(out, "{report}")?;
     out.flush()?;
     if settings.load == Load::Endless {
