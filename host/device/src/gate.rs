@@ -5,13 +5,16 @@
 //! sessions ask their executors to tell when the work so far is complete, and the arbiter is told whether the
 //! device has work and whether some is in flight ([`GateReport`]). While it is shut, messages wait.
 
+mod admission;
 mod meter;
 mod presence;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::Thread;
+use std::time::Instant;
 
+pub(crate) use admission::PATIENCE;
 pub(crate) use meter::{Meter, Metering};
 pub(crate) use presence::At;
 use presence::Presences;
@@ -126,6 +129,9 @@ impl Gate {
         }
         presences.turn = turn;
         presences.shut = passage == Passage::Shut;
+        if bits == 0 {
+            presences.admission.clear();
+        }
         presences.wake_all();
         if bits != 0 {
             presences.tell();
@@ -147,14 +153,30 @@ impl Gate {
         self.presences().update(session, |presence| presence.moves(at));
     }
 
+    /// Admits messages of a session up to its next question, which are expected to take a time in nanoseconds.
+    /// Returns false if the session has to wait until its thread is woken, or for [`PATIENCE`], and ask again.
+    pub(crate) fn admit(&self, session: u32, expected: u64) -> bool {
+        let mut presences = self.presences();
+        let admitted = presences.admission.admit(session, expected, Instant::now());
+        if admitted {
+            presences.wake_next();
+        }
+        admitted
+    }
+
     /// Records that a session has asked its executor to tell when messages up to `number` are complete.
     pub(crate) fn asks(&self, session: u32, number: u64) {
-        self.presences().update(session, |presence| presence.asked = number);
+        let mut presences = self.presences();
+        presences.admission.asks(session, number);
+        presences.update(session, |presence| presence.asked = number);
     }
 
     /// Records that the work of all messages up to `number` is complete.
     pub(crate) fn settled(&self, session: u32, number: u64) {
-        self.presences().update(session, |presence| presence.settles(number));
+        let mut presences = self.presences();
+        presences.admission.settles(session, number, Instant::now());
+        presences.wake_next();
+        presences.update(session, |presence| presence.settles(number));
     }
 }
 

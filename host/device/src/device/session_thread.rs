@@ -16,7 +16,7 @@ use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
 use crate::figures::EndedSessions;
-use crate::gate::{At, Gate, Meter, Metering, Passage};
+use crate::gate::{At, Gate, Meter, Metering, PATIENCE, Passage};
 use crate::session::host::SessionHost;
 use crate::session::remote::SessionLoss;
 use crate::session::violation::Violation;
@@ -51,6 +51,8 @@ pub(crate) struct SessionThread {
     /// Head and number of completed messages as last stored for the guest.
     published: (u64, u64),
     meter: Meter,
+    /// Whether the messages up to the next question are admitted.
+    admitted: bool,
     /// Where the thread has told the gate that it is, and how often the arbiter had begun to meter then.
     told: (At, u32),
 }
@@ -77,6 +79,7 @@ impl SessionThread {
             taken: 0,
             published: (0, 0),
             meter: Meter::new(),
+            admitted: false,
             told: (At::Rest, 0),
         }
     }
@@ -262,7 +265,14 @@ impl SessionThread {
                         self.tell(At::Inside);
                         let (settled, at) = self.host.settled();
                         match self.meter.judge(self.dispatcher.number(), settled, at) {
-                            Metering::Pass => return Ok(()),
+                            Metering::Pass => {
+                                let (session, expected) = (self.host.session(), self.meter.expected());
+                                self.admitted = self.admitted || self.gate.admit(session, expected);
+                                if self.admitted {
+                                    return Ok(());
+                                }
+                                At::Inside
+                            }
                             Metering::Ask => {
                                 self.ask()?;
                                 continue;
@@ -277,7 +287,12 @@ impl SessionThread {
                 self.ask()?;
                 self.tell(at);
             }
-            thread::park();
+            if at == At::Inside {
+                // Nobody wakes a thread whose work is admitted because no other work completes.
+                thread::park_timeout(PATIENCE);
+            } else {
+                thread::park();
+            }
         }
         Ok(())
     }
@@ -300,6 +315,7 @@ impl SessionThread {
         let number = self.dispatcher.number();
         if number != self.meter.asked() {
             self.meter.ask(number, self.host.now());
+            self.admitted = false;
             self.gate.asks(self.host.session(), number);
             self.dispatcher.settle()?;
         }

@@ -4,7 +4,8 @@
 //! What a message takes is not known before it is complete: a launch may take microseconds or seconds. So the
 //! number follows the time that the messages of the last questions took. Two questions are in flight, so that
 //! the GPU has work while the first is answered. With several sessions the time of each includes that of the
-//! others, so that the bound is one for the whole device.
+//! others, so that the bound is one for the whole device, unless single messages take longer than that:
+//! [`Admission`](super::admission::Admission) then lets sessions take turns.
 //!
 //! A session also asks whenever it has carried out all messages, which may be after each. Such questions are
 //! counted by their messages, and what they teach is added up.
@@ -24,7 +25,7 @@ const MESSAGES_FIRST: u64 = 8;
 /// What a session does before its next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metering {
-    /// It carries the message out.
+    /// It carries the message out, if the messages up to the next question are admitted.
     Pass,
     /// It asks whether all work so far is complete.
     Ask,
@@ -50,11 +51,13 @@ pub(crate) struct Meter {
     questions: VecDeque<Question>,
     /// Messages of the questions that were answered since the meter last learned, and the time they took.
     learned: (u64, u64),
+    /// Time that a message takes at most, of late, in nanoseconds, or 0 if that is not known.
+    each: u64,
 }
 
 impl Meter {
     pub(crate) const fn new() -> Self {
-        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new(), learned: (0, 0) }
+        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new(), learned: (0, 0), each: 0 }
     }
 
     /// Returns the number of the newest message that was asked about.
@@ -62,15 +65,24 @@ impl Meter {
         self.asked
     }
 
+    /// Returns the time that the messages up to the next question are expected to take, in nanoseconds.
+    pub(crate) const fn expected(&self) -> u64 {
+        self.each.saturating_mul(self.messages)
+    }
+
     /// Decides what follows message `number`, when those up to `settled` were complete at the time `at`.
     pub(crate) fn judge(&mut self, number: u64, settled: u64, at: u64) -> Metering {
-        while let Some(question) = self.questions.front().filter(|question| question.number <= settled) {
-            let (messages, took) = (question.messages, at.saturating_sub(question.since));
-            self.questions.pop_front();
+        // Of several questions that were answered since, only the time of the last answer is known.
+        let first = self.questions.front().map_or(at, |question| question.since);
+        let mut messages = 0;
+        while let Some(question) = self.questions.pop_front_if(|question| question.number <= settled) {
+            messages += question.messages;
+        }
+        if messages > 0 {
             if let Some(next) = self.questions.front_mut() {
                 next.since = at;
             }
-            self.learn(messages, took);
+            self.learn(messages, at.saturating_sub(first));
         }
         let most = QUESTIONS_MOST * self.messages;
         if self.questions.front().is_some_and(|oldest| number - oldest.number >= most) {
@@ -89,20 +101,18 @@ impl Meter {
         self.questions.push_back(Question { number, messages, since: now });
     }
 
-    /// Follows the time that messages took, once there were enough of them or they took long. The number
-    /// falls at once, and doubles only when full questions were answered early.
+    /// Follows the time that messages took, once there were enough of them or they took long. A message that
+    /// takes longer counts at once, and is forgotten slowly: launches come between messages that take no time.
     fn learn(&mut self, messages: u64, took: u64) {
         let (messages, took) = (self.learned.0 + messages, self.learned.1 + took);
         self.learned = (messages, took);
-        let fitting = (messages * AIM / took.max(1)).max(1);
-        if fitting < self.messages && (messages * 2 >= self.messages || took >= AIM) {
-            self.messages = fitting;
-        } else if messages < self.messages {
+        if 2 * messages < self.messages && took < AIM {
             return;
-        } else if fitting >= self.messages * 2 {
-            self.messages = (self.messages * 2).min(MESSAGES_MOST);
         }
         self.learned = (0, 0);
+        self.each = (took / messages.max(1)).max(self.each - self.each / 8);
+        let fitting = AIM / self.each.max(1);
+        self.messages = fitting.clamp(1, (2 * self.messages).min(MESSAGES_MOST));
     }
 }
 
@@ -156,6 +166,19 @@ mod tests {
                 assert!(most >= AIM.min(each), "{most} of {each}, single: {single}");
             }
         }
+    }
+
+    #[test]
+    fn answers_that_come_together_count_together() {
+        let mut meter = Meter::new();
+        for number in [8, 16, 24] {
+            meter.ask(number, 0);
+        }
+        // Each message took 2 ms.
+        assert_eq!(meter.judge(24, 24, 48_000_000), Metering::Pass);
+        meter.ask(25, 48_000_000);
+        assert_eq!(meter.expected(), 2_000_000);
+        assert_eq!(meter.judge(26, 24, 48_000_000), Metering::Ask);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::thread::Thread;
 
+use super::admission::Admission;
 use super::{GateListener, GateReport};
 
 /// Where a session's thread is.
@@ -54,6 +55,7 @@ pub(super) struct Presences {
     /// Number of the newest order, and whether it shut the gate.
     pub(super) turn: u32,
     pub(super) shut: bool,
+    pub(super) admission: Admission,
     pub(super) listener: Option<GateListener>,
     told: Option<GateReport>,
 }
@@ -72,6 +74,8 @@ impl Presences {
 
     pub(super) fn leave(&mut self, session: u32) {
         self.sessions.remove(&session);
+        self.admission.leave(session);
+        self.wake_next();
         self.tell();
     }
 
@@ -92,6 +96,13 @@ impl Presences {
 
     pub(super) fn wake_all(&self) {
         for presence in self.sessions.values() {
+            presence.thread.unpark();
+        }
+    }
+
+    /// Wakes the session that is admitted next, if one waits.
+    pub(super) fn wake_next(&self) {
+        if let Some(presence) = self.admission.next().and_then(|session| self.sessions.get(&session)) {
             presence.thread.unpark();
         }
     }
