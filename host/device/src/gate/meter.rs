@@ -101,16 +101,18 @@ impl Meter {
         self.questions.push_back(Question { number, messages, since: now });
     }
 
-    /// Follows the time that messages took, once there were enough of them or they took long. A message that
-    /// takes longer counts at once, and is forgotten slowly: launches come between messages that take no time.
+    /// Follows the time that messages took, once there were many or they took long: launches come between
+    /// messages that take no time, and the driver lets other contexts work in between. Longer times count at
+    /// once, and shorter ones by and by.
     fn learn(&mut self, messages: u64, took: u64) {
         let (messages, took) = (self.learned.0 + messages, self.learned.1 + took);
         self.learned = (messages, took);
-        if 2 * messages < self.messages && took < AIM {
+        if messages < 4 * self.messages && took < 2 * AIM {
             return;
         }
         self.learned = (0, 0);
-        self.each = (took / messages.max(1)).max(self.each - self.each / 8);
+        let each = took / messages.max(1);
+        self.each = each.max(self.each - self.each.saturating_sub(each) / 4);
         let fitting = AIM / self.each.max(1);
         self.messages = fitting.clamp(1, (2 * self.messages).min(MESSAGES_MOST));
     }
@@ -191,6 +193,6 @@ mod tests {
                 questions += 1;
             }
         }
-        assert!(questions < 30, "{questions}");
+        assert!(questions < 40, "{questions}");
     }
 }
