@@ -87,13 +87,12 @@ impl Null {
     /// Returns a context of the GPU for a session whose launches take time.
     fn context(&self, host: &SessionHost) -> Result<Context, ExecutorError> {
         let failed = |error| ExecutorError::Failed(format!("start a thread: {error}"));
-        let engine = match self.engine.get() {
-            Some(engine) => engine,
+        let engine = if let Some(engine) = self.engine.get() {
+            engine
+        } else {
             // The thread of an engine that loses a race ends with it.
-            None => {
-                let started = Engine::start().map_err(failed)?;
-                self.engine.get_or_init(|| started)
-            }
+            let started = Engine::start().map_err(failed)?;
+            self.engine.get_or_init(|| started)
         };
         Ok(engine.context(host.clone()))
     }
