@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use vgpu_wire::share::{SHARE_WHOLE, VmShare};
 
 use super::reading::{Reading, Session};
 use crate::device::facts::{cuda_version, text, uuid};
@@ -40,8 +41,28 @@ pub struct DeviceFigures {
     /// Share of time that the device has worked for this guest's processes, from 0 to 1. `None` if the host
     /// does not report it.
     pub utilization: Option<f64>,
+    /// This guest's share of the GPU's time. `None` if the host shares the GPU with no other guest, or does
+    /// not report it.
+    pub share: Option<ShareFigures>,
     /// Processes of this guest that have a session.
     pub processes: Vec<ProcessFigures>,
+}
+
+/// A guest's share of the time of a GPU that it shares with others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShareFigures {
+    /// Part of the GPU's time that the guest gets while all guests have work, from 0 to 1.
+    pub part: f64,
+    /// Whether the host divides the GPU's time by shares now. Otherwise the driver divides it among programs.
+    pub enforced: bool,
+    /// GPU time that the guest was charged while others had work too, in seconds, since the device started.
+    pub charged_seconds: f64,
+    /// Time for which the guest had work while another guest had the GPU, in seconds, since the device
+    /// started.
+    pub waited_seconds: f64,
+    /// Part of the time since the previous reading for which the guest waited, from 0 to 1. `None` if the
+    /// device is another one than before.
+    pub waiting: Option<f64>,
 }
 
 /// Figures of a process's session on a device.
@@ -89,7 +110,20 @@ fn device(before: &Reading, now: &Reading) -> DeviceFigures {
         memory_used: facts.total_bytes.saturating_sub(now.free),
         // The sum of no shares is -0.
         utilization: shares.sum::<Option<f64>>().map(|sum| (sum + 0.0).min(1.0)),
+        share: now.share.map(|share| of_guest(before.share, share, passed)),
         processes,
+    }
+}
+
+fn of_guest(before: Option<VmShare>, now: VmShare, passed: Duration) -> ShareFigures {
+    let [charged, waited] = [now.charged_us, now.waited_us].map(Duration::from_micros);
+    let earlier = before.map(|before| Duration::from_micros(before.waited_us));
+    ShareFigures {
+        part: f64::from(now.ppm) / f64::from(SHARE_WHOLE),
+        enforced: now.enforced,
+        charged_seconds: charged.as_secs_f64(),
+        waited_seconds: waited.as_secs_f64(),
+        waiting: earlier.and_then(|earlier| share(earlier, waited, passed)),
     }
 }
 
@@ -109,8 +143,8 @@ fn process(before: &Reading, session: &Session, passed: Duration) -> ProcessFigu
     }
 }
 
-/// Returns the share of the time `passed` during which the device worked, limited to 1 because work counts
-/// when it ends. Returns `None` if the channel belongs to another session now.
+/// Returns the share of the time `passed` by which a time has grown, limited to 1 because work counts when it
+/// ends. Returns `None` if it has decreased, because it is that of another session or device now.
 fn share(before: Duration, now: Duration, passed: Duration) -> Option<f64> {
     let worked = now.checked_sub(before)?;
     (!passed.is_zero()).then(|| (worked.as_secs_f64() / passed.as_secs_f64()).min(1.0))
@@ -140,6 +174,7 @@ pub mod tests {
             facts: facts.clone(),
             free: 6 << 30,
             sessions,
+            share: None,
         };
         (reading(at, before), reading(at + Duration::from_secs(1), now))
     }
@@ -172,6 +207,32 @@ pub mod tests {
         assert_eq!(device.processes[0].gpu_seconds, Some(1.25));
     }
 
+    /// Returns the share of a guest that has a quarter of the GPU, and has waited for this many milliseconds.
+    pub fn share_of_guest(enforced: bool, waited: u64) -> VmShare {
+        VmShare { enforced, ppm: 250_000, charged_us: 2_000_000, waited_us: 1000 * waited }
+    }
+
+    #[test]
+    fn a_guest_sees_its_share_and_its_waits() {
+        let of = |earlier, later| {
+            let (before, now) = readings(vec![], vec![]);
+            let (before, now) = (Reading { share: earlier, ..before }, Reading { share: later, ..now });
+            Figures::new(&[before], &[now]).devices[0].share.clone()
+        };
+        let figures = of(Some(share_of_guest(true, 500)), Some(share_of_guest(true, 1100))).unwrap();
+        let expected = ShareFigures {
+            part: 0.25,
+            enforced: true,
+            charged_seconds: 2.0,
+            waited_seconds: 1.1,
+            waiting: Some(0.6),
+        };
+        assert_eq!(figures, expected);
+        let restarted = of(Some(share_of_guest(true, 500)), Some(share_of_guest(false, 100))).unwrap();
+        assert_eq!((restarted.waiting, restarted.enforced), (None, false));
+        assert_eq!(of(None, None), None);
+    }
+
     #[test]
     fn what_an_older_host_does_not_tell_is_not_made_up() {
         let untold = Session { memory: None, busy: None, process: None, command: None, ..session(0, 7, 0) };
@@ -179,6 +240,7 @@ pub mod tests {
         let figures = Figures::new(&[before], &[now]);
         let json = serde_json::to_value(&figures).unwrap();
         let device = &json["devices"][0];
+        assert!(device["share"].is_null(), "{device}");
         assert!(device["utilization"].is_null() && device["memory_used"] == 2_u64 << 30, "{device}");
         for key in ["pid", "command", "memory", "gpu_seconds", "utilization"] {
             assert!(device["processes"][0][key].is_null(), "{key}: {device}");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_transport::{Device, Holder, PciFunction, holders};
 use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::share::VmShare;
 
 use crate::device::DeviceError;
 use crate::device::judge::refused;
@@ -33,6 +34,8 @@ pub struct Reading {
     pub free: u64,
     /// Sessions of this guest's processes.
     pub sessions: Vec<Session>,
+    /// This guest's share of the GPU's time. `None` if the host does not report one.
+    pub share: Option<VmShare>,
 }
 
 /// A session of a process of this guest.
@@ -87,6 +90,7 @@ impl Opened {
             facts: self.facts.clone(),
             free: usage.free,
             sessions: sessions.collect(),
+            share: usage.share,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! Formats the status report for people: two lines about each device, and a line for each process.
+//! Formats the status report for people: two lines about each device, one about its share, and a line for each
+//! process.
 
 use std::fmt::Write as _;
 
@@ -48,6 +49,16 @@ fn about(text: &mut String, device: &DeviceFigures, style: Style) {
         size(total),
         share(device.utilization)
     );
+    if let Some(of_guest) = &device.share {
+        let how = if of_guest.enforced { "" } else { ", not enforced now" };
+        let waited = time(of_guest.waited_seconds);
+        let (part, waiting) = (share(Some(of_guest.part)), share(of_guest.waiting));
+        _ = writeln!(
+            text,
+            "{:INDENT$}share {part} of the GPU's time{how}   waits {waiting}, {waited} so far",
+            ""
+        );
+    }
 }
 
 fn processes(text: &mut String, device: &DeviceFigures, style: Style) {
@@ -97,8 +108,8 @@ fn share(share: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::tests::{readings, session};
-    use super::super::reading::Session;
+    use super::super::figures::tests::{readings, session, share_of_guest};
+    use super::super::reading::{Reading, Session};
     use super::*;
 
     fn shown(sessions: Vec<Session>, style: Style) -> String {
@@ -121,6 +132,22 @@ VGPU-STUB soft  0000:00:05.0  driver 580.65.06  CUDA 13.0
          -  -                                                         -           -       -
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_share_has_a_line() {
+        let line = |enforced| {
+            let (before, now) = readings(vec![], vec![]);
+            let before = Reading { share: Some(share_of_guest(enforced, 500)), ..before };
+            let now = Reading { share: Some(share_of_guest(enforced, 71_000 + 540)), ..now };
+            let text = text(&Figures::new(&[before], &[now]), Style::default());
+            text.lines().nth(2).unwrap().to_owned()
+        };
+        assert_eq!(line(true), "  share 25 % of the GPU's time   waits 100 %, 1:11 so far");
+        assert_eq!(
+            line(false),
+            "  share 25 % of the GPU's time, not enforced now   waits 100 %, 1:11 so far"
+        );
     }
 
     #[test]

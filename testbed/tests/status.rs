@@ -3,17 +3,23 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use vgpu_device::{DeviceConfig, GpuConfig, ShareSource, SimBus};
+use vgpu_executor_soft::Soft;
 use vgpu_testbed::bed::{Bed, random_facts, sessions};
 use vgpu_testbed::state::Program;
+use vgpu_wire::share::VmShare;
 
 use crate::support::{errors, launcher};
 
-fn json(bed: &Bed) -> Value {
-    let output = launcher(bed.sysfs()).args(["status", "--json"]).output().unwrap();
+fn json(sysfs: &Path) -> Value {
+    let output = launcher(sysfs).args(["status", "--json"]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", errors(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -30,7 +36,7 @@ fn numbers(bed: &Bed) -> Vec<(u64, u64)> {
 fn processes_are_shown_with_what_the_host_counts() {
     let facts = random_facts(&["7.5"]);
     let bed = Bed::start("soft", std::slice::from_ref(&facts)).unwrap();
-    let empty = json(&bed);
+    let empty = json(bed.sysfs());
     let device = &empty["devices"][0];
     assert_eq!(
         (&device["name"], &device["address"]),
@@ -42,7 +48,7 @@ fn processes_are_shown_with_what_the_host_counts() {
     let mut guests = ["copy", "capturing"].map(|state| Program::start(bed.sysfs(), state).unwrap());
     let held = guests.each_mut().map(|guest| guest.ready().unwrap());
     let before = numbers(&bed);
-    let report = json(&bed);
+    let report = json(bed.sysfs());
     assert_eq!(numbers(&bed), before, "nobody noticed");
     let device = &report["devices"][0];
     let processes = device["processes"].as_array().unwrap();
@@ -91,4 +97,46 @@ fn watching_goes_on_until_it_is_ended() {
     // Not SIGINT: a test run that a shell started in the background ignores it, and so would the child.
     kill_process(Pid::from_child(&watch), Signal::TERM).unwrap();
     assert_eq!(watch.wait().unwrap().signal(), Some(15));
+}
+
+/// The share of a VM that waits all the time, each reading a second after the last one.
+#[derive(Debug, Default)]
+struct Waiting(AtomicU64);
+
+impl ShareSource for Waiting {
+    fn share(&self) -> VmShare {
+        let waited_us = self.0.fetch_add(1_000_000, Ordering::Relaxed);
+        VmShare { enforced: true, ppm: 250_000, charged_us: 1_500_000, waited_us }
+    }
+}
+
+/// A device of a host that shares its GPU among VMs; that of an older host tells nothing of it.
+#[test]
+fn a_guest_sees_its_share() {
+    let serve = |share: Option<Arc<dyn ShareSource>>| {
+        let folder = tempfile::tempdir().unwrap();
+        let soft = Soft::new(&GpuConfig::new("shared").unwrap()).unwrap();
+        let config = DeviceConfig::new("0000:00:05.0".parse().unwrap(), Arc::new(soft));
+        let bus = SimBus::serve(folder.path(), vec![DeviceConfig { share, ..config }]).unwrap();
+        (folder, bus)
+    };
+    let (folder, _bus) = serve(Some(Arc::new(Waiting::default())));
+    // A busy machine may show nothing new between two readings.
+    let tries = || 0..20;
+    let mut shares = tries().map(|_| json(folder.path())["devices"][0]["share"].clone());
+    let share = shares.find(|share| share["waiting"] == 1.0).expect("it waits");
+    let shown = ["enforced", "part", "charged_seconds"].map(|key| share[key].clone());
+    assert_eq!(shown, [Value::from(true), 0.25.into(), 1.5.into()], "{share}");
+    assert!(share["waited_seconds"].as_f64().unwrap() > 0.0, "{share}");
+    let text = || {
+        let output = launcher(folder.path()).args(["status", "--color", "never"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = "\n  share 25 % of the GPU's time   waits 100 %, ";
+    assert!(tries().any(|_| text().contains(expected)), "{}", text());
+
+    let (older, _bus) = serve(None);
+    assert!(json(older.path())["devices"][0]["share"].is_null());
+    let output = launcher(older.path()).args(["status", "--color", "never"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("share "), "it has none");
 }

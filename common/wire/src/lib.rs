@@ -113,6 +113,7 @@ pub mod facts;
 mod message;
 pub mod pci;
 pub mod registers;
+pub mod share;
 pub mod sim_bus;
 mod span;
 pub mod v1;

@@ -30,6 +30,8 @@ pub const CAP_V2: u32 = 1 << 8;
 pub const CAP_PAGES: u32 = 1 << 9;
 /// Capability, bit 10: the registers from [`V2_USAGE`] on report the resource usage of each session.
 pub const CAP_USAGE: u32 = 1 << 10;
+/// Capability, bit 11: the registers from [`V2_SHARE`] on state the VM's share of the GPU's time.
+pub const CAP_SHARE: u32 = 1 << 11;
 
 /// Read: the host's [`crate::WIRE_VERSION`], which must equal the guest's.
 pub const V2_WIRE_VERSION: u32 = 0x950;
@@ -65,6 +67,26 @@ pub const V2_FREE_MIB: u32 = 0x984;
 /// Read: resource usage of the session on channel 0; [`usage::base`] gives the offset for other channels.
 /// Zeros where a channel is free. Only with [`CAP_USAGE`].
 pub const V2_USAGE: u32 = 0x400;
+
+/// Read: [`SHARE_ENFORCED`] while the host divides the GPU's time among its VMs by their shares, otherwise 0.
+/// This register and the next five are there only with [`CAP_SHARE`], and are decoded by
+/// [`VmShare`](crate::share::VmShare).
+pub const V2_SHARE: u32 = 0x988;
+/// Read: the VM's share of the GPU's time in parts per million, 0 to 1,000,000.
+pub const V2_SHARE_PPM: u32 = 0x98c;
+/// Read: microseconds of the GPU's time that the VM was charged while others had work too, low half. A reader
+/// takes [`V2_CHARGED_HI`] before and after, and reads again where the two differ.
+pub const V2_CHARGED_LO: u32 = 0x990;
+/// Read: high half of [`V2_CHARGED_LO`].
+pub const V2_CHARGED_HI: u32 = 0x994;
+/// Read: microseconds for which the VM had work while another VM had the GPU, low half. It is read as
+/// [`V2_CHARGED_LO`] is.
+pub const V2_WAITED_LO: u32 = 0x998;
+/// Read: high half of [`V2_WAITED_LO`].
+pub const V2_WAITED_HI: u32 = 0x99c;
+
+/// [`V2_SHARE`]: the host divides the GPU's time now.
+pub const SHARE_ENFORCED: u32 = 1;
 
 /// Read: [`crate::facts::DeviceFacts`] in 32-bit words, where a bus shows the registers as a page of memory,
 /// so that a process that only looks needs no other page. Zeros: read them at [`crate::area::FACTS`], where

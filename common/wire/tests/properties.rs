@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::pages::{PAGE_BYTES, PageRun, PagesRegister, RUNS_MAX, RunError};
+use vgpu_wire::share::{SHARE_WHOLE, VmShare};
 use vgpu_wire::{Body, DecodeError, FLAG_JOIN, Header, Kind, Message, area, padded};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -49,6 +50,27 @@ proptest! {
         prop_assert_eq!(runs(sent.len() as u32, sent.as_bytes()), Ok(sent.clone()));
         let short = RunError::Count(sent.len() as u32 + 1);
         prop_assert_eq!(runs(sent.len() as u32 + 1, sent.as_bytes()), Err(short));
+    }
+
+    #[test]
+    fn any_registers_are_a_share_that_is_at_most_the_whole(words in any::<[u32; 6]>()) {
+        let share = VmShare::from_words(words);
+        prop_assert!(share.ppm <= SHARE_WHOLE);
+        prop_assert_eq!(VmShare::from_words(share.words()), share);
+        // A guest of this release ignores bits of a later one.
+        let [state, rest @ ..] = words;
+        prop_assert_eq!(VmShare::from_words([state & 1, rest[0], rest[1], rest[2], rest[3], rest[4]]), share);
+    }
+
+    #[test]
+    fn shares_come_back(
+        enforced in any::<bool>(),
+        ppm in 0..=SHARE_WHOLE,
+        charged_us in any::<u64>(),
+        waited_us in any::<u64>(),
+    ) {
+        let share = VmShare { enforced, ppm, charged_us, waited_us };
+        prop_assert_eq!(VmShare::from_words(share.words()), share);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use vgpu_wire::registers::{Refusal, channel};
+use vgpu_wire::share::VmShare;
 
 const PAGE: &str = include_str!("../../../docs/wire.md");
 const SOURCE: &str = include_str!("../src/registers.rs");
@@ -134,4 +135,27 @@ fn refusals_are_the_pages() {
         assert_eq!((format!("{refusal:?}").as_str(), refusal as u32), (name, value));
     }
     assert_eq!(Refusal::try_from(8), Err(8), "the page has all of them");
+}
+
+/// Hosts and guests of different age show and read these registers, so that their words never change.
+#[test]
+fn the_words_of_a_share_are_the_recorded_ones() {
+    let share = VmShare {
+        enforced: true,
+        ppm: 250_000,
+        charged_us: 0x0102_0304_0506_0708,
+        waited_us: 0x1112_1314_1516_1718,
+    };
+    let recorded = [
+        (0x988, 1),
+        (0x98c, 250_000),
+        (0x990, 0x0506_0708),
+        (0x994, 0x0102_0304),
+        (0x998, 0x1516_1718),
+        (0x99c, 0x1112_1314),
+    ];
+    let shown: Vec<(u32, u32)> = VmShare::REGISTERS.into_iter().zip(share.words()).collect();
+    assert_eq!(shown, recorded);
+    assert_eq!(VmShare::from_words(recorded.map(|(_, word)| word)), share);
+    assert_eq!(VmShare::from_words([0; 6]), VmShare::default());
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use vgpu_wire::area;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::pci::{PciAddress, V2_BAR2_BYTES};
-use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_USAGE, CAP_V2, MAX_CHANNELS};
+use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_SHARE, CAP_USAGE, CAP_V2, MAX_CHANNELS};
 use zerocopy::IntoBytes;
 
 use crate::charges::charge::DeviceCharges;
@@ -33,6 +33,7 @@ use crate::memory::pages::PageRegistry;
 use crate::memory::window::Window;
 use crate::memory::window_allocator::WindowAllocator;
 use crate::session::register_page::RegisterPage;
+use crate::share::ShareSource;
 
 /// Reason for which a device cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,8 @@ pub struct DeviceConfig {
     pub limits: Limits,
     /// The gate that messages pass, for an arbiter that shares a GPU's time among devices.
     pub gate: Arc<Gate>,
+    /// Source of the VM's share of the GPU's time, if it has one. The guest is shown it.
+    pub share: Option<Arc<dyn ShareSource>>,
 }
 
 impl DeviceConfig {
@@ -90,6 +93,7 @@ impl DeviceConfig {
             memory: None,
             limits: Limits::default(),
             gate: Arc::default(),
+            share: None,
         }
     }
 }
@@ -105,6 +109,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("memory", &self.memory)
             .field("limits", &self.limits)
             .field("gate", &self.gate)
+            .field("share", &self.share)
             .finish()
     }
 }
@@ -131,6 +136,7 @@ pub struct Device {
     greeting: Arc<Greeting>,
     channels: Vec<Arc<Channel>>,
     gate: Arc<Gate>,
+    share: Option<Arc<dyn ShareSource>>,
     next_session: AtomicU32,
     epoch: Instant,
     /// Number of register reads and writes through the bus. Reads of the register page are not counted.
@@ -212,6 +218,7 @@ impl Device {
             ended: Arc::default(),
             greeting: Arc::new(greeting),
             gate: Arc::clone(&config.gate),
+            share: config.share.clone(),
             next_session: AtomicU32::new(1),
             epoch: Instant::now(),
             reads: AtomicU64::new(0),
@@ -241,7 +248,14 @@ impl Device {
     }
 
     pub(crate) fn capabilities(&self) -> u32 {
-        CAP_BASIC | CAP_V2 | CAP_USAGE | if self.pages.is_some() { CAP_PAGES } else { 0 }
+        let pages = if self.pages.is_some() { CAP_PAGES } else { 0 };
+        let share = if self.share.is_some() { CAP_SHARE } else { 0 };
+        CAP_BASIC | CAP_V2 | CAP_USAGE | pages | share
+    }
+
+    /// Returns a word of the VM's share, by its index in [`VmShare::words`](vgpu_wire::share::VmShare::words), or 0 if the VM has none.
+    pub(crate) fn share_word(&self, index: usize) -> u32 {
+        self.share.as_ref().map_or(0, |source| source.share().words()[index])
     }
 
     pub(crate) fn count_read(&self) {

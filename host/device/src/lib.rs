@@ -54,6 +54,7 @@ mod longest;
 mod memory;
 mod profile;
 mod session;
+mod share;
 mod sim;
 mod spin;
 mod status;
@@ -93,6 +94,7 @@ pub use session::remote::{DeviceProcess, FileRange, SessionLoss, SharedRange, Wo
 pub use session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
 pub use session::violation::Violation;
 pub use session::worker_session::SessionInWorker;
+pub use share::ShareSource;
 pub use sim::{Bar, BusDevice, ExitHandle, SimBus, SimDevice, SimError, SimFunction, StatusHandle};
 pub use spin::{Awake, SpinBudget, WaitEvent, cpus, has_spare_cpus};
 pub use status::{BusStatus, DeviceStatus, SessionStatus};

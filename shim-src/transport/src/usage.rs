@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use vgpu_wire::registers::{self as reg, usage};
+use vgpu_wire::share::VmShare;
 
 use crate::device::Device;
 use crate::identity::read;
@@ -20,6 +21,9 @@ pub struct DeviceUsage {
     pub free: u64,
     /// Attached sessions, in the order of their channels.
     pub sessions: Vec<SessionUsage>,
+    /// This guest's share of the GPU's time; `None` if the host shares the GPU with no other guest, or is too
+    /// old to tell.
+    pub share: Option<VmShare>,
 }
 
 /// Resource usage of one session.
@@ -53,7 +57,27 @@ impl Device {
         let attached = wide(low, high);
         let channels = (0..self.areas.channels).filter(|channel| attached & (1 << channel) != 0);
         let sessions = channels.map(|channel| Ok(SessionUsage { channel, told: self.told(channel)? }));
-        Ok(DeviceUsage { free: u64::from(free) << 20, sessions: sessions.collect::<Result<_, _>>()? })
+        let sessions = sessions.collect::<Result<_, _>>()?;
+        Ok(DeviceUsage { free: u64::from(free) << 20, sessions, share: self.share()? })
+    }
+
+    /// Reads this guest's share of the GPU's time, if the host tells it.
+    fn share(&self) -> Result<Option<VmShare>, OpenError> {
+        if self.identity.capabilities & reg::CAP_SHARE == 0 {
+            return Ok(None);
+        }
+        let [state, part, charged_lo, charged_hi, waited_lo, waited_hi] = VmShare::REGISTERS;
+        let registers = [state, charged_hi, waited_hi, part, charged_lo, waited_lo, charged_hi, waited_hi];
+        let mut share = None;
+        for _ in 0..TRIES {
+            let [state, charged, waited, part, charged_lo, waited_lo, charged_hi, waited_hi] =
+                read(self.registers.as_ref(), &self.function, registers)?;
+            share = Some(VmShare::from_words([state, part, charged_lo, charged_hi, waited_lo, waited_hi]));
+            if (charged, waited) == (charged_hi, waited_hi) {
+                break;
+            }
+        }
+        Ok(share)
     }
 
     fn told(&self, channel: u32) -> Result<Option<ReportedUsage>, OpenError> {

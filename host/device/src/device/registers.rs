@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::registers::{self as reg, EXECUTOR_READY, PROTOCOL_V2, channel};
+use vgpu_wire::share::VmShare;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
 use crate::device::Device;
 use crate::device::channel::Channel;
+use crate::session::host::SessionHost;
 
 /// A read-only register of the device.
 struct DeviceRegister {
@@ -45,6 +47,12 @@ const REGISTERS: &[DeviceRegister] = &[
     DeviceRegister { offset: reg::V2_EXECUTOR, read: |_| EXECUTOR_READY },
     DeviceRegister { offset: reg::V2_WINDOW_MIB, read: |device| (device.window().bytes() >> 20) as u32 },
     DeviceRegister { offset: reg::V2_FREE_MIB, read: Device::free_mib },
+    DeviceRegister { offset: reg::V2_SHARE, read: |device| device.share_word(0) },
+    DeviceRegister { offset: reg::V2_SHARE_PPM, read: |device| device.share_word(1) },
+    DeviceRegister { offset: reg::V2_CHARGED_LO, read: |device| device.share_word(2) },
+    DeviceRegister { offset: reg::V2_CHARGED_HI, read: |device| device.share_word(3) },
+    DeviceRegister { offset: reg::V2_WAITED_LO, read: |device| device.share_word(4) },
+    DeviceRegister { offset: reg::V2_WAITED_HI, read: |device| device.share_word(5) },
 ];
 
 /// Returns the channel whose block contains an offset, and the offset within the block.
@@ -91,6 +99,21 @@ impl Device {
     pub(crate) fn publish(&self) {
         for register in REGISTERS {
             self.published().store(register.offset, register.answer(self));
+        }
+    }
+
+    /// Updates the registers of the page that change without a message of the guest: the time of work that
+    /// goes on, and the VM's share.
+    pub(crate) fn refresh_page(&self) {
+        for channel in self.channels() {
+            channel.with_session(SessionHost::show_busy);
+        }
+        if self.capabilities() & reg::CAP_SHARE != 0 {
+            // Nobody else stores these.
+            for register in REGISTERS.iter().filter(|register| VmShare::REGISTERS.contains(&register.offset))
+            {
+                self.published().store(register.offset, register.answer(self));
+            }
         }
     }
 
@@ -155,5 +178,8 @@ mod tests {
                 .iter()
                 .all(|register| register.offset.is_multiple_of(4) && register.offset < channel::FIRST)
         );
+        // The words of a share are numbered in their order.
+        let share = REGISTERS.iter().map(|register| register.offset).skip_while(|at| *at != reg::V2_SHARE);
+        assert_eq!(share.collect::<Vec<_>>(), VmShare::REGISTERS);
     }
 }

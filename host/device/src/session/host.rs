@@ -206,7 +206,8 @@ impl SessionHost {
         self.show_busy();
     }
 
-    fn show_busy(&self) {
+    /// Publishes the time that the executor has worked.
+    pub(crate) fn show_busy(&self) {
         if !self.ended() {
             self.show_usage(usage::USAGE_BUSY_HI);
             self.show_usage(usage::USAGE_BUSY_LO);

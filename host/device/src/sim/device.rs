@@ -9,7 +9,7 @@ use vgpu_wire::registers::WAKE_FUTEX;
 
 use super::directory::{BusDirectory, FunctionDirectory};
 use super::error::SimError;
-use super::page::{self, PageLock};
+use super::page::{self, PageFile};
 use super::socket::{Bar, RegisterServer};
 use crate::device::{Device, DeviceConfig};
 use crate::hooks::TestHooks;
@@ -69,7 +69,7 @@ pub struct SimDevice {
     served: Arc<dyn BusDevice>,
     /// The device, unless another crate models it.
     device: Option<Arc<Device>>,
-    _page: Option<PageLock>,
+    _page: Option<PageFile>,
 }
 
 impl BusDevice for Device {

@@ -8,5 +8,6 @@ mod memory;
 mod pages;
 mod parked;
 mod sessions;
+mod times;
 mod turns;
 mod violations;

@@ -13,7 +13,7 @@ use vgpu_device::{BusStatus, SimBus, connect_bar};
 use vgpu_device_v1::{
     BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, MediatorRules, Properties, serve_on_bus,
 };
-use vgpu_host_testing::guest::PATIENCE;
+use vgpu_host_testing::guest::{PATIENCE, until};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::registers as reg;
@@ -234,6 +234,13 @@ fn a_device_goes_though_a_kernel_runs() {
     submit(&bar0, Op::LaunchKernel, &crate::code::launch(function, LAUNCH_RAW, 0, &[]));
     // The call is executed, and the device answers meanwhile.
     assert_eq!(status(dir.path()).devices[0].accesses.unwrap().doorbells, 3);
+    assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
+    // So does its time.
+    let time = || status(dir.path()).devices[0].sessions[0].busy_us;
+    for _ in 0..3 {
+        let before = time();
+        until("the kernel's time grows", || time() >= before + 50_000);
+    }
     assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
     let start = Instant::now();
     drop(bus);
