@@ -2,9 +2,11 @@
 //!
 //! Layouts are those of CUDA 12 and 13, which are the same here.
 
+mod module;
 mod records;
 mod status;
 
+pub use module::module_version;
 pub use records::{
     Memory, MemoryV2, PciInfo, PciInfoExt, PciInfoV1, PciInfoV2, ProcessInfoV1, ProcessInfoV2, Uuid,
 };

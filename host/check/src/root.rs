@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vgpu_abi::nvml::module_version;
+
 /// A directory that stands for `/`.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
@@ -37,11 +39,7 @@ impl Root {
 
     /// Returns the version of NVIDIA's kernel module, such as `580.65.06`, or `None` if it is not loaded.
     pub fn module_version(&self) -> Option<String> {
-        let text = self.text("/proc/driver/nvidia/version")?;
-        // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:09:38 UTC 2025
-        let version =
-            |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
-        text.lines().next()?.split_whitespace().find(version).map(str::to_owned)
+        module_version(&self.0)
     }
 
     /// Returns all processes that run.

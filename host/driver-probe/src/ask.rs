@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::process::Command;
+use vgpu_abi::nvml::module_version;
 use vgpu_findings::child::{self, ChildOutcome};
 
 use crate::driver::{Driver, since};
@@ -73,7 +74,7 @@ struct ChildAnswer {
 pub async fn ask(probe: &Probe) -> Result<Report, std::io::Error> {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let libcuda = probe.libcuda.display().to_string();
-    let mut all = json!({ "kernel": kernel, "driver": driver_version(), "libcuda": libcuda });
+    let mut all = json!({ "kernel": kernel, "driver": module_version(Path::new("/")), "libcuda": libcuda });
     let start = Instant::now();
     let (mut complete, mut unanswered, mut refused) = (true, Vec::new(), BTreeSet::new());
     for &question in &probe.questions {
@@ -140,11 +141,6 @@ fn trouble(outcome: &ChildOutcome) -> String {
 fn widen(list: &mut Value, ms: f64) {
     let ends = [&list[0], &list[1]].map(|end| end.as_f64().unwrap_or(ms));
     *list = json!([ends[0].min(ms), ends[1].max(ms)]);
-}
-
-/// Returns the version of the driver's kernel module, if it is loaded.
-fn driver_version() -> Option<String> {
-    std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned())
 }
 
 /// Adds an answer to a report. Objects under one key become one.

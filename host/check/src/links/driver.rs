@@ -49,7 +49,9 @@ pub async fn driver(subject: &Subject, known: &mut HostFacts) -> Finding {
     let finding = Finding::pass(LinkId::Driver, found);
     match module {
         Some(module) => finding.detail(format!("kernel module {module}")),
-        None => finding.detail("no kernel module: /proc/driver/nvidia/version is not there"),
+        None => finding.detail(
+            "no kernel module: neither /sys/module/nvidia/version nor /proc/driver/nvidia/version is there",
+        ),
     }
 }
 
