@@ -1,5 +1,5 @@
-//! Formats the status report for people: two lines about each device, one about its share, and a line for each
-//! process.
+//! Formats the status report for people: two lines about each device, one about its share, and a line for
+//! each process.
 
 use std::fmt::Write as _;
 

@@ -253,7 +253,7 @@ impl Device {
         CAP_BASIC | CAP_V2 | CAP_USAGE | pages | share
     }
 
-    /// Returns a word of the VM's share, by its index in [`VmShare::words`](vgpu_wire::share::VmShare::words), or 0 if the VM has none.
+    /// Returns a word of the VM's share, by its index in `VmShare::words`, or 0 if the VM has none.
     pub(crate) fn share_word(&self, index: usize) -> u32 {
         self.share.as_ref().map_or(0, |source| source.share().words()[index])
     }

@@ -111,6 +111,7 @@ impl DeviceArguments {
             config.channels = self.channels;
             if let Some(share) = &self.host.share {
                 share.take_turns(&config.gate)?;
+                config.share = share.source();
             }
             Ok(config)
         };

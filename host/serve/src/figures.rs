@@ -138,6 +138,12 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Returns the time since the first call in this process, in nanoseconds.
+fn clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    nanoseconds(START.get_or_init(Instant::now).elapsed())
+}
+
 impl ServedFigures {
     /// Stores the figures in the slot. `alone` is the GPU's time that the VM has had alone.
     pub(crate) fn store(&self, slot: &Slot, alone: Duration) {
@@ -156,6 +162,7 @@ impl ServedFigures {
             (Figure::LostViolation, lost.violation),
             (Figure::LostWorker, lost.worker),
             (Figure::LostOperator, lost.operator),
+            (Figure::Stored, clock()),
         ] {
             slot.figure(figure).store(value, Ordering::Release);
         }

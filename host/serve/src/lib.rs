@@ -31,6 +31,7 @@ mod executor;
 mod facts;
 mod figures;
 mod gpus;
+mod guest_share;
 mod helper;
 mod knobs;
 mod lifetime;

@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use vgpu_device::Gate;
+use vgpu_device::{Gate, ShareSource};
 use vgpu_executor_cuda::CONTEXT_BYTES;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
 
 use crate::context_cost::{GpuQuestion, PLAUSIBLE};
 use crate::figures::{AloneTime, Pulse, ReadFigures, ServedFigures};
+use crate::guest_share::GuestShare;
 use crate::turns::Turns;
 use crate::values::Size;
 
@@ -65,6 +66,8 @@ pub(crate) struct VmShare {
     /// The thread that follows the node process, which ends before the slot is free.
     turns: OnceLock<Turns>,
     slot: OnceLock<Slot>,
+    /// What the guest is shown.
+    guest: OnceLock<Arc<GuestShare>>,
 }
 
 impl VmShare {
@@ -77,8 +80,9 @@ impl VmShare {
         folder: Option<PathBuf>,
         weight: u32,
     ) -> Self {
-        let (alone, turns, slot) = (Arc::default(), OnceLock::new(), OnceLock::new());
-        Self { name, promise, reserve: reserve.unwrap_or(RESERVE), folder, weight, alone, turns, slot }
+        let (alone, turns, slot, guest) = (Arc::default(), OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let reserve = reserve.unwrap_or(RESERVE);
+        Self { name, promise, reserve, folder, weight, alone, turns, slot, guest }
     }
 
     /// Takes a slot of the GPU. What a context costs is taken from devices that run, or else measured: after
@@ -126,12 +130,21 @@ impl VmShare {
     /// Has a gate follow the node process, if a slot was taken.
     pub(crate) fn take_turns(&self, gate: &Arc<Gate>) -> Result<()> {
         if let Some(slot) = self.slot.get() {
-            let turns = Turns::start(slot.seen(), gate, &self.alone)
+            let turns = Turns::start(slot.seen(), gate, &self.alone, self.guest(slot))
                 .context("start a thread for the node process's orders")?;
             // A process has one device with a share.
             let _ = self.turns.set(turns);
         }
         Ok(())
+    }
+
+    /// Returns what the guest is shown, if a slot was taken.
+    pub(crate) fn source(&self) -> Option<Arc<dyn ShareSource>> {
+        Some(Arc::clone(self.guest(self.slot.get()?)) as Arc<dyn ShareSource>)
+    }
+
+    fn guest(&self, slot: &Slot) -> &Arc<GuestShare> {
+        self.guest.get_or_init(|| Arc::new(GuestShare::new(slot.seen().clone())))
     }
 
     /// Stores the figures that `read` returns in the slot until the returned value is dropped.
@@ -140,6 +153,7 @@ impl VmShare {
         let store = move |figures: &ServedFigures, alone| {
             if let Some(slot) = share.slot.get() {
                 figures.store(slot, alone);
+                share.guest(slot).compare();
             }
         };
         Pulse::start(&self.alone, read, store).context("start a thread for the device's figures")

@@ -12,6 +12,7 @@ use vgpu_share::arbiter::{FollowEnd, Follower, Step, answer, follow};
 use vgpu_share::scheduler::{Answer, Mode, Order};
 
 use crate::figures::AloneTime;
+use crate::guest_share::GuestShare;
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
@@ -22,18 +23,31 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Has `gate` follow the orders in a slot that this process has taken.
-    /// Tells `alone` when the node process charges the VM for its time.
-    pub(crate) fn start(slot: &Holder, gate: &Arc<Gate>, alone: &Arc<AloneTime>) -> io::Result<Self> {
+    /// Has `gate` follow the orders in a slot that this process has taken. Tells `alone` when the node
+    /// process charges the VM for its time, and `guest` whether there is one.
+    pub(crate) fn start(
+        slot: &Holder,
+        gate: &Arc<Gate>,
+        alone: &Arc<AloneTime>,
+        guest: &Arc<GuestShare>,
+    ) -> io::Result<Self> {
         let told = slot.clone();
         gate.set_listener(Box::new(move |GateReport { turn, work, in_flight }| {
             answer(&told, Answer { turn, work, in_flight });
         }));
         let (over, end) = (Arc::<AtomicBool>::default(), slot.follow_end());
         let (follower, gate, ends) = (Follower::new(slot.clone()), Arc::clone(gate), Arc::clone(&over));
-        let alone = Arc::clone(alone);
-        let obey =
-            move || follow(follower, || !ends.load(Ordering::Acquire), |step| obey(&gate, &alone, step));
+        let (alone, guest) = (Arc::clone(alone), Arc::clone(guest));
+        let obey = move || {
+            follow(
+                follower,
+                || !ends.load(Ordering::Acquire),
+                |step| {
+                    guest.set_enforced(matches!(step, Step::Order(_)));
+                    obey(&gate, &alone, step);
+                },
+            );
+        };
         let thread = Some(threads::spawn("turns", obey)?);
         Ok(Self { over, end, thread })
     }

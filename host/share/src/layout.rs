@@ -6,6 +6,9 @@ pub const SLOTS: usize = 64;
 /// Greatest length of a VM's name in a slot, in bytes.
 pub const NAME_BYTES: usize = 64;
 
+/// Largest weight of a VM's share of time.
+pub(crate) const WEIGHT_MOST: u32 = 1000;
+
 /// Size of the header and of each slot, in bytes.
 pub(crate) const PAGE: usize = 4096;
 /// Size of the file in bytes.
@@ -64,6 +67,9 @@ pub enum Figure {
     DeviceUuidHigh = 0x50,
     /// Bytes that are promised to nobody while this device runs.
     Reserve = 0x58,
+    /// Nanoseconds on a clock of the device's at which it stored its figures last. What has changed between
+    /// two readings took the difference of this.
+    Stored = 0x60,
     /// Nanoseconds of the GPU's time that the VM has had: what the node process charged, and while the VM was
     /// alone, the time during which it had work on the GPU. It never decreases.
     GpuTime = 0x80,

@@ -9,7 +9,7 @@ use vgpu_paths::Access;
 
 use crate::error::ShareError;
 use crate::gpu::GpuShare;
-use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS};
+use crate::layout::{ARBITER, ARBITER_WORDS, Figure, NAME, NAME_BYTES, PAGE, SLOTS, WEIGHT_MOST};
 use crate::lock::{self, Kind, LockRange};
 use crate::uuid::GpuUuid;
 
@@ -44,6 +44,12 @@ impl GpuShare {
 #[must_use]
 pub fn largest_reserve(holders: &[Holder]) -> u64 {
     holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0)
+}
+
+/// Returns the sum of the weights of these devices, without those of which only workers are left.
+#[must_use]
+pub fn sum_of_weights(holders: &[Holder]) -> u32 {
+    holders.iter().filter(|holder| holder.device_lives).map(Holder::weight).sum()
 }
 
 impl Holder {
@@ -92,6 +98,12 @@ impl Holder {
     #[must_use]
     pub fn reserve_bytes(&self) -> u64 {
         self.figure(Figure::Reserve).min(self.gpu.memory_bytes())
+    }
+
+    /// Returns the weight of the VM's share of the GPU's time. It is 1 to 1000, whatever the device states.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        u32::try_from(self.figure(Figure::Weight)).unwrap_or(u32::MAX).clamp(1, WEIGHT_MOST)
     }
 
     /// Returns whether the slot says whose it is. Under a claim's lock every slot that is taken does, unless

@@ -279,6 +279,10 @@ fn what_a_device_writes_can_mislead_only_so_far() {
     liar.figure(Figure::Promised).store(u64::MAX, Ordering::Relaxed);
     liar.figure(Figure::Overhead).store(u64::MAX, Ordering::Relaxed);
     assert_eq!(liar.seen().held_bytes(), 6 * GIB);
+    for (stated, weight) in [(0, 1), (7, 7), (1000, 1000), (u64::MAX, 1000)] {
+        liar.figure(Figure::Weight).store(stated, Ordering::Relaxed);
+        assert_eq!((liar.seen().weight(), sum_of_weights(&share.holders().unwrap())), (weight, weight));
+    }
     share
         .u64_at(GpuShare::slot_offset(0) + layout::NAME)
         .store(u64::from_le_bytes(*b"a b\n\xffcde"), Ordering::Relaxed);

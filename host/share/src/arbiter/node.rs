@@ -21,8 +21,6 @@ const BEAT: Duration = Duration::from_millis(15);
 const QUIET_BEAT: Duration = Duration::from_millis(500);
 /// Interval at which slots are looked at for devices that have come or gone.
 const MEMBERS: Duration = Duration::from_millis(200);
-/// Largest weight of a VM.
-const WEIGHT_MOST: u32 = 1000;
 
 /// Reason for which the arbiter of a GPU ends.
 #[derive(Debug, thiserror::Error)]
@@ -168,8 +166,7 @@ impl Node {
         });
         for slot in holders {
             let number = slot.index();
-            let weight = u32::try_from(slot.figure(Figure::Weight)).unwrap_or(u32::MAX).min(WEIGHT_MOST);
-            scheduler.join(now, number, weight);
+            scheduler.join(now, number, slot.weight());
             members.entry(number).or_insert_with(|| {
                 let words = SlotWords(&slot);
                 let (base, before) = (words.load_order().1.turn.wrapping_add(1), words.load_account());
