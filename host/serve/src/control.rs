@@ -1,15 +1,13 @@
-//! The control socket of a running `serve`: its path, its answers, and its client.
+//! The control socket of a running `serve`: its path and its answers.
 //!
 //! A request is one line of JSON. `{"cmd":"status"}` is answered by one line, an [`Instance`], and
 //! `{"cmd":"end","session":NUMBER}` by an [`EndReply`].
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use vgpu_device::{ControlSocket, DeviceStatus, ListenError};
@@ -26,19 +24,14 @@ const FOLDER: &str = "vgpu-device";
 /// Names of the directories beside those of instances, which no instance can have: systemd removes an
 /// instance's directory with it.
 const NOT_NAMES: [&str; 2] = ["gpus", "address-ranges"];
-/// Maximum time that an instance may take to answer, beside what it waits for.
-const ANSWER_MOST: Duration = Duration::from_secs(5);
-/// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
-const ANSWER_BYTES: u64 = 16 << 20;
-
 /// Time for which the answer to `end` waits for the session's end. A worker in the middle of a call of the
 /// driver is killed after 5 s.
-const ENDING_MOST: Duration = Duration::from_secs(7);
+pub(crate) const ENDING_MOST: Duration = Duration::from_secs(7);
 
 /// A request to the control socket.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
-enum Request {
+pub(crate) enum Request {
     /// Asks for the state.
     Status,
     /// Ends a session.
@@ -132,10 +125,13 @@ impl ControlPath {
             };
             return Self { name, socket };
         };
-        // The name by which `places` finds it.
-        let name = socket.parent().and_then(Path::file_name).filter(|_| socket.ends_with(SOCKET));
-        let name = name.map(|name| name.to_string_lossy().into_owned());
-        Self { name: name.unwrap_or_else(|| name_of(bus)), socket }
+        let name = name_in(&socket).unwrap_or_else(|| name_of(bus));
+        Self { name, socket }
+    }
+
+    /// Returns an instance by its socket. The name is empty if the socket does not tell it.
+    pub(crate) fn at(socket: &Path) -> Self {
+        Self { name: name_in(socket).unwrap_or_default(), socket: socket.to_owned() }
     }
 
     /// Refuses a name whose directory all devices share.
@@ -180,6 +176,12 @@ impl ControlPath {
             error @ ListenError::File { .. } => ControlError::Listen(error),
         })
     }
+}
+
+/// Returns the name by which [`places`] finds a socket: that of its directory.
+fn name_in(socket: &Path) -> Option<String> {
+    let name = socket.parent().and_then(Path::file_name).filter(|_| socket.ends_with(SOCKET));
+    name.map(|name| name.to_string_lossy().into_owned())
 }
 
 /// Returns the name of an instance that serves `bus`: the name of the bus's file without its last extension.
@@ -244,36 +246,6 @@ pub(crate) fn places() -> Vec<ControlPath> {
     }
     places.sort_by(|one, other| one.name.cmp(&other.name));
     places
-}
-
-/// Asks the instance whose control socket is `socket` for its status.
-pub(crate) fn ask(socket: &Path) -> Result<Instance> {
-    request(socket, Request::Status)
-}
-
-/// Tells the instance whose control socket is `socket` to end a session.
-pub(crate) fn end(socket: &Path, session: u32) -> Result<EndReply> {
-    request(socket, Request::End { session })
-}
-
-/// Sends a request, and reads the answer.
-fn request<T: serde::de::DeserializeOwned>(socket: &Path, request: Request) -> Result<T> {
-    let mut stream =
-        UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
-    let waits = if let Request::End { .. } = request { ENDING_MOST } else { Duration::ZERO };
-    stream.set_read_timeout(Some(ANSWER_MOST + waits))?;
-    stream.set_write_timeout(Some(ANSWER_MOST))?;
-    writeln!(stream, "{}", serde_json::to_string(&request)?)?;
-    let mut line = String::new();
-    BufReader::new(stream)
-        .take(ANSWER_BYTES)
-        .read_line(&mut line)
-        .with_context(|| format!("read the answer of {}", socket.display()))?;
-    let answer: Value = serde_json::from_str(&line).context("understand the answer")?;
-    if let Some(error) = answer["error"].as_str() {
-        bail!("{} answers: {error}", socket.display());
-    }
-    serde_json::from_value(answer).context("understand the answer")
 }
 
 #[cfg(test)]

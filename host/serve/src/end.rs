@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::control::{self, EndReply, places};
+use crate::ask;
+use crate::control::{EndReply, places};
 
 /// Options of the command `end`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,7 @@ pub fn end_session(arguments: &EndArguments) -> Result<ExitCode> {
     let Some(socket) = control.clone().or_else(found) else {
         bail!("no device of the name {name} is served that this user may ask; vgpu-device status lists them");
     };
-    match control::end(&socket, *session)? {
+    match ask::end(&socket, *session)? {
         EndReply::Ended => println!("session {session} of {name} has ended"),
         EndReply::Ending => {
             bail!("session {session} of {name} is ending: its executor is in the middle of work")

@@ -1,106 +1,112 @@
-//! What the VMs of each GPU have been promised, as `status` shows it.
+//! Figures of the VMs of each GPU. All of them are read from the directory in which the devices find each
+//! other: no device is asked, so that one that hangs makes nobody wait.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use serde::Serialize;
-use vgpu_findings::size;
-use vgpu_share::{Figure, GpuShare, Holder, largest_reserve};
+use vgpu_share::{Figure, GpuShare, GpuUuid, Holder, ShareError, largest_reserve, sum_of_weights};
 
 use crate::share;
 
-/// A GPU with the VMs that have a share of it.
-#[derive(Debug, Serialize)]
-pub(crate) struct GpuReport {
-    /// UUID, as NVIDIA's tools print it.
-    uuid: String,
-    /// Bytes of memory that the GPU has.
-    total: u64,
-    /// Bytes that are promised to no VM.
-    reserve: u64,
-    /// Bytes that are promised.
-    promised: u64,
-    /// Bytes that are still to be promised.
-    free: u64,
-    /// VMs in the order of their slots.
-    vms: Vec<VmReport>,
+/// Figures of the GPUs at one moment. Two of them make a report.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) gpus: BTreeMap<GpuUuid, GpuReading>,
+    /// Why figures cannot be read.
+    pub(crate) failures: Vec<String>,
 }
 
-/// The share of a VM.
-#[derive(Debug, Serialize)]
-struct VmReport {
-    name: String,
-    /// Number of the device's process.
-    process: u64,
+/// Figures of one GPU.
+#[derive(Debug)]
+pub(crate) struct GpuReading {
+    pub(crate) at: Instant,
+    pub(crate) total: u64,
+    pub(crate) reserve: u64,
+    /// Sum of the weights of the VMs whose devices run.
+    pub(crate) weights: u32,
+    /// Whether a node process has the GPU, and how many signs of life node processes have given.
+    pub(crate) has_node: bool,
+    pub(crate) beats: u64,
+    /// VMs by the numbers of their slots.
+    pub(crate) vms: BTreeMap<usize, VmReading>,
+}
+
+/// Figures of one VM.
+#[derive(Debug)]
+pub(crate) struct VmReading {
+    /// The slot, for what does not change.
+    pub(crate) slot: Holder,
+    pub(crate) process: u64,
     /// Bytes that the VM has been promised.
-    promised: u64,
-    /// Bytes that each of its contexts costs, which are part of the promise.
-    context_bytes: u64,
-    /// Weight of its share of time.
-    weight: u64,
+    pub(crate) held: u64,
+    /// The GPU's time that the VM has had, and when the device stored it, on a clock of its own.
+    pub(crate) gpu_time: Duration,
+    pub(crate) stored: Duration,
+    pub(crate) charged: Duration,
+    pub(crate) waited: Duration,
 }
 
-/// Returns the GPUs that have VMs, from the directory that `given` names or the usual one. A GPU whose file
-/// cannot be read is named on stderr, and does not hide the others. Nothing is made and nobody is waited for.
-pub(crate) fn gpus(given: Option<&Path>) -> Result<Vec<GpuReport>> {
-    let Some(gpus) = share::existing_gpus(given)? else { return Ok(Vec::new()) };
-    let mut reports = Vec::new();
-    for uuid in gpus.all()? {
-        let report = gpus.existing_gpu(uuid).and_then(|gpu| Ok(GpuReport::new(&gpu, &gpu.holders()?)));
-        match report {
-            Ok(report) if report.vms.is_empty() => {}
-            Ok(report) => reports.push(report),
-            Err(error) => eprintln!("vgpu-device: {:#}", anyhow::Error::from(error)),
+impl Reading {
+    /// Reads the GPUs that have VMs, from the directory that `given` names or the usual one. A GPU whose file
+    /// cannot be read does not hide the others. Nothing is made and nobody is waited for.
+    pub(crate) fn now(given: Option<&Path>) -> Self {
+        let mut reading = Self::default();
+        if let Err(error) = reading.add_all(given) {
+            reading.failures.push(reason(error));
         }
+        reading
     }
-    Ok(reports)
+
+    fn add_all(&mut self, given: Option<&Path>) -> Result<(), ShareError> {
+        let Some(gpus) = share::existing_gpus(given)? else { return Ok(()) };
+        for uuid in gpus.all()? {
+            match gpus.existing_gpu(uuid).and_then(|gpu| GpuReading::now(&gpu)) {
+                Ok(reading) if reading.vms.is_empty() => {}
+                Ok(reading) => drop(self.gpus.insert(uuid, reading)),
+                Err(error) => self.failures.push(reason(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether no GPU has a VM.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gpus.is_empty()
+    }
 }
 
-impl GpuReport {
-    fn new(gpu: &GpuShare, holders: &[Holder]) -> Self {
-        let total = gpu.memory_bytes();
-        let reserve = largest_reserve(holders);
-        let promised = holders.iter().fold(0, |sum: u64, holder| sum.saturating_add(holder.held_bytes()));
-        let vm = |holder: &Holder| VmReport {
-            name: holder.name(),
-            process: holder.figure(Figure::Process),
-            promised: holder.held_bytes(),
-            context_bytes: holder.figure(Figure::ContextBytes),
-            weight: holder.figure(Figure::Weight),
-        };
-        let free = total.saturating_sub(reserve).saturating_sub(promised);
-        Self {
-            uuid: gpu.uuid().to_string(),
-            total,
+fn reason(error: ShareError) -> String {
+    format!("{:#}", anyhow::Error::from(error))
+}
+
+impl GpuReading {
+    fn now(gpu: &GpuShare) -> Result<Self, ShareError> {
+        let holders = gpu.holders()?;
+        let (reserve, weights) = (largest_reserve(&holders), sum_of_weights(&holders));
+        let vms = holders.into_iter().map(|slot| (slot.index(), VmReading::now(slot))).collect();
+        Ok(Self {
+            at: Instant::now(),
+            total: gpu.memory_bytes(),
             reserve,
-            promised,
-            free,
-            vms: holders.iter().map(vm).collect(),
-        }
+            weights,
+            has_node: gpu.has_node()?,
+            beats: gpu.node_beats(),
+            vms,
+        })
     }
+}
 
-    /// Returns whether the device of this process has a share.
-    pub(crate) fn has(&self, process: u32) -> bool {
-        self.vms.iter().any(|vm| vm.process == u64::from(process))
-    }
-
-    /// Writes the GPU for people.
-    pub(crate) fn write(&self, text: &mut String) {
-        let vms = if self.vms.len() == 1 { "1 VM".to_owned() } else { format!("{} VMs", self.vms.len()) };
-        let [total, reserve, promised, free] = [self.total, self.reserve, self.promised, self.free].map(size);
-        _ = writeln!(
-            text,
-            "{}  {total}, {reserve} reserved, {vms} promised {promised}, {free} free",
-            self.uuid
-        );
-        let width = self.vms.iter().map(|vm| vm.name.len()).max().unwrap_or(0);
-        for VmReport { name, process, promised, context_bytes, .. } in &self.vms {
-            let (promised, context) = (size(*promised), size(*context_bytes));
-            _ = writeln!(
-                text,
-                "  {name:width$}  promised {promised}, {context} a context, process {process}"
-            );
+impl VmReading {
+    fn now(slot: Holder) -> Self {
+        Self {
+            process: slot.figure(Figure::Process),
+            held: slot.held_bytes(),
+            gpu_time: Duration::from_nanos(slot.figure(Figure::GpuTime)),
+            stored: Duration::from_nanos(slot.figure(Figure::Stored)),
+            charged: Duration::from_nanos(slot.charged_ns()),
+            waited: Duration::from_nanos(slot.waited_ns()),
+            slot,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The commands of a host. [`serve`] gives a VM a GPU, by settings from options and a file. It uses
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
-//! causes that keep this host from giving its GPU to a VM, and [`status`] queries devices that `serve`
-//! serves, over the socket of `control`; [`end`] ends one of their sessions. [`probe`] asks the driver what
-//! no documentation says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context
-//! costs of its memory. [`pages`] is the manual page of all commands.
+//! causes that keep this host from giving its GPU to a VM, and [`status`] shows the VMs of each GPU, from the
+//! directory that devices share, and what devices answer over the socket of `control`; [`end`] ends one of
+//! their sessions. [`probe`] asks the driver what no documentation says, [`ranges`] which device addresses it
+//! reserves, and [`context_cost`] what a context costs of its memory. [`pages`] is the manual page of all
+//! commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 pub mod check;
 pub mod context_cost;
 mod control;
@@ -30,9 +32,11 @@ mod engine;
 mod executor;
 mod facts;
 mod figures;
+mod gpu_report;
 mod gpus;
 mod guest_share;
 mod helper;
+mod instances;
 mod knobs;
 mod lifetime;
 mod machine;
@@ -47,6 +51,7 @@ pub mod serve;
 mod settings;
 mod share;
 pub mod status;
+mod table;
 mod turns;
 mod v1;
 mod values;

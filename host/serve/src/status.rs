@@ -1,34 +1,29 @@
-//! The command `status`: shows what running devices do, and for which processes.
+//! The command `status`: shows the VMs of each GPU, what running devices do, and for which processes.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
-use vgpu_device::{DeviceStatus, SessionStatus};
-use vgpu_findings::{size, time};
 
-use crate::control::{ControlPath, Instance, ask, places};
-use crate::gpus::{self, GpuReport};
+use crate::ask::{Answers, Questions};
+use crate::control::{ControlPath, Instance, places};
+use crate::gpu_report::{self, GpuReport};
+use crate::gpus::Reading;
+use crate::instances;
 
-/// Column headings of the table of sessions.
-const HEADS: [&str; COLUMNS] = [
-    "CHANNEL",
-    "SESSION",
-    "PROCESS",
-    "STATE",
-    "MEMORY",
-    "GPU TIME",
-    "MESSAGES",
-    "BEHIND",
-    "WAITS",
-    "UPLOADED",
-    "DOWNLOADED",
-];
-const COLUMNS: usize = 11;
+/// Interval between two readings of the GPUs' figures, and between two reports of `--watch`.
+const SECOND: Duration = Duration::from_secs(1);
+/// Time for which devices that have not answered are waited for, once and for each report of `--watch`.
+const ANSWERS_MOST: Duration = Duration::from_secs(2);
+const WATCHED_ANSWERS_MOST: Duration = Duration::from_millis(500);
+/// Escape sequence that moves the cursor to the top left and clears the screen below it.
+const REDRAW: &str = "\x1b[H\x1b[J";
+/// What is said when there is nothing to show.
+const NOTHING: &str = "no device is served that this user may ask about";
 
 /// Options of the command `status`.
 #[derive(Debug, clap::Args)]
@@ -41,148 +36,180 @@ pub struct StatusArguments {
     /// Directory in which the devices of this host find each other, if `serve` was given one.
     #[arg(long, value_name = "DIR")]
     shares: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print one JSON object; with --watch one a line.
     #[arg(long)]
     json: bool,
+    /// Print again every second, until Ctrl-C.
+    #[arg(long)]
+    watch: bool,
 }
 
-/// Asks the instances and prints their answers. Returns exit code 0, or 1 if none answers.
+/// Prints the state of GPUs and devices. Returns exit code 0, or 1 if no device is served or one does not
+/// answer.
 pub fn show_status(arguments: &StatusArguments) -> Result<ExitCode> {
-    let places = if let Some(socket) = &arguments.control {
-        vec![ControlPath { name: String::new(), socket: socket.clone() }]
-    } else {
-        let wanted = |place: &ControlPath| arguments.name.as_ref().is_none_or(|name| *name == place.name);
-        places().into_iter().filter(wanted).collect()
-    };
-    let (mut instances, mut failures) = (Vec::new(), Vec::new());
-    for place in &places {
-        match ask(&place.socket) {
-            Ok(instance) => instances.push(instance),
-            Err(error) => failures.push(format!("{error:#}")),
+    if arguments.watch { watch(arguments) } else { show_once(arguments) }
+}
+
+/// State of GPUs and devices at one moment.
+struct Report {
+    gpus: Vec<GpuReport>,
+    answers: Answers,
+}
+
+impl StatusArguments {
+    /// Returns the devices that are asked.
+    fn places(&self) -> Vec<ControlPath> {
+        if let Some(socket) = &self.control {
+            return vec![ControlPath::at(socket)];
         }
+        let wanted = |place: &ControlPath| self.name.as_ref().is_none_or(|name| *name == place.name);
+        places().into_iter().filter(wanted).collect()
     }
-    for failure in &failures {
+
+    fn read(&self) -> Reading {
+        Reading::now(self.shares.as_deref())
+    }
+
+    /// Returns whether only some devices are asked for.
+    const fn is_filtered(&self) -> bool {
+        self.name.is_some() || self.control.is_some()
+    }
+
+    /// Returns the GPUs of the devices that are asked for.
+    fn gpus(&self, before: &Reading, now: &Reading, instances: &[Instance]) -> Vec<GpuReport> {
+        let mut gpus = gpu_report::reports(before, now);
+        if self.is_filtered() {
+            let socket = self.control.as_deref().map(|socket| ControlPath::at(socket).name);
+            let names: Vec<String> = self.name.clone().into_iter().chain(socket).collect();
+            let is_asked = |name: &str, process: u64| {
+                names.iter().any(|known| known == name)
+                    || instances.iter().any(|instance| u64::from(instance.process) == process)
+            };
+            gpus.retain(|gpu| gpu.has(is_asked));
+        }
+        gpus
+    }
+}
+
+/// Prints one report. The part that is read from the directory needs two readings, a second apart. Devices
+/// are asked meanwhile.
+fn show_once(arguments: &StatusArguments) -> Result<ExitCode> {
+    let start = Instant::now();
+    let mut questions = Questions::new();
+    questions.ask(arguments.places())?;
+    let before = arguments.read();
+    if !before.is_empty() {
+        thread::sleep((start + SECOND).saturating_duration_since(Instant::now()));
+    }
+    let now = arguments.read();
+    let mut out = io::stdout();
+    let early = if arguments.json || arguments.is_filtered() {
+        None
+    } else {
+        // Whoever reads this does not wait for a device that hangs.
+        let text = text_of_gpus(&arguments.gpus(&before, &now, &[]));
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        Some(text)
+    };
+    let answers = questions.answers_by(start + ANSWERS_MOST);
+    let report = Report { gpus: arguments.gpus(&before, &now, &answers.instances), answers };
+    let text = match early {
+        _ if arguments.json => report.json(),
+        None => report.text(),
+        Some(early) => report.instances_text(!early.is_empty()),
+    };
+    out.write_all(text.as_bytes())?;
+    for failure in &now.failures {
         eprintln!("vgpu-device: {failure}");
     }
-    // Without this list, the devices can still be shown.
-    let mut gpus = gpus::gpus(arguments.shares.as_deref()).unwrap_or_else(|error| {
-        eprintln!("vgpu-device: {error:#}");
-        Vec::new()
-    });
-    if arguments.name.is_some() || arguments.control.is_some() {
-        gpus.retain(|gpu| instances.iter().any(|instance| gpu.has(instance.process)));
+    for device in &report.answers.unanswered {
+        eprintln!("vgpu-device: {}", device.reason);
     }
-    let text = if arguments.json {
-        json!({ "instances": instances, "gpus": gpus }).to_string() + "\n"
-    } else {
-        text(&instances, &gpus)
-    };
-    std::io::stdout().write_all(text.as_bytes())?;
-    if instances.is_empty() && failures.is_empty() && !arguments.json {
-        eprintln!("vgpu-device: no device is served that this user may ask about");
+    if report.answers.are_none() && !arguments.json {
+        eprintln!("vgpu-device: {NOTHING}");
     }
-    Ok(if instances.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if report.answers.are_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn text(instances: &[Instance], gpus: &[GpuReport]) -> String {
+/// Prints a report each second, until this process is interrupted or nobody reads any more.
+fn watch(arguments: &StatusArguments) -> Result<ExitCode> {
+    let is_terminal = io::stdout().is_terminal();
+    let mut questions = Questions::new();
+    let mut before = Reading::default();
+    let mut due = Instant::now();
+    loop {
+        let now = arguments.read();
+        questions.ask(arguments.places())?;
+        let answers = questions.answers_by(due + WATCHED_ANSWERS_MOST);
+        let report = Report { gpus: arguments.gpus(&before, &now, &answers.instances), answers };
+        let text = match (arguments.json, is_terminal) {
+            (true, _) => report.json(),
+            (false, true) => format!("{REDRAW}{}", report.watched(&now)),
+            (false, false) => report.watched(&now) + "\n",
+        };
+        if arguments.json {
+            for failure in &now.failures {
+                eprintln!("vgpu-device: {failure}");
+            }
+        }
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            written => written?,
+        }
+        drop(out);
+        before = now;
+        due = (due + SECOND).max(Instant::now());
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Report {
+    fn json(&self) -> String {
+        let Answers { instances, unanswered } = &self.answers;
+        let unanswered: Vec<_> =
+            unanswered.iter().map(|device| json!({ "name": device.name, "reason": device.reason })).collect();
+        json!({ "instances": instances, "gpus": self.gpus, "unanswered": unanswered }).to_string() + "\n"
+    }
+
+    fn text(&self) -> String {
+        let gpus = text_of_gpus(&self.gpus);
+        let instances = self.instances_text(!gpus.is_empty());
+        gpus + &instances
+    }
+
+    /// Returns the part about the devices that have answered, which follows another one if `is_second`.
+    fn instances_text(&self, is_second: bool) -> String {
+        let mut text = String::new();
+        for instance in &self.answers.instances {
+            if is_second || !text.is_empty() {
+                text.push('\n');
+            }
+            instances::write(&mut text, instance);
+        }
+        text
+    }
+
+    /// Returns the text with what is missing in it, which standard error tells otherwise.
+    fn watched(&self, now: &Reading) -> String {
+        let mut text = self.text();
+        let unanswered = self.answers.unanswered.iter().map(|device| &device.reason);
+        for reason in now.failures.iter().chain(unanswered) {
+            text += reason;
+            text.push('\n');
+        }
+        if text.is_empty() {
+            text = format!("{NOTHING}\n");
+        }
+        text
+    }
+}
+
+fn text_of_gpus(gpus: &[GpuReport]) -> String {
     let mut text = String::new();
     for gpu in gpus {
         gpu.write(&mut text);
     }
-    for instance in instances {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        _ = writeln!(
-            text,
-            "{}  {}  process {}, up {}",
-            instance.name,
-            instance.bus,
-            instance.process,
-            span(instance.seconds)
-        );
-        for device in &instance.devices {
-            self::device(&mut text, device);
-        }
-        if let Some(mediator) = &instance.mediator {
-            let owners = mediator["sessions"].as_array().map_or(0, Vec::len);
-            let number = |key: &str| mediator[key].as_u64().unwrap_or(0);
-            let (used, total) = (size(number("allocated")), size(number("total")));
-            let executor = mediator["executor"].as_str().unwrap_or("?");
-            _ = writeln!(text, "  {executor}: {used} of {total} in use, {owners} owners of version 1");
-        }
-    }
     text
-}
-
-fn device(text: &mut String, device: &DeviceStatus) {
-    let (used, total) = (size(device.allocated), size(device.total));
-    let sessions = match device.sessions.len() {
-        0 => "no session".to_owned(),
-        1 => "1 session".to_owned(),
-        many => format!("{many} sessions"),
-    };
-    let contexts = match device.contexts {
-        0 => String::new(),
-        1 => ", 1 GPU context".to_owned(),
-        many => format!(", {many} GPU contexts"),
-    };
-    let contexts = match device.context_bytes {
-        cost if cost > 0 && device.contexts > 0 => format!("{contexts} of {}", size(cost)),
-        _ => contexts,
-    };
-    _ = writeln!(
-        text,
-        "  {} {}: {used} of {total} in use, {sessions}{contexts}, {} channels free",
-        device.address, device.executor, device.free_channels
-    );
-    if device.sessions.is_empty() {
-        return;
-    }
-    let mut rows = vec![HEADS.map(str::to_owned)];
-    rows.extend(device.sessions.iter().map(row));
-    let widths: [usize; COLUMNS] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        _ = writeln!(text, "  {}", cells.join("  "));
-    }
-}
-
-fn row(session: &SessionStatus) -> [String; COLUMNS] {
-    [
-        session.channel.to_string(),
-        session.session.to_string(),
-        session.process.to_string(),
-        session.state.clone(),
-        size(session.allocated),
-        time(Duration::from_micros(session.busy_us).as_secs_f64()),
-        session.messages.to_string(),
-        session.messages.saturating_sub(session.done).to_string(),
-        session.waits.to_string(),
-        size(session.bytes_in),
-        size(session.bytes_out),
-    ]
-}
-
-/// Formats a duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
-fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
-        (days, hours, _) => format!("{days} d {} h", hours % 24),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_written_for_people() {
-        assert_eq!([59, 60, 3661, 90_000].map(span), ["59 s", "1 min", "1 h 1 min", "1 d 1 h"]);
-    }
 }

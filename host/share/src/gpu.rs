@@ -185,9 +185,27 @@ impl GpuShare {
     /// open, or `None` if another process is.
     pub(crate) fn lock_for_node(&self) -> Result<Option<File>, ShareError> {
         let failed = |error| self.failed("lock as the node process", error);
-        let file = open_or_create(&self.0.dir, &format!("{}.node", self.0.uuid)).map_err(failed)?;
+        let file = open_or_create(&self.0.dir, &self.node_name()).map_err(failed)?;
         let locked = lock::set(&file, LockRange::All, Kind::Exclusive).map_err(failed)?;
         Ok(locked.then_some(file))
+    }
+
+    /// Returns whether a node process has this GPU now. It may hang. Nothing is locked meanwhile.
+    ///
+    /// # Errors
+    /// The node process's lock file cannot be opened.
+    pub fn has_node(&self) -> Result<bool, ShareError> {
+        let found = match self.0.dir.private(self.node_name(), Access::Read) {
+            Ok(file) => lock::is_locked(&file, LockRange::All),
+            // No node process has ever had the GPU.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| self.failed("look at the lock of the node process of", error))
+    }
+
+    fn node_name(&self) -> String {
+        format!("{}.node", self.0.uuid)
     }
 
     fn lock_name(&self, index: usize) -> String {

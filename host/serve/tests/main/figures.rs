@@ -101,7 +101,7 @@ fn a_slot_has_the_figures_of_what_its_sessions_did() {
     // A session whose worker dies, and one that breaks the contract.
     let mut guest = gpu.attach("vm1", 0);
     allocate(&mut guest, PART);
-    let worker = &gpu.status("vm1")["instances"][0]["devices"][0]["sessions"][0]["worker"];
+    let worker = &gpu.answer("vm1")["devices"][0]["sessions"][0]["worker"];
     kill_process(Pid::from_raw(worker.as_i64().unwrap() as i32).unwrap(), Signal::KILL).unwrap();
     expect(&slot, [(Figure::LostWorker, 1)]);
     let mut wrong = gpu.attach("vm1", 1);

@@ -11,4 +11,5 @@ mod protocol;
 mod release;
 mod serve;
 mod shares;
+mod status;
 mod workers;

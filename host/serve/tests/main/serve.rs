@@ -57,6 +57,11 @@ impl Served {
         Self { child, stdout, stderr, printed }
     }
 
+    /// Returns the number of the process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Stops the process, and returns what it printed since `ready`.
     pub fn end(self) -> String {
         self.end_with_errors().0
@@ -184,11 +189,14 @@ fn a_running_device_says_what_it_does() {
         let output = program().args(["status", "--control", text(&control)]).args(more).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
+    let (code, none) = status(&["--json"]);
+    let none: serde_json::Value = serde_json::from_str(&none).unwrap();
     assert_eq!(
-        status(&["--json"]),
-        (Some(1), "{\"gpus\":[],\"instances\":[]}\n".to_owned()),
-        "none is served"
+        (code, &none["instances"], &none["gpus"]),
+        (Some(1), &[(); 0][..].into(), &[(); 0][..].into())
     );
+    let reason = none["unanswered"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("connect to ") && reason.contains("No such file"), "none is served: {reason}");
     let device = folder.path().join("device.sock");
     let mediator = folder.path().join("mediator.sock");
     for (bus, line) in [

@@ -2,6 +2,8 @@
 //! and code included. The GPU is a soft device that charges contexts as a driver does, behind this project's
 //! own libcuda.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -96,9 +98,15 @@ impl Gpu {
 
     /// Serves a device for the VM `name`.
     pub(crate) fn serve(&self, name: &str, memory: Option<&str>) -> Served {
+        self.serve_with(name, memory, &[])
+    }
+
+    /// Serves a device for the VM `name`, with more options.
+    pub(crate) fn serve_with(&self, name: &str, memory: Option<&str>, more: &[&str]) -> Served {
         std::fs::create_dir_all(self.folder.path().join(name)).unwrap();
         let arguments = self.arguments(name, memory);
-        Served::run(&mut self.command(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        let all: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        Served::run(&mut self.command(), &all)
     }
 
     /// Returns the directory in which the devices find each other.
@@ -116,37 +124,62 @@ impl Gpu {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Asks about the VM `name`, and returns what is printed.
-    fn ask(&self, words: &[&str], name: &str) -> (bool, String) {
-        let output = self
-            .command()
-            .args(words)
-            .arg("--control")
-            .arg(self.folder.path().join(name).join("control"))
-            .output()
-            .unwrap();
+    /// Returns the control socket of the VM `name`.
+    pub(crate) fn control(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name).join("control")
+    }
+
+    /// Returns whether a command succeeds, and what it prints.
+    fn said(command: &mut std::process::Command) -> (bool, String) {
+        let output = command.output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
         (output.status.success(), text)
     }
 
+    /// Ends a session of the VM `name`, and returns what is printed.
+    fn end(&self, name: &str, session: &str) -> (bool, String) {
+        let mut command = self.command();
+        Self::said(command.args(["end", name, session, "--control"]).arg(self.control(name)))
+    }
+
     /// Ends the first session of the VM `name`, as an operator does.
     pub(crate) fn end_session(&self, name: &str) {
-        let status = self.status(name);
-        let session = status["instances"][0]["devices"][0]["sessions"][0]["session"].to_string();
-        let (good, said) = self.ask(&["end", name, &session], name);
+        let session = self.answer(name)["devices"][0]["sessions"][0]["session"].to_string();
+        let (good, said) = self.end(name, &session);
         assert!(good && said == format!("session {session} of {name} has ended\n"), "{said}");
     }
 
+    /// Returns the command that asks about the VM `name`.
+    pub(crate) fn status_command(&self, name: &str, more: &[&str]) -> std::process::Command {
+        let mut command = self.command();
+        command.arg("status").args(more).arg("--shares").arg(self.shares());
+        command.arg("--control").arg(self.control(name));
+        command
+    }
+
+    /// Asks about the VM `name`. Returns whether it answers, and what is printed.
+    pub(crate) fn status_text(&self, name: &str, more: &[&str]) -> (bool, String) {
+        Self::said(&mut self.status_command(name, more))
+    }
+
     pub(crate) fn status(&self, name: &str) -> Value {
-        let shares = self.shares();
-        let (good, text) = self.ask(&["status", "--json", "--shares", shares.to_str().unwrap()], name);
+        let (good, text) = self.status_text(name, &["--json"]);
         assert!(good, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Returns the answer of the device of the VM `name`, without the second that a report about GPUs takes.
+    pub(crate) fn answer(&self, name: &str) -> Value {
+        let mut stream = UnixStream::connect(self.control(name)).unwrap();
+        writeln!(stream, "{{\"cmd\":\"status\"}}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
     /// Returns the memory that the VM's device has charged.
     pub(crate) fn charged(&self, name: &str) -> u64 {
-        self.status(name)["instances"][0]["devices"][0]["allocated"].as_u64().unwrap()
+        self.answer(name)["devices"][0]["allocated"].as_u64().unwrap()
     }
 
     pub(crate) fn attach(&self, name: &str, channel: u32) -> Guest {
@@ -210,7 +243,7 @@ fn a_gpus_memory_is_promised_once() {
     let vms = || gpu.status("vm1")["gpus"][0]["vms"].as_array().unwrap().len();
     until("the worker of the killed device has ended", || vms() == 1);
     let third = gpu.serve("vm3", None);
-    assert_eq!(gpu.status("vm3")["instances"][0]["devices"][0]["total"], 3 * GIB + GIB / 2);
+    assert_eq!(gpu.answer("vm3")["devices"][0]["total"], 3 * GIB + GIB / 2);
     third.end();
     first.end();
     let refusal = gpu.refusal("vm1", "200M");
@@ -226,7 +259,7 @@ fn memory_is_promised_anew_when_the_workers_of_a_killed_device_have_ended() {
     let first = gpu.serve("vm1", Some("4G"));
     let mut guest = gpu.attach("vm1", 0);
     allocate(&mut guest, GIB);
-    let session = &gpu.status("vm1")["instances"][0]["devices"][0]["sessions"][0];
+    let session = &gpu.answer("vm1")["devices"][0]["sessions"][0];
     let worker = Pid::from_raw(session["worker"].as_i64().unwrap() as i32).unwrap();
     kill_process(worker, Signal::STOP).unwrap();
     drop(first);
@@ -323,7 +356,7 @@ fn code_is_charged_and_an_operator_ends_a_session() {
     assert_eq!(guest.call(ModuleLoad { reply: 0, module: 2 }, &[]).0, INVALID_IMAGE);
     assert_eq!(gpu.charged("vm1"), charged + PART);
 
-    let (good, said) = gpu.ask(&["end", "vm1", "4711"], "vm1");
+    let (good, said) = gpu.end("vm1", "4711");
     assert!(!good && said.contains("vm1 has no session 4711"), "{said}");
     gpu.end_session("vm1");
     assert_eq!((gpu.charged("vm1"), gpu.used()), (0, 0));

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::words::{NodeWords, SlotWords, sleep, wake};
+use crate::gpu::GpuShare;
 use crate::scheduler::{Mode, Order};
 use crate::slot::Holder;
 
@@ -100,5 +101,14 @@ impl Holder {
     #[must_use]
     pub fn follow_end(&self) -> FollowEnd {
         FollowEnd(self.clone())
+    }
+}
+
+impl GpuShare {
+    /// Returns the number of signs of life of the node process, which changes at least twice a second while
+    /// it runs. It is 0 if the process has ended in order.
+    #[must_use]
+    pub fn node_beats(&self) -> u64 {
+        NodeWords(self).beats()
     }
 }
