@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Instant;
 
-pub(crate) use admission::PATIENCE;
+pub(crate) use admission::STALL;
 pub(crate) use meter::{Meter, Metering};
 pub(crate) use presence::At;
 use presence::Presences;
@@ -154,9 +154,13 @@ impl Gate {
     }
 
     /// Admits messages of a session up to its next question, which are expected to take a time in nanoseconds.
-    /// Returns false if the session has to wait until its thread is woken, or for [`PATIENCE`], and ask again.
+    /// Returns false if the session has to look at the gate again when its thread is woken, or after [`STALL`].
     pub(crate) fn admit(&self, session: u32, expected: u64) -> bool {
         let mut presences = self.presences();
+        // The order may have changed since the caller read it, and with it who waits.
+        if self.passage() != Passage::Metered {
+            return false;
+        }
         let admitted = presences.admission.admit(session, expected, Instant::now());
         if admitted {
             presences.wake_next();
@@ -164,10 +168,17 @@ impl Gate {
         admitted
     }
 
+    /// Takes back that a session waits to be admitted, because it cannot go on for another reason.
+    pub(crate) fn withdraw(&self, session: u32) {
+        let mut presences = self.presences();
+        presences.admission.withdraw(session);
+        presences.wake_next();
+    }
+
     /// Records that a session has asked its executor to tell when messages up to `number` are complete.
     pub(crate) fn asks(&self, session: u32, number: u64) {
         let mut presences = self.presences();
-        presences.admission.asks(session, number);
+        presences.admission.asks(session, number, Instant::now());
         presences.update(session, |presence| presence.asked = number);
     }
 

@@ -68,7 +68,7 @@ const BLOCK: u32 = 256;
 const BATCH: usize = 4;
 const AHEAD: usize = 4;
 
-/// Blocks of a kernel that does not end. A GPU that does not run the code takes months for them.
+/// Blocks of a kernel that does not end. A GPU that does not run the code takes hours or more for them.
 const ENDLESS_BLOCKS: c_uint = i32::MAX as c_uint;
 
 /// PTX of a kernel that does not end.

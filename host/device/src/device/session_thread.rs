@@ -16,7 +16,7 @@ use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
 use crate::figures::EndedSessions;
-use crate::gate::{At, Gate, Meter, Metering, PATIENCE, Passage};
+use crate::gate::{At, Gate, Meter, Metering, Passage, STALL};
 use crate::session::host::SessionHost;
 use crate::session::remote::SessionLoss;
 use crate::session::violation::Violation;
@@ -99,6 +99,7 @@ impl SessionThread {
                 error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
             });
         let Self { device, channel, host, gate, ended, dispatcher, taken, published, .. } = self;
+        gate.withdraw(session);
         host.end();
         let done = host.remote().map_or(published.1, |remote| remote.done());
         host.counters().set(taken, done);
@@ -277,7 +278,10 @@ impl SessionThread {
                                 self.ask()?;
                                 continue;
                             }
-                            Metering::Wait => At::Inside,
+                            Metering::Wait => {
+                                self.gate.withdraw(self.host.session());
+                                At::Inside
+                            }
                         }
                     }
                 }
@@ -288,8 +292,8 @@ impl SessionThread {
                 self.tell(at);
             }
             if at == At::Inside {
-                // Nobody wakes a thread whose work is admitted because no other work completes.
-                thread::park_timeout(PATIENCE);
+                // Nobody wakes a thread that waits to be admitted if no work completes, so it looks by itself.
+                thread::park_timeout(STALL);
             } else {
                 thread::park();
             }

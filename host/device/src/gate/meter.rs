@@ -51,13 +51,19 @@ pub(crate) struct Meter {
     questions: VecDeque<Question>,
     /// Messages of the questions that were answered since the meter last learned, and the time they took.
     learned: (u64, u64),
-    /// Time that a message takes at most, of late, in nanoseconds, or 0 if that is not known.
-    each: u64,
+    /// Recent upper estimate of the time that one message takes, in nanoseconds, or 0 before the first one.
+    message_time: u64,
 }
 
 impl Meter {
     pub(crate) const fn new() -> Self {
-        Self { messages: MESSAGES_FIRST, asked: 0, questions: VecDeque::new(), learned: (0, 0), each: 0 }
+        Self {
+            messages: MESSAGES_FIRST,
+            asked: 0,
+            questions: VecDeque::new(),
+            learned: (0, 0),
+            message_time: 0,
+        }
     }
 
     /// Returns the number of the newest message that was asked about.
@@ -67,7 +73,7 @@ impl Meter {
 
     /// Returns the time that the messages up to the next question are expected to take, in nanoseconds.
     pub(crate) const fn expected(&self) -> u64 {
-        self.each.saturating_mul(self.messages)
+        self.message_time.saturating_mul(self.messages)
     }
 
     /// Decides what follows message `number`, when those up to `settled` were complete at the time `at`.
@@ -112,8 +118,8 @@ impl Meter {
         }
         self.learned = (0, 0);
         let each = took / messages.max(1);
-        self.each = each.max(self.each - self.each.saturating_sub(each) / 4);
-        let fitting = AIM / self.each.max(1);
+        self.message_time = each.max(self.message_time - self.message_time.saturating_sub(each) / 2);
+        let fitting = AIM / self.message_time.max(1);
         self.messages = fitting.clamp(1, (2 * self.messages).min(MESSAGES_MOST));
     }
 }

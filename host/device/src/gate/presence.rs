@@ -102,7 +102,8 @@ impl Presences {
 
     /// Wakes the session that is admitted next, if one waits.
     pub(super) fn wake_next(&self) {
-        if let Some(presence) = self.admission.next().and_then(|session| self.sessions.get(&session)) {
+        if let Some(presence) = self.admission.first_waiting().and_then(|session| self.sessions.get(&session))
+        {
             presence.thread.unpark();
         }
     }

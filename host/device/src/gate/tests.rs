@@ -72,3 +72,45 @@ fn the_holders_do_not_disturb_each_other() {
     // A session may be about to move when the gate opens.
     assert!(told.lock().unwrap().len() <= before + 1);
 }
+
+#[test]
+fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_of_another() {
+    const LONG: u64 = 5_000_000;
+    let gate = Arc::new(Gate::default());
+    gate.arbitrate(1, Passage::Metered);
+    for session in 1..=2 {
+        gate.enter(session, thread::current());
+        assert!(gate.admit(session, LONG));
+        gate.asks(session, 1);
+    }
+    for (session, frees) in [(3, 1), (4, 2)] {
+        let (waits, waiting) = std::sync::mpsc::channel();
+        let (its, sender) = (Arc::clone(&gate), waits.clone());
+        let thread = thread::spawn(move || {
+            its.enter(session, thread::current());
+            // On a machine that is busy the parts in flight may count no more.
+            let admitted = its.admit(session, LONG);
+            sender.send(()).unwrap();
+            if !admitted {
+                thread::park();
+                assert!(its.admit(session, LONG));
+            }
+        });
+        waiting.recv().unwrap();
+        if frees == 1 {
+            gate.settled(1, 1)
+        } else {
+            gate.leave(2)
+        }
+        thread.join().unwrap();
+        gate.asks(session, 1);
+    }
+}
+
+#[test]
+fn nobody_waits_to_be_admitted_at_a_gate_that_is_not_metered() {
+    let gate = Gate::default();
+    gate.enter(1, thread::current());
+    assert!(!gate.admit(1, 0));
+    assert_eq!(gate.presences().admission.first_waiting(), None);
+}

@@ -7,9 +7,10 @@
 //! not counted. Copies from the device leave the destination unchanged.
 //!
 //! With [`NullOptions::complete_after`], each block of a launch takes that long, give or take 2 %, one after
-//! the other, and a graph as long as a block. Marks behind them are stored when they are complete, as a GPU
-//! stores them. A copy of 16 bytes from the device then receives two times of the newest launch, its start
-//! and its end, in nanoseconds since the start of 1970 on the host's clock.
+//! the other, and a graph as long as a block. All streams of a session are one, so that a hold of one holds
+//! all. Marks behind the work are stored when it is complete, as a GPU stores them. A copy of 16 bytes from
+//! the device then receives two times of the newest launch, its start and its end, in nanoseconds since the
+//! start of 1970 on the host's clock.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +21,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionError, SessionHost, Work};
+use vgpu_device::{
+    Executor, ExecutorError, GpuConfig, GpuError, RetiredMemory, Session, SessionError, SessionHost, Work,
+};
 use vgpu_wire::area::reply_text;
 use vgpu_wire::body::copy::CopyOut;
 use vgpu_wire::body::memory::{Address, MemInfoReply};
@@ -212,6 +215,11 @@ impl NullSession {
 
 impl Session for NullSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        if self.timed.as_ref().is_some_and(|(context, _)| context.is_full())
+            && !matches!(work.message.body, Body::StreamRelease(_))
+        {
+            return Err(SessionError::OutOfMemory("queue more work".to_owned()));
+        }
         match &work.message.body {
             Body::Launch(body) => self.launch(body.grid),
             Body::GraphLaunch(_) => self.launch([1; 3]),
@@ -270,5 +278,12 @@ impl Session for NullSession {
 
     fn batch(&self) -> u32 {
         BATCH
+    }
+
+    fn retire(&mut self, memory: RetiredMemory) {
+        match &self.timed {
+            Some((context, _)) => context.retire(memory),
+            None => drop(memory),
+        }
     }
 }

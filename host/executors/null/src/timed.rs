@@ -17,10 +17,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::set_current_timer_slack;
-use vgpu_device::{ResolvedSpan, SessionHost, threads};
+use vgpu_device::{ResolvedSpan, RetiredMemory, SessionHost, threads};
 use vgpu_wire::Mark;
 
-use timeline::{Complete, Timeline};
+use timeline::{Timeline, WorkTimes};
 
 /// Time by which the thread wakes before a completion. Waking takes less.
 const EARLY: Duration = Duration::from_micros(100);
@@ -31,12 +31,16 @@ const JITTER: f64 = 0.02;
 /// Size in bytes of a copy from the device that receives the times of the work before it.
 pub(crate) const TIMES_BYTES: u64 = 16;
 
-/// A completion to store.
+/// Largest number of tasks of a context that are not done. A GPU's queues are shorter.
+const TASKS_MOST: usize = 1 << 16;
+
+/// What happens when work is complete.
 #[derive(Debug)]
-struct Completion {
-    mark: Mark,
-    /// Memory that receives the times of the work, if a copy asks for them.
-    times: Option<ResolvedSpan>,
+enum Completion {
+    /// A mark is stored, and before it the times of the work to memory for which a copy asks.
+    Mark(Mark, Option<ResolvedSpan>),
+    /// Memory that the guest has freed becomes available.
+    Retire { _memory: RetiredMemory },
 }
 
 /// Where completions are stored.
@@ -133,10 +137,11 @@ impl Context {
     pub(crate) fn mark(&self, mark: Mark, times: Option<ResolvedSpan>) -> bool {
         let mut state = self.shared.state();
         state.pass();
-        let Err(completion) = state.timeline.push(self.number, Completion { mark, times }) else {
+        let Err(completion) = state.timeline.push(self.number, Completion::Mark(mark, times)) else {
             return true;
         };
-        if let (Some(times), Some(done)) = (&completion.times, state.timeline.newest(self.number))
+        if let Completion::Mark(_, Some(times)) = &completion
+            && let Some(done) = state.timeline.newest(self.number)
             && let Some(host) = state.guests.hosts.get(&self.number)
         {
             store_times(host, times, done);
@@ -144,11 +149,22 @@ impl Context {
         false
     }
 
+    /// Keeps memory that the guest has freed until all work has completed.
+    pub(crate) fn retire(&self, memory: RetiredMemory) {
+        // Nothing refers to it any more if there is no work.
+        let _ = self.shared.state().timeline.push(self.number, Completion::Retire { _memory: memory });
+    }
+
+    /// Returns whether no more can be submitted before some work has completed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.state().timeline.tasks(self.number) >= TASKS_MOST
+    }
+
     /// Holds all later work once all earlier work has completed, and then stores a mark.
     pub(crate) fn hold(&self, hold: u32, mark: Mark) {
         let mut state = self.shared.state();
         state.pass();
-        let reached = Completion { mark, times: None };
+        let reached = Completion::Mark(mark, None);
         if let Err(reached) = state.timeline.push(self.number, reached) {
             state.guests.store(self.number, &reached, None);
         }
@@ -199,6 +215,9 @@ impl Shared {
             let early = event.map(|event| event.checked_sub(EARLY).unwrap_or(event));
             let wake = state.guests.wakes.front().map(|wake| wake.0);
             let now = Instant::now();
+            if wake.is_some_and(|wake| wake <= now) {
+                continue;
+            }
             state = match early.into_iter().chain(wake).min() {
                 Some(until) if until > now => {
                     let waited = self.changed.wait_timeout(state, until - now);
@@ -218,13 +237,15 @@ impl Shared {
 }
 
 impl Guests {
-    /// Stores a completion, and the times of the work before it if it asks for them.
-    fn store(&mut self, number: u32, completion: &Completion, done: Option<Complete>) {
-        let Some(host) = self.hosts.get(&number) else { return };
-        if let (Some(times), Some(done)) = (&completion.times, done) {
+    /// Stores what a completion asks for.
+    fn store(&mut self, number: u32, completion: &Completion, done: Option<WorkTimes>) {
+        let (Some(host), Completion::Mark(mark, times)) = (self.hosts.get(&number), completion) else {
+            return;
+        };
+        if let (Some(times), Some(done)) = (times, done) {
             store_times(host, times, done);
         }
-        host.store_at(&completion.mark, host.now());
+        host.store_at(mark, host.now());
         if self.wakes.iter().all(|wake| wake.1 != number) {
             self.wakes.push_back((Instant::now() + WAKE_LATE, number));
         }
@@ -269,7 +290,7 @@ fn nanoseconds(time: SystemTime) -> [u8; 8] {
 
 /// Stores the times of work whose completion is stored next. Its end is the time of the store: what a guest
 /// is late by does not include what this thread is late by.
-fn store_times(host: &SessionHost, times: &ResolvedSpan, done: Complete) {
+fn store_times(host: &SessionHost, times: &ResolvedSpan, done: WorkTimes) {
     let ended = SystemTime::now();
     let started = ended - done.started.elapsed();
     let bytes: Vec<u8> = [started, ended].into_iter().flat_map(nanoseconds).collect();

@@ -138,6 +138,18 @@ fn time_that_nobody_else_wants_is_not_lost() {
     assert!(shares[1] >= 0.6 * asked, "{shares:?}");
 }
 
+/// Work in flight would last 4 ms beyond each slice if slices were ended when they are due.
+#[test]
+fn slices_are_ended_before_they_are_due() {
+    let mut simulation = Simulation::new([(Habit::Busy(50_000), 1), (Habit::Busy(50_000), 1)]);
+    simulation.run(SETTLED);
+    let _ = simulation.scheduler.take_overruns();
+    simulation.run(SECOND);
+    let overruns = simulation.scheduler.take_overruns();
+    let sum: u64 = overruns.iter().map(|overrun| overrun.nanoseconds).sum();
+    assert!(sum / (overruns.len() as u64) < 2 * MS, "{overruns:?}");
+}
+
 #[test]
 fn work_after_a_slice_is_observed() {
     let mut simulation = Simulation::new([(Habit::Busy(4 * MS), 1), (Habit::Busy(50_000), 1)]);

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 /// Time for which a context works before another one does that has work, about that of NVIDIA's driver.
 const SLICE: Duration = Duration::from_millis(2);
 
+/// Longest time to the next event.
+const LONGEST: Duration = Duration::from_hours(1);
+
 /// Times of work that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Complete {
-    /// Start of the work.
+pub(super) struct WorkTimes {
     pub(super) started: Instant,
-    /// Its end.
     pub(super) ended: Instant,
 }
 
@@ -36,13 +37,13 @@ struct Context<C> {
     number: u32,
     /// What is to be done. The first is work or a hold.
     tasks: VecDeque<Task<C>>,
-    newest: Option<Complete>,
+    newest: Option<WorkTimes>,
 }
 
 impl<C> Context<C> {
-    /// Completes what follows the work that was complete at `now`.
-    fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, Complete)) {
-        let done = self.newest.unwrap_or(Complete { started: now, ended: now });
+    /// WorkTimess what follows the work that was complete at `now`.
+    fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, WorkTimes)) {
+        let done = self.newest.unwrap_or(WorkTimes { started: now, ended: now });
         while let Some(Task::Follows(follows)) =
             self.tasks.pop_front_if(|task| matches!(task, Task::Follows(_)))
         {
@@ -77,6 +78,11 @@ impl<C> Timeline<C> {
         &mut self.contexts[index]
     }
 
+    /// Returns how many tasks of a context are not done.
+    pub(super) fn tasks(&self, number: u32) -> usize {
+        self.contexts.iter().find(|context| context.number == number).map_or(0, |context| context.tasks.len())
+    }
+
     /// Adds work of a context that takes `time`.
     pub(super) fn add(&mut self, number: u32, time: Duration) {
         self.find(number).tasks.push_back(Task::Work { left: time, started: None });
@@ -98,7 +104,7 @@ impl<C> Timeline<C> {
     }
 
     /// Releases a hold, and calls `complete` for what follows it. One that is not there is ignored.
-    pub(super) fn release(&mut self, number: u32, hold: u32, mut complete: impl FnMut(u32, C, Complete)) {
+    pub(super) fn release(&mut self, number: u32, hold: u32, mut complete: impl FnMut(u32, C, WorkTimes)) {
         let now = self.now;
         let context = self.find(number);
         context.tasks.retain(|task| !matches!(task, Task::Hold(number) if *number == hold));
@@ -106,7 +112,7 @@ impl<C> Timeline<C> {
     }
 
     /// Returns the times of the newest work of a context that is complete.
-    pub(super) fn newest(&self, number: u32) -> Option<Complete> {
+    pub(super) fn newest(&self, number: u32) -> Option<WorkTimes> {
         self.contexts.iter().find(|context| context.number == number)?.newest
     }
 
@@ -119,7 +125,7 @@ impl<C> Timeline<C> {
     }
 
     /// Lets the next context with work have the GPU, and returns how long it works or has its slice.
-    fn next(&mut self) -> Option<Duration> {
+    fn schedule(&mut self) -> Option<Duration> {
         let with_work =
             self.contexts.iter().position(|context| context.tasks.front().is_some_and(Task::is_work))?;
         if with_work > 0 {
@@ -132,14 +138,25 @@ impl<C> Timeline<C> {
         }
     }
 
-    /// Returns the time at which work completes or another context has its turn, if there is any work.
-    pub(super) fn next_event(&mut self) -> Option<Instant> {
-        self.next().map(|time| self.now + time)
+    /// Returns whether only one context has work, whose slices nobody sees.
+    fn is_alone(&self) -> bool {
+        let with_work = |context: &&Context<C>| context.tasks.front().is_some_and(Task::is_work);
+        self.contexts.iter().filter(with_work).count() == 1
     }
 
-    /// Lets time pass until `now`, and calls `complete` for each thing whose work before it is complete.
-    pub(super) fn pass(&mut self, now: Instant, mut complete: impl FnMut(u32, C, Complete)) {
-        while let Some(time) = self.next() {
+    /// Returns the time at which work completes or another context has its turn, if there is any work.
+    pub(super) fn next_event(&mut self) -> Option<Instant> {
+        let slice = self.schedule()?;
+        let work = match self.contexts.front()?.tasks.front()? {
+            Task::Work { left, .. } if self.is_alone() => *left,
+            _ => slice,
+        };
+        Some(self.now + work.min(LONGEST))
+    }
+
+    /// Lets time pass until `now`, and calls `complete` for each completion that is reached.
+    pub(super) fn pass(&mut self, now: Instant, mut complete: impl FnMut(u32, C, WorkTimes)) {
+        while let Some(time) = self.schedule() {
             let time = time.min(now.saturating_duration_since(self.now));
             let (start, end) = (self.now, self.now + time);
             let Some(context) = self.contexts.front_mut() else { return };
@@ -150,7 +167,7 @@ impl<C> Timeline<C> {
             self.now = end;
             self.slice -= time;
             if ended {
-                context.newest = Some(Complete { started, ended: end });
+                context.newest = Some(WorkTimes { started, ended: end });
                 context.tasks.pop_front();
                 context.settle(end, &mut complete);
             }
@@ -192,9 +209,9 @@ mod tests {
         assert_eq!(timeline.push(1, 'b'), Ok(()));
         timeline.add(1, 4 * MS);
         assert_eq!((timeline.push(1, 'c'), timeline.push(1, 'd')), (Ok(()), Ok(())));
-        assert_eq!(timeline.next_event(), Some(start + 2 * MS));
+        assert_eq!(timeline.next_event(), Some(start + 3 * MS));
         assert_eq!(pass(&mut timeline, start, 2), []);
-        // A late look changes no times.
+        // A late call does not change the times.
         assert_eq!(pass(&mut timeline, start, 20), [(1, 'b', 0, 3), (1, 'c', 3, 7), (1, 'd', 3, 7)]);
         assert_eq!((timeline.next_event(), timeline.push(1, 'e')), (None, Err('e')));
         timeline.add(1, MS);
