@@ -3,16 +3,27 @@
 //!
 //! An allocation is reserved before it is forwarded. A reservation ends when the allocation completes or its
 //! worker dies, so that nobody has to return it. Memory that no message requests, such as a module's
-//! variables, is reserved when the worker asks for it, until the worker's report includes it. A session also holds what its context costs, from before the
-//! message that makes it until the worker is reaped.
+//! variables, is reserved when the worker asks for it, until the worker's report includes it. A session also
+//! holds what its context costs, from before the message that makes it until the worker is reaped.
+//!
+//! A worker stores its new amount of memory first, and then that this includes what it asked for. In between
+//! the memory counts twice. So a reservation that is refused only because of memory that workers have asked
+//! for waits a moment for their reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use vgpu_device::WorkerCount;
 
 use crate::shared::status_page::StatusPage;
+
+/// Time for which a reservation waits for reports. It is many times what a worker needs between its two
+/// stores, and is lost once by a program that asks for memory while another loads a module that leaves none.
+const DOUBT_MOST: Duration = Duration::from_millis(50);
+
+type Sessions = BTreeMap<u64, Arc<Quota>>;
 
 /// The device memory that the sessions of all workers share.
 #[derive(Debug)]
@@ -22,7 +33,9 @@ pub(crate) struct MemoryPool {
     unit: u64,
     /// Device memory that a context costs, in bytes.
     context_bytes: u64,
-    sessions: Mutex<BTreeMap<u64, Arc<Quota>>>,
+    sessions: Mutex<Sessions>,
+    /// Notified when a worker has reported its memory, or is gone.
+    reported: Condvar,
     next: AtomicU64,
     started: AtomicU64,
     running: AtomicU64,
@@ -54,8 +67,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bytes that sessions hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    certain: u64,
+    /// What workers have asked for and not reported yet, which may be part of what is certain.
+    doubtful: u64,
+}
+
+impl Held {
+    const fn all(self) -> u64 {
+        self.certain.saturating_add(self.doubtful)
+    }
+}
+
 impl Quota {
-    fn used(&self, context_bytes: u64) -> u64 {
+    fn held(&self, context_bytes: u64) -> Held {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
         // then.
@@ -67,9 +94,9 @@ impl Quota {
         if self.page.reserved() >= asked.granted {
             asked.bytes = 0;
         }
-        let asked = pending.iter().fold(asked.bytes, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
-        asked.saturating_add(context).saturating_add(self.page.allocated())
+        let certain = pending.iter().fold(context, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
+        Held { certain: certain.saturating_add(self.page.allocated()), doubtful: asked.bytes }
     }
 }
 
@@ -82,6 +109,7 @@ impl MemoryPool {
             unit,
             context_bytes,
             sessions: Mutex::default(),
+            reported: Condvar::new(),
             next: AtomicU64::new(0),
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -104,31 +132,55 @@ impl MemoryPool {
     pub(crate) fn close(&self, quota: &Quota) {
         if lock(&self.sessions).remove(&quota.id).is_some() {
             self.running.fetch_sub(1, Ordering::Relaxed);
+            self.reported.notify_all();
         }
+    }
+
+    /// Takes notice that a worker has reported its memory.
+    pub(crate) fn take_report(&self) {
+        // With the lock, so that a thread that has not seen the report is waiting already.
+        let _sessions = lock(&self.sessions);
+        self.reported.notify_all();
+    }
+
+    /// Waits until `bytes` fit, as long as reports that are due may say so. Returns whether they fit.
+    fn wait_for<'a>(
+        &self,
+        sessions: MutexGuard<'a, Sessions>,
+        bytes: u64,
+    ) -> (MutexGuard<'a, Sessions>, bool) {
+        let mut fits = false;
+        let in_doubt = |sessions: &mut Sessions| {
+            let held = self.sum(sessions);
+            fits = bytes <= self.total.saturating_sub(held.all());
+            !fits && bytes <= self.total.saturating_sub(held.certain)
+        };
+        let waited = self.reported.wait_timeout_while(sessions, DOUBT_MOST, in_doubt);
+        (waited.unwrap_or_else(PoisonError::into_inner).0, fits)
+    }
+
+    /// Calls `take` with `bytes` in whole units, if the device has so many. Returns false otherwise.
+    fn reserve_units(&self, bytes: u64, take: impl FnOnce(u64)) -> bool {
+        let Some(units) = bytes.checked_next_multiple_of(self.unit) else { return false };
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units);
+        if fits {
+            take(units);
+        }
+        fits
     }
 
     /// Reserves memory for the message of a number. Returns false if the device has too little.
     pub(crate) fn reserve(&self, quota: &Quota, number: u64, bytes: u64) -> bool {
-        let sessions = lock(&self.sessions);
-        let free = self.total.saturating_sub(self.sum(&sessions));
-        let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
-        if let Some(taken) = taken {
-            lock(&quota.pending).push_back((number, taken));
-        }
-        taken.is_some()
+        self.reserve_units(bytes, |units| lock(&quota.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
     pub(crate) fn reserve_for_worker(&self, quota: &Quota, bytes: u64) -> bool {
-        let sessions = lock(&self.sessions);
-        let free = self.total.saturating_sub(self.sum(&sessions));
-        let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
-        if let Some(taken) = taken {
+        self.reserve_units(bytes, |units| {
             let mut asked = lock(&quota.asked);
             asked.granted += 1;
-            asked.bytes += taken;
-        }
-        taken.is_some()
+            asked.bytes += units;
+        })
     }
 
     /// Charges a session for its context, unless it has been. Returns false if the device has too little
@@ -138,20 +190,23 @@ impl MemoryPool {
         if quota.context.load(Ordering::Relaxed) {
             return true;
         }
-        let sessions = lock(&self.sessions);
-        let fits = self.context_bytes <= self.total.saturating_sub(self.sum(&sessions));
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes);
         quota.context.store(fits, Ordering::Relaxed);
         fits
     }
 
-    fn sum(&self, sessions: &BTreeMap<u64, Arc<Quota>>) -> u64 {
-        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.context_bytes)))
+    fn sum(&self, sessions: &Sessions) -> Held {
+        sessions.values().fold(Held::default(), |sum, quota| {
+            let held = quota.held(self.context_bytes);
+            let certain = sum.certain.saturating_add(held.certain);
+            Held { certain, doubtful: sum.doubtful.saturating_add(held.doubtful) }
+        })
     }
 
     /// Returns the number of bytes that all sessions hold. It exceeds the total if a worker says that it has
     /// taken more than was reserved.
     pub(crate) fn used(&self) -> u64 {
-        self.sum(&lock(&self.sessions))
+        self.sum(&lock(&self.sessions)).all()
     }
 
     /// Returns the number of bytes of host and device memory that workers claim to hold for sessions.
@@ -181,6 +236,8 @@ impl MemoryPool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use vgpu_device::{Gauges, Window};
 
     use super::*;
@@ -237,6 +294,25 @@ mod tests {
         assert_eq!(pool.used(), 38 + 30);
         pool.close(&first);
         assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn memory_that_a_report_counts_twice_for_a_moment_is_refused_to_nobody() {
+        let pool = MemoryPool::new(100, 1, 0);
+        let (one, two) = (page(), page());
+        let (first, second) = (pool.open(&one), pool.open(&two));
+        assert!(pool.reserve_for_worker(&first, 60));
+        holds(&one, 0, 60);
+        let start = Instant::now();
+        assert!(!pool.reserve(&second, 1, 41) && !pool.reserve(&second, 1, 40));
+        assert!(start.elapsed() >= DOUBT_MOST, "it has waited for a report");
+        std::thread::scope(|scope| {
+            let reservation = scope.spawn(|| (0..1000).any(|_| pool.reserve(&second, 1, 40)));
+            one.set_reserved(1);
+            pool.take_report();
+            assert!(reservation.join().unwrap());
+        });
+        assert_eq!(pool.used(), 100);
     }
 
     #[test]

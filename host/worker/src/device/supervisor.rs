@@ -90,6 +90,7 @@ fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota, packet:
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match WorkerReport::decode(packet) {
         Ok(WorkerReport::Memory) => {
+            pool.take_report();
             // The status then shows the amount that the gauges have.
             link.show_figures();
             link.host.memory_changed();

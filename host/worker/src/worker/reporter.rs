@@ -94,6 +94,8 @@ impl DeviceProcess for Reporter {
         // The device's process counts the memory for the request until the gauges include it.
         self.publish(None);
         self.page.set_reserved(*requests);
+        // Reservations of other sessions may wait for that.
+        self.report(&WorkerReport::Memory);
         true
     }
 
