@@ -167,8 +167,8 @@ pub(crate) struct Graphs {
 #[derive(Debug)]
 struct KnownGraph {
     kinds: Vec<Kind>,
-    /// What its nodes do that are not in `copies`.
-    fixed: GraphWork,
+    /// What one launch does.
+    work: GraphWork,
     /// Nodes that copy to or from the device, by their indices. An update may change them.
     copies: BTreeMap<u32, GraphWork>,
     _nodes: Charge,
@@ -194,7 +194,7 @@ impl Graphs {
             return Err(Violation::in_use("graph", graph).into());
         }
         let mut kinds = Vec::new();
-        let (mut fixed, mut copies) = (GraphWork::default(), BTreeMap::new());
+        let (mut all, mut copies) = (GraphWork::default(), BTreeMap::new());
         let mut rest = payload;
         for index in 0..count {
             let record;
@@ -210,17 +210,16 @@ impl Graphs {
             kinds.try_reserve(1).map_err(|_| GraphError::NoMemory)?;
             kinds.push(kind);
             let work = GraphWork::of(&record.message.body);
-            if work.copies() {
+            all += work;
+            if matches!(kind, Kind::CopyIn | Kind::CopyOut) {
                 copies.insert(index, work);
-            } else {
-                fixed += work;
             }
         }
         at_end(rest, count)?;
         let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
         let bytes = kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES;
         let bytes = self.charges.charge(Resource::HostBytes, bytes as u64)?;
-        self.graphs.insert(graph, KnownGraph { kinds, fixed, copies, _nodes: nodes, _bytes: bytes });
+        self.graphs.insert(graph, KnownGraph { kinds, work: all, copies, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 
@@ -242,7 +241,9 @@ impl Graphs {
             }
             each(&record.message.body)?;
             if let Some(copy) = known.copies.get_mut(&record.node) {
+                known.work -= *copy;
                 *copy = GraphWork::of(&record.message.body);
+                known.work += *copy;
             }
         }
         at_end(rest, count)
@@ -250,10 +251,7 @@ impl Graphs {
 
     /// Returns what one launch of a graph does.
     pub(crate) fn work(&self, graph: u32) -> Result<GraphWork, Violation> {
-        let known = self.graphs.get(&graph).ok_or(Violation::unknown("graph", graph))?;
-        let mut work = known.fixed;
-        known.copies.values().for_each(|copy| work += *copy);
-        Ok(work)
+        self.graphs.get(&graph).map(|known| known.work).ok_or(Violation::unknown("graph", graph))
     }
 
     pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
@@ -288,9 +286,10 @@ fn at_end(rest: &[u8], record: u32) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use vgpu_wire::body::copy::CopyIn;
     use vgpu_wire::body::launch::Launch;
     use vgpu_wire::body::stream::Signal;
-    use vgpu_wire::{Header, Mark, Payload, padded};
+    use vgpu_wire::{Header, Mark, Payload, Span, padded};
     use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
@@ -355,6 +354,22 @@ mod tests {
         assert_eq!(reason(graphs.update(6, 0, &[], |_| Ok(()))), "graph 6 is unknown");
         graphs.destroy(5).unwrap();
         assert_eq!(reason(graphs.work(5)), "graph 5 is unknown");
+    }
+
+    #[test]
+    fn a_copy_that_is_changed_counts_with_its_new_size() {
+        let copy = |bytes| {
+            let source = Span { segment: 1, reserved: 0, offset: 0, bytes };
+            message(&CopyIn { stream: 1, reserved: 0, destination: 0, source, read: Mark::NONE }, 0)
+        };
+        let mut graphs = new(Limits::default());
+        graphs.define(1, 2, &[node(&[], &copy(0)), node(&[], &copy(7))].concat(), true, |_| Ok(())).unwrap();
+        assert_eq!(graphs.work(1).unwrap().copied_in, 7);
+        for (index, bytes, sum) in [(0u32, 30, 37), (1, 5, 35), (0, 0, 5)] {
+            let head = [(8 + copy(bytes).len() as u32).to_le_bytes(), index.to_le_bytes()].concat();
+            graphs.update(1, 1, &[head, copy(bytes)].concat(), |_| Ok(())).unwrap();
+            assert_eq!(graphs.work(1).unwrap().copied_in, sum);
+        }
     }
 
     #[test]

@@ -23,9 +23,9 @@ pub struct Gauges {
     pub contexts: AtomicU32,
     /// Process id of the session's worker process, or 0 without one.
     pub worker: AtomicU32,
-    /// Number of messages that were answered in this process that there is too little memory.
+    /// Number of messages that failed in this process for lack of memory, at once or later.
     pub out_of_memory: AtomicU64,
-    /// Number of messages that the session's worker process answered so.
+    /// Number of messages that failed so in the session's worker process.
     out_of_memory_in_worker: AtomicU64,
     /// Time in nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
     pub(crate) busy_ns: AtomicU64,
@@ -88,14 +88,14 @@ impl Gauges {
         self.busy_ns.fetch_max(total, Ordering::Relaxed);
     }
 
-    /// Returns the number of messages that were answered that there is too little memory.
+    /// Returns the number of messages that failed for lack of memory.
     pub(crate) fn all_out_of_memory(&self) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         load(&self.out_of_memory).saturating_add(load(&self.out_of_memory_in_worker))
     }
 
-    /// Raises the number of messages that the worker process answered that there is too little memory. It
-    /// never decreases.
+    /// Raises the number of messages that failed in the worker process for lack of memory. It never
+    /// decreases.
     pub fn raise_out_of_memory_in_worker(&self, number: u64) {
         self.out_of_memory_in_worker.fetch_max(number, Ordering::Relaxed);
     }

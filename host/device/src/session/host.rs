@@ -262,6 +262,10 @@ impl SessionHost {
     /// Stores an error with its reason, which the guest shows to the user.
     pub fn fail_because(&self, error: LateError, why: &FailureReason<'_>) {
         if !self.ended() {
+            if self.count_out_of_memory(error.code) {
+                // No answer publishes the figures.
+                self.memory_changed();
+            }
             self.store_error(error, why, false);
         }
     }

@@ -2,7 +2,7 @@
 //! they can be read at any time.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message};
@@ -79,11 +79,6 @@ impl GraphWork {
         };
         Self { launches, copied_in, copied_out }
     }
-
-    /// Returns whether a node like this copies to or from the device, so that an update may change it.
-    pub(crate) const fn copies(&self) -> bool {
-        self.copied_in != 0 || self.copied_out != 0
-    }
 }
 
 impl AddAssign for GraphWork {
@@ -91,6 +86,14 @@ impl AddAssign for GraphWork {
         self.launches = self.launches.wrapping_add(more.launches);
         self.copied_in = self.copied_in.wrapping_add(more.copied_in);
         self.copied_out = self.copied_out.wrapping_add(more.copied_out);
+    }
+}
+
+impl SubAssign for GraphWork {
+    fn sub_assign(&mut self, less: Self) {
+        self.launches = self.launches.wrapping_sub(less.launches);
+        self.copied_in = self.copied_in.wrapping_sub(less.copied_in);
+        self.copied_out = self.copied_out.wrapping_sub(less.copied_out);
     }
 }
 

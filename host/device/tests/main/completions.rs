@@ -79,7 +79,7 @@ impl Executor for Late {
                         completions.slice(&piece).copy_from(&vec![0x77u8; piece.bytes() as usize]);
                         completions.signal(&mark);
                     }
-                    Order::Fail(message) => completions.fail(LateError { code: 719, sticky: false, message }),
+                    Order::Fail(message) => completions.fail(LateError { code: 2, sticky: false, message }),
                     Order::Retire(memory) => drop(memory),
                     Order::Wait(barrier) => drop(barrier.lock().unwrap()),
                 }
@@ -165,7 +165,8 @@ fn completions_may_come_late_and_from_another_thread() {
     drop(outstanding);
     guest.wait_word(2, 8);
     assert_eq!(guest.answer(9, asked), (0, b"later".to_vec()));
-    assert_eq!(guest.late(), Some((719, 0, launch)));
+    assert_eq!(guest.late(), Some((2, 0, launch)));
+    assert_eq!(bench.bus.status_handle().figures().unwrap().done.out_of_memory, 1);
     assert_eq!(guest.word(1), 1);
     until("the memory to be given back", || window_alloc(&mut guest, SHARED).is_some());
     // A worker process could do its work from the bytes alone.

@@ -11,10 +11,17 @@ use crate::session::return_area::ReplyTo;
 impl SessionHost {
     /// Answers a message. `status` is a `CUresult`, and `data` has at most [`area::REPLY_DATA_MAX`] bytes.
     pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
-        if status == OUT_OF_MEMORY && !self.ended() {
+        self.count_out_of_memory(status);
+        self.answer(to, status, data);
+    }
+
+    /// Counts a message that has failed, if that was for lack of memory. Returns whether it was.
+    pub(super) fn count_out_of_memory(&self, status: u32) -> bool {
+        let counts = status == OUT_OF_MEMORY && !self.ended();
+        if counts {
             self.0.gauges.out_of_memory.fetch_add(1, Ordering::Relaxed);
         }
-        self.answer(to, status, data);
+        counts
     }
 
     /// Answers a message that concerns no memory of the GPU.
