@@ -78,7 +78,11 @@ pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenErro
     }
     let listener = listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?;
     if let Some(group) = group {
-        open_to(path, group).map_err(failed("give a group"))?;
+        open_to(path, group).map_err(|error| {
+            // Nobody serves it. It may be gone already.
+            let _ = std::fs::remove_file(path);
+            failed("give a group")(error)
+        })?;
     }
     Ok(listener)
 }

@@ -1,5 +1,5 @@
-//! What a context costs of a GPU's memory, with what cuBLAS takes in it, measured in processes of their own: the driver may crash or hang
-//! in them, and a device's process makes no context.
+//! What a context costs of a GPU's memory, with what cuBLAS takes in it, measured in processes of their own:
+//! the driver may crash or hang in them, and a device's process makes no context.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::ops::RangeInclusive;

@@ -82,9 +82,9 @@ impl Writer<'_, '_> {
         })
     }
 
-    /// Writes a metric in bytes with a value of each GPU.
-    fn of_gpus(&mut self, name: &str, help: &str, value: impl Fn(&Gpu) -> u64) -> fmt::Result {
-        let mut metric = self.encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
+    /// Writes a metric with a value of each GPU.
+    fn of_gpus(&mut self, (name, help, unit): About<'_>, value: impl Fn(&Gpu) -> u64) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         for gpu in self.gpus {
             metric.encode_family(&gpu.labels())?.encode_gauge(&value(gpu))?;
         }
@@ -119,13 +119,17 @@ impl Writer<'_, '_> {
     fn write(&mut self) -> fmt::Result {
         let (bytes, time) = (|| Some(Unit::Bytes), || Some(Unit::Seconds));
         self.info()?;
-        self.of_gpus("vgpu_gpu_memory", "Memory that the GPU has.", |gpu| gpu.memory)?;
-        self.of_gpus("vgpu_gpu_memory_promised", "Memory that VMs have been promised.", |gpu| gpu.promised)?;
+        self.of_gpus(("vgpu_gpu_memory", "Memory that the GPU has.", bytes()), |gpu| gpu.memory)?;
+        let help = "Memory that VMs have been promised.";
+        self.of_gpus(("vgpu_gpu_memory_promised", help, bytes()), |gpu| gpu.promised)?;
+        let help = "Slots of the GPU that are left out, because another one has their VM's name.";
+        self.of_gpus(("vgpu_slots_left_out", help, None), |gpu| gpu.left_out)?;
         let help = "Memory that the VM has been promised, contexts included.";
         self.gauge(("vgpu_memory_limit", help, bytes()), |vm| vm.memory_limit)?;
         let help = "Memory that the VM uses, contexts included.";
         self.gauge(("vgpu_memory_used", help, bytes()), |vm| vm.memory_used)?;
-        let help = "Time of the GPU that the VM has had. All VMs of a GPU together have at most one second a second.";
+        let help = "Time of the GPU that the VM has had. \
+                    All VMs of a GPU together have at most one second a second.";
         self.counter(("vgpu_gpu_time", help, time()), |vm| seconds(vm.gpu_time_ns))?;
         let help = "Time for which the VM had work while a slice of another VM ran.";
         self.counter(("vgpu_wait", help, time()), |vm| seconds(vm.waited_ns))?;
@@ -140,7 +144,7 @@ impl Writer<'_, '_> {
         let help = "Bytes that were copied between the VM and the GPU.";
         let about = ("vgpu_copied", help, bytes());
         self.counters(about, "direction", ["h2d", "d2h"], |vm| vm.copied)?;
-        let help = "Requests of the VM that were refused for lack of memory.";
+        let help = "Requests of the VM that were answered with out-of-memory, or failed with it later.";
         self.counter(("vgpu_out_of_memory", help, None), |vm| vm.out_of_memory)?;
         self.overruns()?;
         let help = "Sessions that ended although their program did not ask for it.";

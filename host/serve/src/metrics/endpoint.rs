@@ -1,17 +1,20 @@
 //! The HTTP endpoint of the metrics.
 //!
-//! It has a thread of its own, which shares no lock with an arbiter. Nobody waits for a scraper: connections
-//! are served side by side, each for one request and a limited time, and when there are too many the oldest is
-//! ended, which is the slowest.
+//! It has a thread of its own, which shares no lock with an arbiter and yields the processor to ordinary
+//! programs. Nobody waits for a scraper: connections are served side by side, each for one request and a
+//! limited time. When there are too many, the oldest is closed: it has had more time than any other. An
+//! answer is written once for all requests of [`KEPT`], so that requests in a loop cost little.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::future::ready;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use http_body_util::Full;
@@ -22,12 +25,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::prometheus_text;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, timeout};
-use vgpu_device::{listen_for, threads};
+use vgpu_device::{listen_for, lock, threads};
 
 use super::address::MetricsAddress;
 use super::{Format, MeasuredGpus};
@@ -35,12 +40,16 @@ use super::{Format, MeasuredGpus};
 /// Path of the metrics in a URL.
 const PATH: &str = "/metrics";
 /// Connections that are served at a time.
-const CONNECTIONS_MOST: usize = 16;
+const CONNECTIONS_MOST: usize = 64;
 /// Bytes of a request's line and headers.
 const HEADERS_MOST: usize = 8192;
 /// Time that a scraper has for its request, and from the connection to the end of the answer.
 const REQUEST_MOST: Duration = Duration::from_secs(5);
 const CONNECTION_MOST: Duration = Duration::from_secs(10);
+/// Time for which an answer is given again. Devices store their figures as often.
+const KEPT: Duration = Duration::from_millis(200);
+/// Nice value of the thread. Arbiters have a low one, which nobody who asks for metrics is to profit from.
+const NICE: i32 = 10;
 /// Pause before the next attempt to listen, or to accept when the process is out of descriptors.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -55,9 +64,9 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves the metrics of `gpus` at `address` from now on, or as soon as that is possible: an address that is
-    /// in use keeps nothing else from working, and is logged once. A UNIX socket is for this user, and for the
-    /// users of `group`.
+    /// Serves the metrics of `gpus` at `address` from now on, or as soon as that is possible: an address that
+    /// is in use keeps nothing else from working, and is logged once. A UNIX socket is for this user, and for
+    /// the users of `group`.
     ///
     /// # Errors
     /// The system has no room for a thread.
@@ -74,7 +83,8 @@ impl Endpoint {
                 "NO METRICS are served at {address}: {error:#}; GPUs' time is shared all the same"
             );
         }
-        let serve = move || serve(&runtime, listener.ok(), &address, group, &gpus, ended);
+        let answers = Arc::new(Answers { gpus, kept: Mutex::default() });
+        let serve = move || serve(&runtime, listener.ok(), &address, group, &answers, ended);
         let thread = threads::spawn("metrics", serve).context("start a thread for metrics")?;
         Ok(Self { end: Some(end), thread: Some(thread) })
     }
@@ -96,16 +106,22 @@ fn serve(
     mut listener: Option<Listener>,
     address: &MetricsAddress,
     group: Option<u32>,
-    gpus: &MeasuredGpus,
+    answers: &Arc<Answers>,
     ended: oneshot::Receiver<Infallible>,
 ) {
+    if let Err(error) = setpriority_process(Some(gettid()), NICE) {
+        tracing::warn!("answers to scrapers compete with the work of arbiters: set a nice value: {error}");
+    }
     let serving = async move {
         loop {
             if let Some(listener) = listener.take() {
-                listener.serve(gpus).await;
+                listener.serve(answers).await;
             }
             sleep(LISTEN_PAUSE).await;
             listener = Listener::listen(address, group).ok();
+            if listener.is_some() {
+                tracing::warn!("metrics are served at {address} from now on");
+            }
         }
     };
     runtime.block_on(async {
@@ -139,13 +155,13 @@ impl Listener {
         }
     }
 
-    /// Accepts scrapers, and ends the oldest connection when there are too many.
-    async fn serve(self, gpus: &MeasuredGpus) {
+    /// Accepts scrapers, and closes the oldest connection when there are too many.
+    async fn serve(self, answers: &Arc<Answers>) {
         let mut open = VecDeque::<AbortHandle>::new();
         loop {
             let accepted = match &self {
-                Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| answer(stream, gpus)),
-                Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| answer(stream, gpus)),
+                Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| answer(stream, answers)),
+                Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| answer(stream, answers)),
             };
             let Ok(accepted) = accepted else {
                 sleep(ACCEPT_PAUSE).await;
@@ -158,6 +174,8 @@ impl Listener {
                 oldest.abort();
             }
             open.push_back(accepted);
+            // A request that has arrived is answered before the next connections may close this one.
+            yield_now().await;
         }
     }
 }
@@ -171,11 +189,40 @@ impl Drop for Listener {
     }
 }
 
+/// The text of the metrics in a format, and when it was written.
+type Kept = Option<(Instant, Bytes)>;
+
+/// Answers of the last moment.
+#[derive(Debug)]
+struct Answers {
+    gpus: MeasuredGpus,
+    /// By format.
+    kept: Mutex<[Kept; 2]>,
+}
+
+impl Answers {
+    /// Returns the metrics, which are at most [`KEPT`] old.
+    fn get(&self, format: Format) -> Result<Bytes, fmt::Error> {
+        let kept = &mut lock(&self.kept)[format as usize];
+        if let Some((written, text)) = kept
+            && written.elapsed() < KEPT
+        {
+            return Ok(text.clone());
+        }
+        let now = Instant::now();
+        let (_, text) = kept.insert((now, self.gpus.encode(format)?.into()));
+        Ok(text.clone())
+    }
+}
+
 /// Starts to answer the request of one connection.
-fn answer(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, gpus: &MeasuredGpus) -> AbortHandle {
-    let gpus = gpus.clone();
+fn answer(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    answers: &Arc<Answers>,
+) -> AbortHandle {
+    let answers = Arc::clone(answers);
     let connection = async move {
-        let service = service_fn(|request| ready(Ok::<_, Infallible>(respond(&request, &gpus))));
+        let service = service_fn(|request| ready(Ok::<_, Infallible>(respond(&request, &answers))));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MOST).keep_alive(false);
         http.max_header_size(HEADERS_MOST).max_buf_size(HEADERS_MOST);
@@ -185,7 +232,7 @@ fn answer(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, gpus: &M
     tokio::spawn(connection).abort_handle()
 }
 
-fn respond(request: &Request<Incoming>, gpus: &MeasuredGpus) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, answers: &Answers) -> Response<Full<Bytes>> {
     let reply = |status, text: &'static str| {
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
@@ -205,7 +252,7 @@ fn respond(request: &Request<Incoming>, gpus: &MeasuredGpus) -> Response<Full<By
     } else {
         (Format::Text, prometheus_text::CONTENT_TYPE)
     };
-    let Ok(text) = gpus.encode(format) else {
+    let Ok(text) = answers.get(format) else {
         return reply(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n");
     };
     let mut response = Response::new(Full::from(text));

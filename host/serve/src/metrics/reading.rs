@@ -16,6 +16,8 @@ pub(super) struct Gpu {
     /// Bytes of memory that it has, and that VMs have been promised.
     pub(super) memory: u64,
     pub(super) promised: u64,
+    /// Number of slots that are left out, because another one has their name.
+    pub(super) left_out: u64,
     pub(super) vms: Vec<Vm>,
 }
 
@@ -42,18 +44,21 @@ pub(super) struct Vm {
 }
 
 impl Gpu {
-    /// Reads the slots of a GPU. Returns `None` if they cannot be looked at, which its arbiter finds too.
+    /// Reads the slots of a GPU. Returns `None` if they cannot be read, which its arbiter finds too.
     pub(super) fn read(gpu: &SharedGpu) -> Option<Self> {
         let holders = gpu.share.holders().ok()?;
         let promised = holders.iter().fold(0, |sum: u64, holder| sum.saturating_add(holder.held_bytes()));
         // One name twice would make the whole answer worthless.
         let mut names = BTreeSet::new();
-        let vms = holders.iter().filter_map(Vm::read).filter(|vm| names.insert(vm.name.clone())).collect();
+        let mut vms: Vec<Vm> = holders.iter().filter_map(Vm::read).collect();
+        let found = vms.len();
+        vms.retain(|vm| names.insert(vm.name.clone()));
         Some(Self {
             uuid: gpu.share.uuid().to_string(),
             number: gpu.number.map(|number| number.to_string()),
             memory: gpu.share.memory_bytes(),
             promised,
+            left_out: (found - vms.len()) as u64,
             vms,
         })
     }

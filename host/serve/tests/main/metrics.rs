@@ -143,7 +143,7 @@ fn metrics_are_what_the_vms_did_and_end_with_them() {
     launch(&mut guest, Launch { function: 2, ..LAUNCH }, &params(0, &[]));
     guest.echo();
     until("its time moves", || time("vm1") > start.1 + 0.5);
-    assert!(time("vm1") - start.1 <= start.0.elapsed().as_secs_f64() + 0.2, "it is no faster than the clock");
+    assert!(time("vm1") - start.1 <= start.0.elapsed().as_secs_f64() + 0.4, "it is no faster than the clock");
     let mut other = gpu.attach("vm2", 0);
     load(&mut other, 1);
     function(&mut other, 1, "digit");
@@ -160,12 +160,14 @@ fn metrics_are_what_the_vms_did_and_end_with_them() {
         ("vgpu_sessions", "", 0),
         ("vgpu_memory_used_bytes", "", 0),
         ("vgpu_launches_total", "", 4),
-        ("vgpu_slice_overrun_seconds_count", "", 1),
-        ("vgpu_slice_overrun_seconds_bucket", "le=\"+Inf\"", 1),
     ]);
-    // The slice had an end, after which the kernel ran on for more than that.
-    let short = gpu.value("vgpu_slice_overrun_seconds_bucket", "vm1", "le=\"0.005\"");
-    assert_eq!(short.as_deref(), Some("0"));
+    // The slice had an end, after which the kernel ran on for more than the shortest bucket.
+    let overruns = |part, label| {
+        let name = format!("vgpu_slice_overrun_seconds_{part}");
+        gpu.value(&name, "vm1", label).unwrap().parse::<u64>().unwrap()
+    };
+    until("its overrun is counted", || overruns("count", "") > overruns("bucket", "le=\"0.005\""));
+    gpu.expect(&[("vgpu_slice_overrun_seconds_bucket", "le=\"+Inf\"", overruns("count", ""))]);
 
     // The next device in the slot is another VM's, and starts anew.
     let last = time("vm1");
@@ -174,6 +176,7 @@ fn metrics_are_what_the_vms_did_and_end_with_them() {
     until("the VM is gone", || !gpu.scrape().contains("vm=\"vm1\""));
     let third = gpu.serve("vm3", Some("1G"));
     assert_eq!(gpu.slot("vm3").index(), 0);
+    until("it is known", || gpu.scrape().contains("vm=\"vm3\""));
     for (name, zero) in [("vgpu_launches_total", "0"), ("vgpu_gpu_time_seconds_total", "0.0")] {
         assert_eq!(gpu.value(name, "vm3", "").as_deref(), Some(zero), "{name}");
         assert_ne!(gpu.value(name, "vm2", "").as_deref(), Some(zero), "{name}");
@@ -203,8 +206,15 @@ fn slow_clients_and_rubbish_keep_no_scraper_waiting() {
     let head = exchange(gpu.connect(), b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(head.head.starts_with("HTTP/1.1 200 ") && head.body.is_empty());
 
+    // Whoever asks in a loop is not served before the arbiters.
+    let threads =
+        std::fs::read_dir(format!("/proc/{}/task", node.process())).unwrap().map(|thread| thread.unwrap());
+    let stats = threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap());
+    let stat = stats.into_iter().find(|stat| stat.contains("(metrics)")).unwrap();
+    assert_eq!(stat.rsplit(") ").next().unwrap().split(' ').nth(16), Some("10"), "{stat}");
+
     let mut held = Vec::new();
-    for number in 0..100 {
+    for number in 0..200 {
         let mut client = gpu.connect();
         match number % 4 {
             0 => {}
@@ -246,7 +256,11 @@ fn a_port_in_use_is_said_once_and_keeps_no_arbiter_from_working() {
     let answer = exchange(TcpStream::connect(&address).unwrap(), get("/metrics", "*/*").as_bytes());
     assert!(answer.body.contains("vgpu_sessions{vm=\"vm1\""), "{}", answer.body);
     let (printed, errors) = node.end_with_errors();
-    assert!(printed.is_empty() && errors.is_empty(), "{printed}{errors}");
+    assert!(
+        errors.ends_with(&format!("metrics are served at http://{address}/metrics from now on\n")),
+        "{errors}"
+    );
+    assert!(printed.is_empty() && errors.lines().count() == 1, "{printed}{errors}");
 }
 
 #[test]

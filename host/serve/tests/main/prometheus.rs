@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
 use vgpu_host_testing::commands::{LAUNCH, allocate, copy_in, function, launch, load, params, read};
@@ -30,12 +31,17 @@ fn debians(name: &str) -> PathBuf {
     vgpu_artifacts::fetch("prometheus").unwrap().join("usr/bin").join(name)
 }
 
-/// Returns an address of this machine that nobody listens at.
+/// Returns an address of this machine that nobody listens at. Its port is none that the system gives to those
+/// who ask for any, and each test process asks for other ones, so that nobody takes it in the meantime.
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 2000) as u16 * 10;
+    let mut addresses =
+        std::iter::repeat_with(|| format!("127.0.0.1:{}", first + TAKEN.fetch_add(1, Ordering::Relaxed)));
+    addresses.find(|address| TcpListener::bind(address).is_ok()).unwrap()
 }
 
-/// A Prometheus that scrapes an address five times a second.
+/// A Prometheus that scrapes an address once a second.
 struct Prometheus {
     address: String,
     _process: Running,
@@ -46,7 +52,7 @@ impl Prometheus {
         let address = free_address();
         let configuration = folder.join("prometheus.yml");
         let text = format!(
-            "global: {{ scrape_interval: 200ms, scrape_timeout: 200ms }}\n\
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
              scrape_configs: [{{ job_name: vgpu, static_configs: [{{ targets: ['{scraped}'] }}] }}]\n"
         );
         std::fs::write(&configuration, text).unwrap();
