@@ -98,9 +98,9 @@ fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_o
         });
         waiting.recv().unwrap();
         if frees == 1 {
-            gate.settled(1, 1)
+            gate.settled(1, 1);
         } else {
-            gate.leave(2)
+            gate.leave(2);
         }
         thread.join().unwrap();
         gate.asks(session, 1);
