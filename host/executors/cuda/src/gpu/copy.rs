@@ -44,8 +44,8 @@ impl Copies {
         self.memory.place(&self.context, piece)
     }
 
-    /// Acquires a buffer for a copy. A copy that waits for the guest takes none from the others, which would
-    /// wait with it.
+    /// Acquires a buffer for a copy. A copy behind a hold uses buffers of its own, so that copies on other
+    /// streams do not wait for the guest.
     fn buffer(&self, streams: &mut Streams, at: WorkOrigin) -> Result<StagingBuffer, DriverError> {
         if streams.waits_for_guest(at.stream) {
             return self.staging.acquire_held(&self.context);
@@ -53,7 +53,7 @@ impl Copies {
         if let Some(buffer) = self.staging.try_acquire(&self.context)? {
             return Ok(buffer);
         }
-        // A buffer comes back when a fence after its copy is reached, which the copy may not have yet.
+        // A buffer is returned when the fence after its copy completes. Record the fences that are missing.
         streams.fence_carried(at.message)?;
         self.staging.wait()
     }

@@ -128,22 +128,29 @@ impl Streams {
     pub(crate) fn begin_work(&mut self, number: u32) -> Result<&DriverStream, DriverError> {
         let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
-        // What the stream waits for without being told, before the work is counted.
+        // What the stream waits for implicitly, before the work is counted.
         let implicit = self.waiting.implicit(number == LEGACY, state.config.non_blocking);
-        state.last_hold = state.last_hold.max(implicit);
-        state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
+        let (id, mut hold, mut pieces) = (state.id, state.last_hold.max(implicit), 1);
         if state.joined < self.newest_join {
-            let id = state.id;
             let joins = self.joins.range(state.joined + 1..).map(|(_, join)| join);
             let joins = joins.filter(|join| join.stream_id != id);
-            if let Some(stream) = state.made() {
-                joins.clone().try_for_each(|join| join.fence.make_wait(stream))?;
+            hold = joins.clone().map(|join| join.fence.hold).fold(hold, u32::max);
+            // Refused before the stream is given the waits, which fill the queue as well.
+            self.waiting.admit(hold)?;
+            let stream =
+                state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
+            for join in joins {
+                join.fence.make_wait(stream)?;
+                pieces += 1;
             }
-            state.last_hold = joins.map(|join| join.fence.hold).fold(state.last_hold, u32::max);
             state.joined = self.newest_join;
+        } else {
+            self.waiting.admit(hold)?;
+            state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
         }
         let fresh = !state.is_dirty();
-        self.waiting.add(state.last_hold, number == LEGACY, state.config.non_blocking)?;
+        state.last_hold = hold;
+        self.waiting.count(hold, pieces, number == LEGACY, state.config.non_blocking);
         state.count_work();
         if fresh {
             self.active.insert(number);
@@ -158,8 +165,10 @@ impl Streams {
     }
 
     /// Returns fences after the work that a hold of a stream does not concern: that of the stream so far, and
-    /// that of the legacy stream if the two are ordered.
+    /// that of the legacy stream if the two are ordered. Also records the fences that values wait for,
+    /// because any stream may wait for the hold before its next fence.
     pub(crate) fn before_hold(&mut self, number: u32, message: u64) -> Result<BeforeHold, DriverError> {
+        self.fence_carried(message)?;
         let own = self.fence(number, message)?;
         let ordered = self.states.get(&number).is_some_and(|state| !state.config.non_blocking);
         let legacy = if ordered { self.own_fence(LEGACY, message)? } else { None };
@@ -199,20 +208,22 @@ impl Streams {
         }
     }
 
-    /// Retains a value until the work is complete that the stream was just given.
+    /// Retains a value until the work is complete that the stream was just given. While a hold is open, the
+    /// stream gets a fence at once, because it may wait for the hold before its next fence.
     pub(crate) fn carry(&mut self, number: u32, message: u64, used: Retained) -> Result<(), DriverError> {
         let full = self.states.get_mut(&number).is_some_and(|state| state.carry(used));
-        if full {
+        if full || self.waiting.has_open_hold() && !self.waits_for_guest(number) {
             self.fence(number, message)?;
         }
         Ok(())
     }
 
-    /// Records a fence for each stream that retains values, so that they are dropped when its work is
-    /// complete.
+    /// Records a fence for each stream that retains values and does not wait for the guest, so that they are
+    /// dropped when its work is complete.
     pub(crate) fn fence_carried(&mut self, message: u64) -> Result<(), DriverError> {
         let carrying = self.states.iter().filter(|(_, state)| state.is_carrying());
-        let numbers: Vec<u32> = carrying.map(|(number, _)| *number).collect();
+        let free = carrying.map(|(number, _)| *number).filter(|number| !self.waits_for_guest(*number));
+        let numbers: Vec<u32> = free.collect();
         numbers.into_iter().try_for_each(|number| self.record(number, message, false).map(drop))
     }
 
@@ -253,6 +264,8 @@ impl Streams {
         let stream =
             state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
         let fence = self.fences.record(stream, timed, self.completions.busy().behind(id), hold)?;
+        // The record waits as work does, and passes the hold on.
+        self.waiting.count(hold, 1, number == LEGACY, state.config.non_blocking);
         let carried = state.fenced(&fence);
         self.active.insert(number);
         if number == LEGACY {

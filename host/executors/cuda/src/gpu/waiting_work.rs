@@ -9,9 +9,10 @@ use vgpu_abi::CUresult;
 
 use crate::driver::error::DriverError;
 
-/// Largest number of pieces of work of a session that may wait for holds. More are refused. A queue of the
-/// driver takes about a thousand, and several streams may share one. More would block the thread that also
-/// serves the session's other streams.
+/// Number of pieces of work of a session that wait for holds from which on more work is refused. A queue of
+/// the driver takes about a thousand, and several streams may share one. More would block the thread that
+/// also serves the session's other streams. Fences and the waits of joins count, too, but they are not
+/// refused, because they come with work that was accepted.
 const WAITING_MOST: u64 = 768;
 
 /// The work of a session that waits for holds.
@@ -19,7 +20,8 @@ const WAITING_MOST: u64 = 768;
 pub(crate) struct WaitingWork {
     /// Number of pieces of work by the newest hold that they wait for.
     pieces: BTreeMap<u32, u64>,
-    /// Number of the newest hold that was released.
+    /// Number of the newest hold, and of the newest that was released.
+    newest: u32,
     released: u32,
     /// Newest hold that work of the legacy stream waits for, and newest hold of a stream that the legacy
     /// stream waits for.
@@ -28,8 +30,8 @@ pub(crate) struct WaitingWork {
 }
 
 impl WaitingWork {
-    /// Returns the newest hold that later work of a stream waits for without being told. It may have been
-    /// released.
+    /// Returns the newest hold that later work of a stream waits for implicitly, by the rules of the
+    /// legacy default stream. It may have been released.
     pub(crate) const fn implicit(&self, is_legacy: bool, non_blocking: bool) -> u32 {
         match (is_legacy, non_blocking) {
             (true, _) => self.blocking,
@@ -43,24 +45,33 @@ impl WaitingWork {
         hold > self.released
     }
 
-    /// Counts a piece of work of a stream that waits for `hold`, if it has not been released.
-    pub(crate) fn add(&mut self, hold: u32, is_legacy: bool, non_blocking: bool) -> Result<(), DriverError> {
-        if !self.is_open(hold) {
-            return Ok(());
-        }
-        if self.pieces.values().sum::<u64>() >= WAITING_MOST {
+    /// Returns whether any hold has not been released.
+    pub(crate) const fn has_open_hold(&self) -> bool {
+        self.is_open(self.newest)
+    }
+
+    /// Refuses work that waits for `hold` if it has not been released and too much waits.
+    pub(crate) fn admit(&self, hold: u32) -> Result<(), DriverError> {
+        if self.is_open(hold) && self.pieces.values().sum::<u64>() >= WAITING_MOST {
             return Err(DriverError {
                 call: "queue work behind a held stream",
                 code: CUresult::OUT_OF_MEMORY,
             });
         }
-        *self.pieces.entry(hold).or_default() += 1;
-        self.pass_on(hold, is_legacy, non_blocking);
         Ok(())
+    }
+
+    /// Counts pieces of work of a stream that wait for `hold`, if it has not been released. They pass it on.
+    pub(crate) fn count(&mut self, hold: u32, pieces: u64, is_legacy: bool, non_blocking: bool) {
+        if self.is_open(hold) {
+            *self.pieces.entry(hold).or_default() += pieces;
+            self.pass_on(hold, is_legacy, non_blocking);
+        }
     }
 
     /// Records that later work of a stream waits for a new hold.
     pub(crate) fn hold(&mut self, hold: u32, is_legacy: bool, non_blocking: bool) {
+        self.newest = self.newest.max(hold);
         self.pass_on(hold, is_legacy, non_blocking);
     }
 
@@ -87,24 +98,26 @@ mod tests {
 
     /// Adds work until it is refused, and returns how much was accepted.
     fn fill(work: &mut WaitingWork, hold: u32) -> u64 {
-        (0..=WAITING_MOST).take_while(|_| work.add(hold, false, true).is_ok()).count() as u64
+        let mut add = || work.admit(hold).map(|()| work.count(hold, 1, false, true));
+        (0..=WAITING_MOST).take_while(|_| add().is_ok()).count() as u64
     }
 
     #[test]
     fn work_is_counted_until_the_newest_hold_that_it_waits_for_is_released() {
         let mut work = WaitingWork::default();
-        assert!((0..2 * WAITING_MOST).all(|_| work.add(0, false, false).is_ok()), "it waits for nothing");
+        work.count(0, 2 * WAITING_MOST, false, false);
+        assert!(work.admit(0).is_ok() && !work.has_open_hold(), "it waits for nothing");
         for hold in 1..=3 {
             work.hold(hold, false, true);
         }
-        (0..100).for_each(|_| work.add(1, false, true).unwrap());
-        (0..200).for_each(|_| work.add(3, false, true).unwrap());
+        work.count(1, 100, false, true);
+        work.count(3, 200, false, true);
         assert_eq!(fill(&mut work, 2), WAITING_MOST - 300);
         work.release(2);
-        assert!(!work.is_open(2) && work.is_open(3));
+        assert!(!work.is_open(2) && work.is_open(3) && work.has_open_hold());
         assert_eq!(fill(&mut work, 3), WAITING_MOST - 200);
         work.release(3);
-        assert_eq!(work.pieces.len(), 0);
+        assert_eq!((work.pieces.len(), work.has_open_hold()), (0, false));
     }
 
     #[test]
@@ -113,11 +126,11 @@ mod tests {
         work.hold(5, false, false);
         assert_eq!(work.implicit(false, false), 0, "no work of the legacy stream lies between");
         assert_eq!((work.implicit(true, false), work.implicit(false, true)), (5, 0));
-        work.add(5, true, false).unwrap();
+        work.count(5, 1, true, false);
         assert_eq!(work.implicit(false, false), 5);
         // A stream that waits by an event makes the legacy stream wait, too.
         work.hold(6, false, true);
-        work.add(6, false, false).unwrap();
+        work.count(6, 1, false, false);
         assert_eq!(work.implicit(true, false), 6);
     }
 }

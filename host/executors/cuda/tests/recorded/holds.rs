@@ -65,22 +65,53 @@ fn work_that_waits_by_an_event_is_refused_before_the_queues_are_full() {
     gpu.check();
 }
 
-/// The legacy default stream waits for a held stream, and streams that wait for its work wait, too.
+/// The legacy default stream waits for a held stream, and streams that wait for its work wait, too. Its work
+/// may be a record of an event.
 #[test]
 fn work_that_waits_by_the_legacy_stream_is_refused_before_the_queues_are_full() {
-    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    for records in [false, true] {
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+        let memory = allocate(&mut guest, 4096);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "scale");
+        (1..3).for_each(|number| stream(&mut guest, number, 0));
+        stream(&mut guest, 3, NON_BLOCKING);
+        guest.send(&EventCreate { event: 1, flags: 2 }, &[]);
+        hold(&mut guest, 1);
+        let free = launches(&mut guest, memory, 2, TOO_MANY);
+        assert_eq!(free, None, "no work of the legacy stream lies between");
+        if records {
+            guest.send(&EventRecord { event: 1, stream: 0, mark: Mark::NONE }, &[]);
+        } else {
+            assert_eq!(launches(&mut guest, memory, 0, 10), None);
+        }
+        assert_eq!(launches(&mut guest, memory, 3, TOO_MANY), None);
+        assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), Some(2));
+        guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+        assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), None);
+        synchronize(&mut guest);
+        gpu.check();
+    }
+}
+
+/// A record of an event takes a place in the driver's queue, too. The queue here has a few places more than
+/// work may wait for the guest, and the thread that reads the ring never waits for room.
+#[test]
+fn records_behind_a_held_stream_are_counted() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "queue": 800 }));
     let memory = allocate(&mut guest, 4096);
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
-    (1..3).for_each(|number| stream(&mut guest, number, 0));
-    stream(&mut guest, 3, NON_BLOCKING);
+    stream(&mut guest, 1, NON_BLOCKING);
+    guest.send(&EventCreate { event: 1, flags: 2 }, &[]);
     hold(&mut guest, 1);
-    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), None, "no work of the legacy stream lies between");
-    assert_eq!(launches(&mut guest, memory, 0, 10), None);
-    assert_eq!(launches(&mut guest, memory, 3, TOO_MANY), None);
-    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), Some(2));
+    for _ in 0..TOO_MANY / 2 {
+        launch(&mut guest, Launch { function: 1, stream: 1, ..LAUNCH }, &params(memory, &[1, 2]));
+        guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::NONE }, &[]);
+    }
+    guest.echo();
+    assert_eq!(guest.late().map(|(code, ..)| code), Some(2));
     guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
-    assert_eq!(launches(&mut guest, memory, 2, TOO_MANY), None);
     synchronize(&mut guest);
     gpu.check();
 }
@@ -124,4 +155,34 @@ fn buffers_that_several_streams_share_come_back() {
     assert_eq!(guest.late(), None);
     synchronize(&mut guest);
     gpu.check();
+}
+
+/// Streams have copied, and some wait for the guest before they have a fence. Their buffers come back all the
+/// same, whether the copies precede the hold or follow it.
+#[test]
+fn buffers_of_streams_that_come_to_wait_for_the_guest_come_back() {
+    for before in [true, false] {
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+        let memory = allocate(&mut guest, 4096);
+        (1..10).for_each(|number| stream(&mut guest, number, NON_BLOCKING));
+        guest.send(&EventCreate { event: 1, flags: 2 }, &[]);
+        if !before {
+            hold(&mut guest, 1);
+        }
+        (2..7).for_each(|number| copies(&mut guest, memory, number, 13));
+        if before {
+            hold(&mut guest, 1);
+        }
+        guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::NONE }, &[]);
+        for number in 2..7 {
+            guest.send(&StreamWait { stream: number, event: 1 }, &[]);
+        }
+        copies(&mut guest, memory, 9, 100);
+        guest.send(&Signal { stream: 9, reserved: 0, mark: Mark::new(WORD, 1) }, &[]);
+        guest.wait_word(WORD, 1);
+        assert_eq!(guest.late(), None);
+        guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+        synchronize(&mut guest);
+        gpu.check();
+    }
 }
