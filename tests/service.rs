@@ -147,6 +147,8 @@ fn installed_and_undone_byte_for_byte() {
             tree.read("/etc/systemd/system/vgpu-run-reap@.service")
                 .contains(&format!("ExecStart={LAUNCHER} reap --linger 5\n"))
         );
+        let look = tree.read("/etc/systemd/system/vgpu-run-reap-end@.service");
+        assert!(look.contains(&format!("ExecStart={LAUNCHER} reap\n")), "{look}");
         assert!(tree.read("/etc/sysusers.d/vgpu-run.conf").contains("\ng vgpu -\n"));
         assert_eq!(tree.service(&STATUS).code, 0);
 

@@ -46,6 +46,7 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
         add_unit(&root, &name, &start(&launcher, options), &mut wanted, &mut remarks)?;
         wanted.files.insert(texts::WATCH.into(), texts::watch());
         wanted.files.insert(texts::REAP.into(), texts::reap(&launcher));
+        wanted.files.insert(texts::LOOK.into(), texts::look(&launcher));
         Some(name)
     };
     let changes = change::to_have(&root, &before, &wanted)?;

@@ -16,8 +16,10 @@ pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
 pub const WATCH: &str = "/etc/systemd/system/vgpu-run-reap@.path";
 /// Path of the template unit that it starts.
 pub const REAP: &str = "/etc/systemd/system/vgpu-run-reap@.service";
-/// Pattern of the names of all instances of both.
-pub const WATCHES: &str = "vgpu-run-reap@*";
+/// Path of the template unit that looks once more when that one has ended.
+pub const LOOK: &str = "/etc/systemd/system/vgpu-run-reap-end@.service";
+/// Pattern of the names of all instances of these.
+pub const WATCHES: &str = "vgpu-run-reap*@*";
 /// Name of the device as a systemd unit.
 pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
 /// Path that stands for the same unit in udev.
@@ -28,6 +30,9 @@ pub const NO_DRIVER: &str = "vgpu-run";
 
 /// File name of the drop-ins. It sorts last, so that another drop-in's ExecStart does not override it.
 pub const DROP_IN: &str = "zz-vgpu-run.conf";
+
+/// Settings of the services that reap, which only need `/proc` and the device's files.
+const CONFINED: &str = "NoNewPrivileges=yes\nProtectSystem=strict\nProtectHome=yes\nPrivateNetwork=yes\n";
 
 /// Returns the path of a unit's drop-in.
 pub fn drop_in_path(unit: &str) -> PathBuf {
@@ -124,16 +129,31 @@ pub fn reap(launcher: &str) -> String {
          [Unit]\n\
          Description=Free what killed programs hold of the GPU in %f\n\
          StartLimitIntervalSec=0\n\
+         # The path is watched again when this unit has ended. Whoever died just before that is found after it.\n\
+         OnSuccess=vgpu-run-reap-end@%i.service\n\
+         OnFailure=vgpu-run-reap-end@%i.service\n\
          \n\
          [Service]\n\
          # The path is not watched while the service runs, so it watches itself for a while: programs that start\n\
          # and end one after the other do so within it.\n\
          ExecStart={launcher} reap --linger 5\n\
          RuntimeMaxSec=60\n\
-         NoNewPrivileges=yes\n\
-         ProtectSystem=strict\n\
-         ProtectHome=yes\n\
-         PrivateNetwork=yes\n"
+         {CONFINED}"
+    )
+}
+
+/// Returns the text of [`LOOK`].
+pub fn look(launcher: &str) -> String {
+    format!(
+        "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+         [Unit]\n\
+         Description=Look once more for what killed programs hold of the GPU in %f\n\
+         StartLimitIntervalSec=0\n\
+         \n\
+         [Service]\n\
+         Type=oneshot\n\
+         ExecStart={launcher} reap\n\
+         {CONFINED}"
     )
 }
 

@@ -24,6 +24,16 @@ pub const SUBMIT_SLEEPERS: u64 = 0x40;
 /// of their numbers. A GPU may poll this word itself, so that a release needs nobody who reads the ring.
 /// When a session is to end, the host stores [`HOLD_MAX`].
 pub const SUBMIT_RELEASED: u64 = 0x80;
+/// Submit page, u32: process id of the session's owner in its PID namespace, 0 if nobody says so. Stored last
+/// of the four fields; the host does not read them. By them a process that finds the channel's lock free tells
+/// an owner that has died from one that has only closed its descriptors.
+pub const SUBMIT_PROCESS: u64 = 0xc0;
+/// Submit page, u32: inode number of that PID namespace.
+pub const SUBMIT_NAMESPACE: u64 = 0xc4;
+/// Submit page, u64: start time of the owner, in clock ticks since the guest booted.
+pub const SUBMIT_STARTED: u64 = 0xc8;
+/// Submit page, u64: inode number of the program that the owner runs, 0 if it is not known.
+pub const SUBMIT_PROGRAM: u64 = 0xd0;
 /// Greatest number of a hold.
 pub const HOLD_MAX: u32 = i32::MAX as u32;
 

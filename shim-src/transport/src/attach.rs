@@ -23,6 +23,7 @@ use crate::late_errors::LateErrors;
 use crate::link::{AttachedChannel, Link};
 use crate::messenger::Messenger;
 use crate::outgoing::Tail;
+use crate::owner::Owner;
 use crate::pace::Pace;
 use crate::pages::HugePages;
 use crate::reclaim::Reclaimer;
@@ -60,7 +61,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
             };
         }
         // Dead processes make room when their sessions have ended.
-        let ending = dead_processes::end(registers.as_ref(), lock)?;
+        let ending = dead_processes::end(registers.as_ref(), lock, device.areas_of_owners())?;
         let left = ROOM_LIMIT.saturating_sub(start.elapsed());
         let freed = ending.wait_for_one(registers.as_ref(), lock, device.pool.as_ref(), left)?;
         // Or the processes that raced this one for channels have theirs by now.
@@ -218,12 +219,28 @@ impl Parts {
 
 /// Builds a session from its parts. Returns `None` if the device's window has not been mapped.
 fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<SessionCore> {
+    let owners = device.areas_of_owners().copied();
     let Device { function, registers, areas, identity, mappings, bridge, pool, .. } = device;
     let BarMappings { window, lock, .. } = mappings.into_inner()?;
     let Begun { number, channel, pages, return_path } = begun;
     let generation = identity.generation;
     let function = function.address;
-    let ends = AttachedChannel { function, registers, window, lock, channel, index, generation, number };
+    if owners.is_some()
+        && let Some(owner) = Owner::this()
+    {
+        channel.set_owner(&owner);
+    }
+    let ends = AttachedChannel {
+        function,
+        registers,
+        window,
+        lock,
+        channel,
+        areas: owners,
+        index,
+        generation,
+        number,
+    };
     Some(SessionCore {
         messenger: Messenger::new(Link::new(ends, parts.home, parts.pace)),
         fences: parts.fences,
@@ -287,7 +304,7 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
         let BarMappings { lock, .. } =
             device.mappings().map_err(|error| AttachError::Open(error).into_lost())?;
         // A process that only looks waits once for a session that does not end.
-        let ended = dead_processes::end(registers, lock).map_err(gone)?.told();
+        let ended = dead_processes::end(registers, lock, device.areas_of_owners()).map_err(gone)?.told();
         if ended.wait_for_all(registers, lock, device.pool.as_ref(), DETACH_LIMIT).map_err(gone)? > 0 {
             values = read()?;
         }

@@ -43,15 +43,16 @@ impl BarMappings {
     pub(crate) fn open(function: &PciFunction, window_mib: u32, areas: &Areas) -> Result<Self, OpenError> {
         let bytes = u64::from(window_mib) << 20;
         let path = function.dir.join("resource2");
-        let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
+        let simulated = function.is_simulated();
+        let polled = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
+        let lock = LockFile::open_watched(&path, areas.base + area::FACTS, polled)
+            .map_err(|source| OpenError::Open { path: path.clone(), source })?;
         // Memory that a file does not have would be a bus error.
         let room = lock.bytes().map_err(|source| OpenError::Open { path: path.clone(), source })?;
         if room < bytes {
             return Err(OpenError::ShortWindow { path, holds: room, announced: bytes });
         }
-        let simulated = function.is_simulated();
         let combined = function.dir.join("resource2_wc");
-        let polled = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
         // On the simulated bus both names are one file, and to close a second descriptor of it would drop the
         // locks.
         let combined = if !simulated && combined.exists() {

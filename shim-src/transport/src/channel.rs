@@ -1,7 +1,7 @@
 //! A channel's area as the guest uses it: accessors for the words at the offsets of `vgpu_wire::area`.
 //!
-//! The guest stores to the submit half and never loads from it; it loads from the return half and never
-//! stores to it. The two may be in different memory.
+//! The guest stores to the submit half and loads nothing from it but its owner; it loads from the return half
+//! and never stores to it. The two may be in different memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vgpu_wire::area;
 
 use crate::mapping::Mapping;
+use crate::owner::Owner;
 
 /// Shared memory of one channel.
 #[derive(Debug)]
@@ -73,6 +74,26 @@ impl Channel {
     pub(crate) fn set_released(&self, hold: u32) {
         self.submit.order_stores();
         self.submit.store32(self.base + area::SUBMIT + area::SUBMIT_RELEASED, hold, Ordering::Release);
+    }
+
+    /// Stores who owns the channel. Whoever reads the process's number finds the rest stored.
+    pub(crate) fn set_owner(&self, owner: &Owner) {
+        let page = self.base + area::SUBMIT;
+        self.submit.store64(page + area::SUBMIT_PROGRAM, owner.program, Ordering::Relaxed);
+        self.submit.store64(page + area::SUBMIT_STARTED, owner.started, Ordering::Relaxed);
+        self.submit.store32(page + area::SUBMIT_NAMESPACE, owner.namespace, Ordering::Relaxed);
+        self.submit.order_stores();
+        self.submit.store32(page + area::SUBMIT_PROCESS, owner.process, Ordering::Release);
+        self.submit.order_stores();
+    }
+
+    /// Removes this process as the owner, unless the channel is another's by now.
+    pub(crate) fn clear_owner(&self) {
+        let place = self.base + area::SUBMIT + area::SUBMIT_PROCESS;
+        if self.submit.load32(place, Ordering::Relaxed) == std::process::id() {
+            self.submit.store32(place, 0, Ordering::Release);
+            self.submit.order_stores();
+        }
     }
 
     /// Returns a 64-bit field of the return area.

@@ -1,14 +1,15 @@
 //! Sessions of dead processes: how they are found and ended, and how long a process waits for that.
 //!
 //! A channel that is not free and whose lock is free belongs to a process that died, or that ended before the
-//! host had detached it. The process that takes the lock may end the session. The host does that
-//! asynchronously: the channel is ending until everything that the session held is free, and its number reads
+//! host had detached it, or that has closed its descriptors and lives ([`crate::owner`]). The process that
+//! takes the lock of a dead one may end the session. The host does that asynchronously: the channel is ending until everything that the session held is free, and its number reads
 //! 0 after that.
 
 use std::time::{Duration, Instant};
 
 use vgpu_wire::registers::{self as reg, channel as regs};
 
+use crate::areas::Areas;
 use crate::lock::ChannelLocks;
 use crate::pages::HugePagePool;
 use crate::registers::{Access, BATCH, RegisterError, Registers, wide};
@@ -39,16 +40,23 @@ struct One {
 #[derive(Debug, Default)]
 pub(crate) struct Ending(Vec<One>);
 
-/// Ends the sessions of dead processes without waiting for them.
+/// Ends the sessions of dead processes without waiting for them. `areas` are the channels' areas, where their
+/// owners describe themselves, unless the device is behind a bridge.
 ///
 /// # Errors
 /// Fails if the registers do not answer.
-pub(crate) fn end(registers: &dyn Registers, lock: &dyn ChannelLocks) -> Result<Ending, RegisterError> {
+pub(crate) fn end(
+    registers: &dyn Registers,
+    lock: &dyn ChannelLocks,
+    areas: Option<&Areas>,
+) -> Result<Ending, RegisterError> {
     let attached = attached(registers)?;
     let mut ending = Ending::default();
     for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
-        // An error of the lock file is as good as a lock that somebody has: nothing is taken away.
-        if !lock.try_lock(channel).unwrap_or(false) {
+        // Nobody takes the lock of a process that lives, which may be about to take it again. An error of the
+        // lock file is as good as a lock that somebody has: nothing is taken away.
+        let area = areas.map(|areas| areas.offset_of(channel));
+        if lock.has_owner(channel, area) || !lock.try_lock(channel).unwrap_or(false) {
             continue;
         }
         // While this process holds the lock nobody attaches. The channel may have changed since the bits were

@@ -91,6 +91,11 @@ fn identify(number: RawFd) -> io::Result<(Identity, u64)> {
 }
 
 impl Identity {
+    /// Returns the identity of the file that a number names.
+    pub(crate) fn from_number(number: RawFd) -> io::Result<Self> {
+        identify(number).map(|(identity, _)| identity)
+    }
+
     /// Returns the identity of the file at a path, without opening it.
     pub(crate) fn from_path(path: &std::path::Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;

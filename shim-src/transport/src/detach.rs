@@ -25,6 +25,8 @@ pub(crate) fn detach(core: &SessionCore) {
         Some(_) => false,
     };
     link.lose(SessionError::Closed);
+    // Until the lock is free, it says whose the channel is.
+    link.channel.clear_owner();
     // Guest pages are this process's own until the host has released them.
     let pages = core.pages.all();
     let polled = if pages.is_none() { link.channel.make_private() } else { Ok(()) };

@@ -51,6 +51,11 @@ impl Device {
         Ok(device)
     }
 
+    /// Returns the channels' areas in which owners describe themselves. A device behind a bridge has none.
+    pub(crate) fn areas_of_owners(&self) -> Option<&Areas> {
+        self.bridge.is_none().then_some(&self.areas)
+    }
+
     /// Opens a function's registers and reads its identity. On the simulated bus these are `resource0_ro`
     /// and, when it is needed, `resource0`; on a real one `resource0` is mapped.
     ///

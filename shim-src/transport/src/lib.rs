@@ -88,6 +88,7 @@ mod messenger;
 mod mutex;
 mod open_error;
 mod outgoing;
+mod owner;
 mod pace;
 mod page;
 mod pages;

@@ -14,6 +14,7 @@ use vgpu_wire::area::{ERROR_ENDED, ERROR_STICKY};
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::registers::{self as reg, channel as regs};
 
+use crate::areas::Areas;
 use crate::channel::Channel;
 use crate::counters::Live;
 use crate::dead_processes;
@@ -67,6 +68,8 @@ pub(crate) struct AttachedChannel {
     /// Lock by which this process owns the channel while the value exists.
     pub(crate) lock: LockFile,
     pub(crate) channel: Channel,
+    /// Areas of all channels, unless the device is behind a bridge.
+    pub(crate) areas: Option<Areas>,
     /// Index of the channel, which this session has locked.
     pub(crate) index: u32,
     /// The device's generation at the time of the attach.
@@ -149,6 +152,8 @@ impl Link {
             self.reply_slots.wake_all();
             wake(self.channel.futex());
             if lost == (SessionError::Gone { reason: GoneReason::Channel }) {
+                // Whoever finds the lock free may end what is left of the session.
+                self.channel.clear_owner();
                 // The channel's memory may belong to another session by now, but the program has pointers to
                 // it. (What the host ended stays the session's until it detaches.) Without memory for this
                 // the program itself will not get far.
@@ -229,7 +234,7 @@ impl Link {
         if !due {
             return Ok(());
         }
-        let ended = dead_processes::end(self.registers.as_ref(), &self.lock);
+        let ended = dead_processes::end(self.registers.as_ref(), &self.lock, self.areas.as_ref());
         ended.map(drop).map_err(|error| self.lost_by(&error))
     }
 

@@ -10,18 +10,31 @@
 //! process owns.
 //!
 //! A program that closes descriptors that are not its own drops the locks. [`LockFile::renew`], part of every
-//! examination of the device, reopens the file and takes them again, which fails where another process was
-//! faster.
+//! examination of the device, reopens the file and takes them again. Until then the owner's description in
+//! the channel's area keeps the channel ([`crate::owner`]).
+//!
+//! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
+//! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
+//! the file once more for a mapping that children do not inherit and that programs cannot close: it ends with
+//! the process's memory.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vgpu_wire::area;
 
 use crate::descriptor::{Descriptor, Identity};
 use crate::fork;
+use crate::mapping::{Mapping, MemoryType};
+use crate::owner::Owner;
+
+/// Size of a page in bytes.
+const PAGE: usize = 4096;
 
 /// Lock file of a function. All handles in a process share one descriptor.
 #[derive(Debug)]
@@ -31,7 +44,11 @@ pub struct LockFile {
 
 /// Locks of channels, as far as finding the dead needs them.
 pub(crate) trait ChannelLocks {
-    /// Tries to lock a channel. Returns false if a living process owns it.
+    /// Returns whether a living process owns a channel, or nobody can tell. `area` is the offset of the
+    /// channel's area in the window, if its owner describes itself there.
+    fn has_owner(&self, channel: u32, area: Option<u64>) -> bool;
+
+    /// Tries to lock a channel. Returns false if another process has locked it.
     fn try_lock(&self, channel: u32) -> io::Result<bool>;
 
     /// Unlocks a channel.
@@ -39,6 +56,17 @@ pub(crate) trait ChannelLocks {
 }
 
 impl ChannelLocks for LockFile {
+    fn has_owner(&self, channel: u32, area: Option<u64>) -> bool {
+        let owner = self.with(|entry| {
+            if !entry.descriptor.intact() {
+                return Err(closed());
+            }
+            let own = entry.held & (1 << channel) != 0;
+            Ok(own || has_owner(&entry.path, entry.descriptor.number(), channel, area)?)
+        });
+        owner.unwrap_or(true)
+    }
+
     fn try_lock(&self, channel: u32) -> io::Result<bool> {
         self.try_lock(channel)
     }
@@ -51,6 +79,8 @@ impl ChannelLocks for LockFile {
 struct OpenLockFile {
     path: PathBuf,
     descriptor: Descriptor,
+    /// Mapping whose end tells watchers of the file that this process has died. `None` if there is none.
+    _presence: Option<Mapping>,
     /// Channels that this process has locked, one bit each.
     held: u64,
     handles: usize,
@@ -66,17 +96,65 @@ fn closed() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-fn open(path: &Path) -> io::Result<Descriptor> {
+fn open_file(path: &Path) -> io::Result<File> {
     // Some lie where anybody can put a link in their place, or a FIFO, which would hold whoever opens it.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-    Descriptor::adopt(file.into())
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+}
+
+fn open(path: &Path) -> io::Result<Descriptor> {
+    Descriptor::adopt(open_file(path)?.into())
+}
+
+/// Maps a page of the file for as long as this process has its memory. The mapping alone keeps the open file,
+/// and no child inherits it.
+fn presence(path: &Path, offset: u64, memory: MemoryType) -> io::Result<Mapping> {
+    let mapping = Mapping::of_part(open_file(path)?.as_raw_fd(), offset, PAGE, memory)?;
+    mapping.keep_from_children()?;
+    Ok(mapping)
+}
+
+/// Returns whether a living process owns a channel: another one that has locked it, or the one that describes
+/// itself in the channel's area at `area`. `file` is a descriptor of the lock file at `path`.
+pub(crate) fn has_owner(path: &Path, file: RawFd, channel: u32, area: Option<u64>) -> io::Result<bool> {
+    if is_locked(file, channel)? {
+        return Ok(true);
+    }
+    let Some(area) = area else { return Ok(false) };
+    // Of the device's two files for the window this is the one through which owners map the page. On the
+    // simulated bus the two are one, of which a second descriptor must not be closed.
+    let combined = path.with_file_name("resource2_wc");
+    let own = Identity::from_number(file)?;
+    let page = |number| Mapping::of_page_to_read(number, area + area::SUBMIT);
+    let page = match Identity::from_path(&combined) {
+        Ok(identity) if identity != own => page(File::open(&combined)?.as_raw_fd())?,
+        _ => page(file)?,
+    };
+    let process = page.load32(area::SUBMIT_PROCESS, Ordering::Acquire);
+    let owner = Owner {
+        process,
+        namespace: page.load32(area::SUBMIT_NAMESPACE, Ordering::Relaxed),
+        started: page.load64(area::SUBMIT_STARTED, Ordering::Relaxed),
+        program: page.load64(area::SUBMIT_PROGRAM, Ordering::Relaxed),
+    };
+    Ok(process != 0 && owner.is_alive())
 }
 
 impl LockFile {
     /// Opens the file, or shares the descriptor of those who have it open. It must not be called in a forked
     /// child.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_with(path, |_| None)
+    }
+
+    /// Opens the file as [`LockFile::open`] does. Watchers of the file are told when this process dies,
+    /// whatever its children keep open. The page at `offset`, which nobody maps in another way than `memory`,
+    /// is mapped for that.
+    pub(crate) fn open_watched(path: &Path, offset: u64, memory: MemoryType) -> io::Result<Self> {
+        Self::open_with(path, |path| presence(path, offset, memory).ok())
+    }
+
+    fn open_with(path: &Path, presence: impl FnOnce(&Path) -> Option<Mapping>) -> io::Result<Self> {
         let mut files = files();
         // Asked of the path: opening the file to compare it would be a second descriptor.
         let identity = Identity::from_path(path)?;
@@ -84,9 +162,12 @@ impl LockFile {
             entry.handles += 1;
             return Ok(Self { identity });
         }
+        // First, because its descriptor is closed, which would drop locks.
+        let presence = presence(path);
         let descriptor = open(path)?;
         let identity = descriptor.identity();
-        files.push(OpenLockFile { path: path.to_owned(), descriptor, held: 0, handles: 1 });
+        let path = path.to_owned();
+        files.push(OpenLockFile { path, descriptor, _presence: presence, held: 0, handles: 1 });
         Ok(Self { identity })
     }
 
@@ -191,14 +272,30 @@ impl Drop for LockFile {
     }
 }
 
-/// Sets or drops the lock on a byte. Returns false if another process holds it.
-pub(crate) fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
+/// Describes a lock of a kind on a byte.
+fn lock_of(byte: u32, kind: libc::c_int) -> libc::flock {
     // SAFETY: a structure of integers, for which zeros are values.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = libc::off_t::from(byte);
     lock.l_len = 1;
+    lock
+}
+
+/// Returns whether another process has locked a byte.
+fn is_locked(file: RawFd, byte: u32) -> io::Result<bool> {
+    let mut lock = lock_of(byte, libc::F_WRLCK);
+    // SAFETY: the kernel reads and writes one `flock`; any number may be passed.
+    if unsafe { libc::fcntl(file, libc::F_GETLK, &raw mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// Sets or drops the lock on a byte. Returns false if another process holds it.
+pub(crate) fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
+    let lock = lock_of(byte, kind);
     loop {
         // SAFETY: the kernel reads one `flock`; any number may be passed.
         if unsafe { libc::fcntl(file, libc::F_SETLK, &raw const lock) } == 0 {

@@ -55,6 +55,17 @@ impl Mapping {
         Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, offset, memory)
     }
 
+    /// Maps a page of a file at `offset`, a multiple of the page size, which may only be read. The file need
+    /// not be open for writing.
+    pub(crate) fn of_page_to_read(file: RawFd, offset: u64) -> io::Result<Self> {
+        const PAGE: usize = 4096;
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping where the kernel chooses.
+        let base =
+            unsafe { libc::mmap(ptr::null_mut(), PAGE, libc::PROT_READ, libc::MAP_SHARED, file, offset) };
+        Self::made(base, PAGE, MemoryType::Uncached)
+    }
+
     /// Maps private zeroed memory, which takes room as it is written.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -131,7 +142,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    fn keep_from_children(&self) -> io::Result<()> {
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: names this value's mapping; a child does not get it.
         let kept = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
         if kept == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::dead_processes;
@@ -25,24 +25,32 @@ pub struct Reaped {
 }
 
 /// Locks that only exclude those who attach. Closing the file drops all locks that this process has on it.
-struct ReadLocks(File);
+struct ReadLocks {
+    path: PathBuf,
+    file: File,
+}
 
 impl ReadLocks {
     fn open(path: &Path) -> io::Result<Self> {
         // As in `lock`, what has been put in the file's place neither leads elsewhere nor blocks.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        OpenOptions::new().read(true).custom_flags(flags).open(path).map(Self)
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        Ok(Self { path: path.to_owned(), file })
     }
 }
 
 impl ChannelLocks for ReadLocks {
     fn try_lock(&self, channel: u32) -> io::Result<bool> {
-        lock::set(self.0.as_raw_fd(), channel, libc::F_RDLCK)
+        lock::set(self.file.as_raw_fd(), channel, libc::F_RDLCK)
+    }
+
+    fn has_owner(&self, channel: u32, area: Option<u64>) -> bool {
+        lock::has_owner(&self.path, self.file.as_raw_fd(), channel, area).unwrap_or(true)
     }
 
     fn unlock(&self, channel: u32) {
         // The kernel drops the lock at the latest when the file is closed.
-        let _ = lock::set(self.0.as_raw_fd(), channel, libc::F_UNLCK);
+        let _ = lock::set(self.file.as_raw_fd(), channel, libc::F_UNLCK);
     }
 }
 
@@ -61,7 +69,7 @@ impl Device {
         let locks = ReadLocks::open(&path).map_err(|source| OpenError::Open { path, source })?;
         let gone = |error| OpenError::from_read(&self.function, &error);
         let registers = self.registers.as_ref();
-        let ending = dead_processes::end(registers, &locks).map_err(gone)?;
+        let ending = dead_processes::end(registers, &locks, self.areas_of_owners()).map_err(gone)?;
         let found = ending.count();
         let ended = ending.wait_for_all(registers, &locks, self.pool.as_ref(), limit).map_err(gone)?;
         if let Some(pool) = &self.pool {

@@ -28,7 +28,7 @@ impl Reclaimer {
     pub(crate) fn reclaim(&self, link: &Link) -> Result<u32, SessionError> {
         link.enter()?;
         let registers = link.registers.as_ref();
-        dead_processes::end(registers, &link.lock)
+        dead_processes::end(registers, &link.lock, link.areas.as_ref())
             .and_then(|ending| ending.wait_for_all(registers, &link.lock, self.pool.as_ref(), MEMORY_LIMIT))
             .map_err(|error| link.lost_by(&error))
     }
@@ -40,7 +40,8 @@ impl Reclaimer {
             return Ok(());
         }
         let registers = link.registers.as_ref();
-        let ended = dead_processes::end(registers, &link.lock).and_then(|_| match &self.pool {
+        let ended = dead_processes::end(registers, &link.lock, link.areas.as_ref());
+        let ended = ended.and_then(|_| match &self.pool {
             Some(pool) => dead_processes::sweep(registers, &link.lock, pool, self.channels),
             None => Ok(()),
         });

@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use vgpu_transport::{Device, OpenError, SessionError};
 use vgpu_transport_bed::{
     Bed, Role, allocate, attach_in, echo, eventually, folder, functions, heard, listen_to_notices, null,
@@ -191,6 +194,40 @@ fn descriptors_that_the_program_closes_are_opened_again() {
     closing.go_on();
     assert_eq!(closing.said(), "fine");
     closing.end();
+    echo(&session, 1);
+}
+
+/// It makes no call, so that it cannot take its lock again.
+#[test]
+fn a_process_that_closed_its_descriptors_keeps_its_session() {
+    let bed = Bed::of(null());
+    let mut daemon = Role::start("daemon", bed.dir());
+    let session = bed.attach();
+    assert_eq!(session.reclaim(), Ok(0));
+    assert_eq!(bed.status().sessions.len(), 2);
+    daemon.kill();
+    assert_eq!(session.reclaim(), Ok(1));
+    assert_eq!(bed.status().sessions.len(), 1);
+    echo(&session, 1);
+}
+
+/// A forked child inherits its parent's descriptors and mappings, but not its session.
+#[test]
+fn the_death_of_a_parent_is_seen_while_its_child_lives() {
+    let bed = Bed::of(null());
+    let mut parent = Role::start("parent", bed.dir());
+    let child = Pid::from_raw(parent.said().parse().unwrap()).unwrap();
+    let watch = inotify::init(CreateFlags::CLOEXEC).unwrap();
+    let file = functions(bed.dir())[0].dir.join("resource2");
+    inotify::add_watch(&watch, file, WatchFlags::CLOSE_WRITE).unwrap();
+    parent.kill();
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let seen = poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&limit));
+    let alive = test_kill_process(child);
+    let session = bed.attach();
+    eventually("the session of the dead has ended", || bed.status().sessions.len() == 1);
+    kill_process(child, Signal::KILL).unwrap();
+    assert_eq!((seen, alive), (Ok(1), Ok(())));
     echo(&session, 1);
 }
 

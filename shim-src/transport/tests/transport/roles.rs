@@ -47,6 +47,8 @@ fn part() {
         "copying" => copying(&dir),
         "waiting" => waiting(&dir),
         "closing" => closing(&dir),
+        "daemon" => daemon(&dir),
+        "parent" => parent(&dir),
         "one-processor" => one_processor(&dir),
         other => panic!("there is no part {other}"),
     }
@@ -170,6 +172,36 @@ fn closing(dir: &Path) {
     session.close();
     let lost = session.send(&signal(word.mark()), &[]);
     assert_eq!(lost, Err(SessionError::Closed));
+}
+
+/// Closes every descriptor except the standard ones, as daemons do, and calls nothing any more.
+fn daemon(dir: &Path) {
+    let session = attach_in(dir);
+    echo(&session, 1);
+    // SAFETY: the program's own descriptors above the standard ones are the transport's alone.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    say("ready");
+    stay();
+}
+
+/// Has a child that outlives it, and reports the child's number.
+fn parent(dir: &Path) {
+    let session = attach_in(dir);
+    echo(&session, 1);
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // The test would wait for its output.
+        // SAFETY: the standard descriptors are this process's own.
+        unsafe { libc::syscall(libc::SYS_close_range, 0, 2, 0) };
+        loop {
+            // SAFETY: waits for the signal that ends the process.
+            unsafe { libc::pause() };
+        }
+    }
+    say("ready");
+    say(&child.to_string());
+    stay();
 }
 
 /// Uses a session on one processor, where no thread may spin.

@@ -162,7 +162,7 @@ pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest, standin: &Path) 
     let after = guest.served();
     assert_eq!((after.rights, after.groups), (before.rights, before.groups));
     assert!(!after.has_device && !after.has_libraries);
-    let left = guest.inside("systemctl list-units --all --no-legend 'vgpu-run-reap@*'");
+    let left = guest.inside("systemctl list-units --all --no-legend 'vgpu-run-reap*'");
     assert_eq!(left, "", "nothing watches any more");
     assert_eq!(guest.etc(), etc, "byte for byte");
     let files =
@@ -194,4 +194,19 @@ fn everything_is_free_soon_after_a_kill(guest: &mut SystemdGuest) {
         }
         eprintln!("free {:?} after the kill", killed.elapsed());
     }
+    // A death that the service does not see any more, while nobody else watches.
+    let program = guest.inside(ENDLESS);
+    guest.inside(&format!(
+        "path=$(systemctl list-units --plain --no-legend 'vgpu-run-reap@*.path' | cut -d' ' -f1)\n\
+         service=${{path%.path}}.service\n\
+         systemctl start $service && systemctl kill -s STOP $service && kill -9 {program}\n\
+         while kill -0 {program} 2>/dev/null; do sleep 0.01; done\n\
+         systemctl kill -s KILL $service"
+    ));
+    let ended = Instant::now();
+    while guest.sessions() > 0 {
+        assert!(ended.elapsed() < FREE_BY, "{}", guest.inside("systemctl status 'vgpu-run-reap*'"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    eprintln!("free {:?} after the end of the service", ended.elapsed());
 }
