@@ -9,6 +9,7 @@ mod event;
 mod execution;
 mod export_table;
 mod graph;
+mod graph_edges;
 mod initialization;
 mod library;
 mod link;

@@ -64,6 +64,33 @@ impl Graph {
         nodes.len() as u32 - 1
     }
 
+    /// Adds edges, each with the index of its later node. Adds none if one of them is not possible: CUDA
+    /// refuses an edge that exists, that closes a circle, or that is programmatic and not between kernels.
+    pub fn connect(&self, edges: &[(u32, Edge)]) -> Result {
+        let mut nodes = self.nodes.lock();
+        let is_launch = |index: u32| nodes[index as usize].work.launch().is_some();
+        let mut backward = false;
+        for (at, &(to, edge)) in edges.iter().enumerate() {
+            let exists = |other: &Edge| other.node == edge.node;
+            let again = edges[..at].iter().any(|(node, other)| *node == to && exists(other));
+            let early = edge.programmatic && !(is_launch(edge.node) && is_launch(to));
+            let circle = edge.node >= to && reaches(&nodes, to, edge.node);
+            if again || early || circle || nodes[to as usize].after.iter().any(exists) {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            backward |= edge.node > to;
+        }
+        if backward {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        for &(to, edge) in edges {
+            let after = &mut nodes[to as usize].after;
+            after.push(edge);
+            after.sort_unstable();
+        }
+        Ok(())
+    }
+
     /// Returns whether the node at an index launches a kernel.
     pub fn is_launch(&self, index: u32) -> bool {
         let nodes = self.nodes.lock();
@@ -89,6 +116,18 @@ impl Graph {
     pub fn with<R>(&self, index: u32, look: impl FnOnce(&mut Node) -> Result<R>) -> Result<R> {
         look(self.nodes.lock().get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?)
     }
+}
+
+/// Returns whether the node at `later` is the one at `first`, or depends on it. Nodes only depend on nodes with
+/// lower indices.
+fn reaches(nodes: &[Node], first: u32, later: u32) -> bool {
+    let mut reached = vec![false; later as usize + 1];
+    reached[first as usize] = true;
+    for index in first + 1..=later {
+        let after = &nodes[index as usize].after;
+        reached[index as usize] = after.iter().any(|edge| edge.node >= first && reached[edge.node as usize]);
+    }
+    reached[later as usize]
 }
 
 /// Creates an empty graph for a device.
@@ -166,4 +205,35 @@ pub fn select(handle: CUgraph, want: impl Fn(&Node) -> bool) -> Result<Vec<CUgra
     let chosen: Vec<u32> =
         (0..).zip(graph.nodes.lock().iter()).filter(|(_, node)| want(node)).map(|(index, _)| index).collect();
     chosen.into_iter().map(|index| node_handle(handle.0, graph, index)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_wire::body::stream::Join;
+
+    use super::*;
+
+    #[test]
+    fn edges_that_are_not_possible_are_refused() {
+        let graph = Graph::default();
+        for after in [vec![], vec![Edge::full(0)], vec![Edge::full(1)], vec![]] {
+            graph.add(Work::new(&Join { stream: 0, reserved: 0 }, &[]), after);
+        }
+        let early = Edge { node: 0, programmatic: true };
+        for (edges, code) in [
+            (vec![(1, Edge::full(0))], CUresult::INVALID_VALUE),
+            (vec![(3, Edge::full(0)), (3, Edge::full(0))], CUresult::INVALID_VALUE),
+            (vec![(2, Edge::full(2))], CUresult::INVALID_VALUE),
+            (vec![(0, Edge::full(2))], CUresult::INVALID_VALUE),
+            (vec![(3, early)], CUresult::INVALID_VALUE),
+            // Node 2 could wait for node 3, which was added later.
+            (vec![(3, Edge::full(0)), (2, Edge::full(3))], CUresult::NOT_SUPPORTED),
+        ] {
+            assert_eq!(graph.connect(&edges), Err(code), "{edges:?}");
+        }
+        assert_eq!(graph.ends(), [2, 3], "none was added");
+        assert_eq!(graph.connect(&[(3, Edge::full(2)), (3, Edge::full(0))]), Ok(()));
+        assert_eq!(graph.nodes()[3].after, [Edge::full(0), Edge::full(2)]);
+        assert_eq!(graph.ends(), [3]);
+    }
 }

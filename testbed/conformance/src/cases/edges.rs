@@ -17,6 +17,7 @@ pub const CASES: &[Case] = cases![
     "edges":
     kernels_that_may_overlap_have_programmatic_edges,
     edges_are_the_programs_where_it_gives_them,
+    edges_are_added_and_listed,
 ];
 
 /// `CUgraphEdgeData` of an edge between any nodes.
@@ -148,4 +149,55 @@ fn edges_are_the_programs_where_it_gives_them() {
     ok!(cuGraphInstantiateWithFlags(&raw mut exec, graph, 0));
     ok!(cuGraphLaunch(exec, stream));
     ok!(cuCtxSynchronize());
+}
+
+/// Returns the edges of a graph with their data, by the positions of both nodes.
+fn all_edges(graph: CUgraph) -> Vec<(usize, usize, [u8; 8])> {
+    let all = nodes(graph);
+    let (mut from, mut to, mut data, mut count) = ([CUgraphNode(0); 8], [CUgraphNode(0); 8], [[9; 8]; 8], 8);
+    let (from_place, to_place, data_place) = (from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr());
+    ok!(cuGraphGetEdges_v2(graph, from_place, to_place, data_place, &raw mut count));
+    assert!(from[count..].iter().chain(&to[count..]).all(|node| node.0 == 0), "the rest is null");
+    let place = |node: &CUgraphNode| all.iter().position(|other| other == node).unwrap();
+    let mut edges: Vec<_> = (0..count).map(|at| (place(&from[at]), place(&to[at]), data[at])).collect();
+    edges.sort_unstable();
+    let mut plain = 8;
+    let status = cu!(cuGraphGetEdges(graph, from_place, to_place, &raw mut plain));
+    let lossy = edges.iter().any(|(.., data)| *data != FULL);
+    assert_eq!((status, plain), if lossy { (LOSSY, 8) } else { (0, count) });
+    edges
+}
+
+/// Edges are added between nodes that exist, with data that fits the nodes.
+fn edges_are_added_and_listed() {
+    let Scene { stream, kernel, address, .. } = overlapping();
+    ok!(cuStreamBeginCapture_v2(stream, RELAXED));
+    assert_eq!(launch_early(kernel, stream), 0);
+    assert_eq!(launch_early(kernel, stream), 0);
+    ok!(cuMemsetD8Async(address, 1, 100, stream));
+    assert_eq!(launch(kernel, stream, &mut []), 0);
+    let graph = end(stream);
+    let first = [(0, 1, PROGRAMMATIC), (1, 2, FULL), (2, 3, FULL)];
+    assert_eq!(all_edges(graph), first);
+    let all = nodes(graph);
+    let add = |from: usize, to: usize, data: Option<[u8; 8]>| {
+        let (from, to) = (&raw const all[from], &raw const all[to]);
+        match &data {
+            Some(data) => cu!(cuGraphAddDependencies_v2(graph, from, to, ptr::from_ref(data), 1)),
+            None => cu!(cuGraphAddDependencies(graph, from, to, 1)),
+        }
+    };
+    assert_eq!(add(1, 2, None), 1, "it exists");
+    assert_eq!(add(0, 2, Some(PROGRAMMATIC)), 1, "a fill");
+    assert_eq!(all_edges(graph), first, "nothing was added");
+    assert_eq!((add(0, 3, Some(PROGRAMMATIC)), add(0, 2, None)), (0, 0));
+    let both = [(0, 1, PROGRAMMATIC), (0, 2, FULL), (0, 3, PROGRAMMATIC), (1, 2, FULL), (2, 3, FULL)];
+    assert_eq!(all_edges(graph), both);
+    assert_eq!(edges(graph, 3), [(0, PROGRAMMATIC), (2, FULL)]);
+    let mut exec = CUgraphExec(0);
+    ok!(cuGraphInstantiateWithFlags(&raw mut exec, graph, 0));
+    ok!(cuGraphLaunch(exec, stream));
+    ok!(cuCtxSynchronize());
+    ok!(cuGraphExecDestroy(exec));
+    ok!(cuGraphDestroy(graph));
 }

@@ -29,6 +29,13 @@ functions! {
     cuGraphAddDependencies(
         graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize
     );
+    cuGraphAddDependencies_v2(
+        graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const [u8; 8], count: usize
+    );
+    cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
+    cuGraphGetEdges_v2(
+        graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut [u8; 8], count: *mut usize
+    );
     cuGraphDestroyNode(node: CUgraphNode);
     cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph);
     cuGraphExecMemcpyNodeSetParams(
