@@ -182,9 +182,10 @@ fn edges_are_added_and_listed() {
     let all = nodes(graph);
     let add = |from: usize, to: usize, data: Option<[u8; 8]>| {
         let (from, to) = (&raw const all[from], &raw const all[to]);
-        match &data {
-            Some(data) => cu!(cuGraphAddDependencies_v2(graph, from, to, ptr::from_ref(data), 1)),
-            None => cu!(cuGraphAddDependencies(graph, from, to, 1)),
+        if let Some(data) = &data {
+            cu!(cuGraphAddDependencies_v2(graph, from, to, ptr::from_ref(data), 1))
+        } else {
+            cu!(cuGraphAddDependencies(graph, from, to, 1))
         }
     };
     assert_eq!(add(1, 2, None), 1, "it exists");
