@@ -4,50 +4,60 @@
 //! Source: NVIDIA's PTX ISA, "Variables": a declaration has a space, attributes, an alignment, a type, and
 //! names with the dimensions of arrays and initial values.
 
-use memchr::memmem::Finder;
-
 use crate::ptx::type_bytes;
-use crate::words::{Comments, Tokens, is_word, text};
+use crate::words::{Tokens, is_word, text};
 
-/// A variable whose size the text does not state in a form that is known.
+/// Why the size of a text's variables cannot be told. The compiler may read the text in another way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the size of variable {0} cannot be told")]
-pub struct UnknownSize(pub String);
+pub enum VariableError {
+    /// The text does not state the size of a variable in a form that is known.
+    #[error("the size of variable {0} cannot be told")]
+    UnknownSize(String),
+    /// It is unclear where a quoted text ends, and so what follows it.
+    #[error("a quoted text does not end on its line, or ends with a backslash")]
+    UnclearQuote,
+}
 
 /// Returns an upper bound of the number of bytes of device memory that the variables of a text take: those of
 /// the spaces `.global` and `.const` that it defines.
-pub fn variable_bytes(ptx: &[u8]) -> Result<u64, UnknownSize> {
+pub fn variable_bytes(ptx: &[u8]) -> Result<u64, VariableError> {
     let mut sum = 0_u64;
-    for space in [b".global".as_slice(), b".const"] {
-        let mut comments = Comments::new(ptx);
-        for at in Finder::new(space).find_iter(ptx) {
-            let end = at + space.len();
-            let within_word = at.checked_sub(1).is_some_and(|before| is_word(ptx[before]))
-                || ptx.get(end).copied().is_some_and(is_word);
-            // In a list of parameters the space is what a pointer points to.
-            let before = ptx[..at].trim_ascii_end();
-            if within_word || before.ends_with(b".ptr") || comments.hide(at) {
-                continue;
+    let mut tokens = Tokens { rest: ptx };
+    // The list of names after `.target` has no end mark, and a directive may follow a name without a blank.
+    let (mut before, mut in_target): (&[u8], _) = (b"", false);
+    while let Some(part) = tokens.next_part() {
+        match part {
+            b"\"" => skip_text(&mut tokens)?,
+            // In a list of parameters the space is what a pointer points to, and another module defines an
+            // external variable.
+            b".global" | b".const" if !matches!(before, b".ptr" | b".extern") => {
+                sum = sum.saturating_add(variables(&mut tokens)?);
             }
-            // Another module defines an external variable.
-            if !before.ends_with(b".extern") {
-                sum = sum.saturating_add(variables(&mut Tokens { rest: &ptx[end..] })?);
-            }
+            // What follows the name of an instruction belongs to it.
+            _ if part[0].is_ascii_alphabetic() && !in_target => tokens.skip_word(),
+            _ => {}
         }
+        in_target = part == b".target" || in_target && (part == b"," || matches!(before, b"," | b".target"));
+        before = part;
     }
     Ok(sum)
 }
 
+/// Skips a quoted text whose opening mark was the last token.
+fn skip_text(tokens: &mut Tokens<'_>) -> Result<(), VariableError> {
+    if tokens.skip_plain_text() { Ok(()) } else { Err(VariableError::UnclearQuote) }
+}
+
 /// Returns the size of the variables of one declaration, which starts after the space.
-fn variables(tokens: &mut Tokens<'_>) -> Result<u64, UnknownSize> {
-    let unknown = |name: &[u8]| UnknownSize(text(name));
+fn variables(tokens: &mut Tokens<'_>) -> Result<u64, VariableError> {
+    let unknown = |name: &[u8]| VariableError::UnknownSize(text(name));
     let (mut align, mut element, mut vector) = (1, None, 1);
     let mut name: &[u8] = b"";
-    while let Some(token) = tokens.next() {
+    while let Some(token) = tokens.next_part() {
         match token {
             b".v2" => vector = 2,
             b".v4" => vector = 4,
-            b".align" => align = tokens.next().and_then(constant).ok_or_else(|| unknown(token))?,
+            b".align" => align = tokens.next_part().and_then(constant).ok_or_else(|| unknown(token))?,
             _ if token[0] == b'.' => element = element.or(type_bytes(token)),
             _ if is_word(token[0]) && !token[0].is_ascii_digit() => {
                 name = token;
@@ -60,50 +70,50 @@ fn variables(tokens: &mut Tokens<'_>) -> Result<u64, UnknownSize> {
     let element = element.ok_or_else(|| unknown(name))?;
     let (element, align) = (u64::from(element) * vector, align.max(u64::from(element) * vector));
     let mut sum = 0_u64;
-    let mut token = tokens.next();
+    let mut token = tokens.next_part();
     loop {
         let (mut bytes, mut open) = (element, false);
         while let Some(bracket @ (b"[" | b"<")) = token {
-            let size = tokens.next().ok_or_else(|| unknown(name))?;
+            let size = tokens.next_part().ok_or_else(|| unknown(name))?;
             if (bracket, size) == (b"[", b"]") {
                 open = true;
             } else {
                 bytes =
                     constant(size).and_then(|size| bytes.checked_mul(size)).ok_or_else(|| unknown(name))?;
-                tokens.next().filter(|end| matches!(end, [b']' | b'>'])).ok_or_else(|| unknown(name))?;
+                tokens.next_part().filter(|end| matches!(end, [b']' | b'>'])).ok_or_else(|| unknown(name))?;
             }
-            token = tokens.next();
+            token = tokens.next_part();
         }
         let mut rows = 1;
         if token == Some(b"=") {
-            (rows, token) = skip_value(tokens);
+            (rows, token) = skip_value(tokens)?;
         }
         let bytes = if open { bytes.checked_mul(rows) } else { Some(bytes) };
         let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(align));
         sum = bytes.and_then(|bytes| sum.checked_add(bytes)).ok_or_else(|| unknown(name))?;
         match token {
-            Some(b",") => name = tokens.next().unwrap_or_default(),
+            Some(b",") => name = tokens.next_part().unwrap_or_default(),
             Some(b";") => return Ok(sum),
             _ => return Err(unknown(name)),
         }
-        token = tokens.next();
+        token = tokens.next_part();
     }
 }
 
 /// Skips the value of a variable. Returns the number of its outermost parts, and the token after it.
-fn skip_value<'a>(tokens: &mut Tokens<'a>) -> (u64, Option<&'a [u8]>) {
+fn skip_value<'a>(tokens: &mut Tokens<'a>) -> Result<(u64, Option<&'a [u8]>), VariableError> {
     let (mut depth, mut rows) = (0_u32, 1);
-    while let Some(token) = tokens.next() {
+    while let Some(token) = tokens.next_part() {
         match token {
             b"{" | b"(" => depth += 1,
             b"}" | b")" => depth = depth.saturating_sub(1),
             b"," if depth == 1 => rows += 1,
-            b"," | b";" if depth == 0 => return (rows, Some(token)),
-            b"\"" => tokens.skip_text(),
+            b"," | b";" if depth == 0 => return Ok((rows, Some(token))),
+            b"\"" => skip_text(tokens)?,
             _ => {}
         }
     }
-    (rows, None)
+    Ok((rows, None))
 }
 
 /// Parses an integer constant of PTX.
@@ -140,6 +150,25 @@ mod tests {
             (".entry k(.param .u64 .ptr .global .align 16 p) { ld.global.u32 %r, [p]; ret; }", 0),
             (".global .u64 address = generic(table) + 4;", 8),
             (".global .b8 huge[1099511627776];", 1 << 40),
+            ("@%p ld.global.nc.L2::128B.v4.f32 {%a}, [%b]; cp.async.cg.shared.global [%c], [%d], 16;", 0),
+            (".file 1 \"a.global.b8\"\n.loc 1 2 3\nst.global.u32 [%a], %b;", 0),
+            (".func f(.param .u64 .ptr.global.align 16 p);", 0),
+            // Texts that hide a variable from whoever splits them in another way than the compiler.
+            ("// .extern\n.global .b8 v[9];", 9),
+            ("// .ptr\n.global .b8 v[9];", 9),
+            ("/* .extern */ .const .b8 v[9];", 9),
+            (".file 1 \"/*\"\n.global .b8 v[9];", 9),
+            (".file 1 \"/*\"\n.global .b8 v[9];\n.file 2 \"*/\"", 9),
+            (".pragma \"//\"; .global .b8 v[9];", 9),
+            (".pragma \"x\".global .b8 v[9];", 9),
+            (".visible.global.align 4 .b8 v[9];", 12),
+            (".visible.const.v2.f32 v;", 8),
+            (".extern.global .b8 v[9]; .weak.global .b8 w[9];", 9),
+            ("}.global .b8 v[9];", 9),
+            ("label:.global .b8 v[9];", 9),
+            (".address_size 64.global .b8 v[9];", 9),
+            (".target sm_80.global .b8 v[9];", 9),
+            (".target sm_80, debug.const .b8 v[9];", 9),
         ] {
             assert_eq!(of(text), Ok(bytes), "{text}");
         }
@@ -150,6 +179,10 @@ mod tests {
             ".global .b64 x[4611686018427387904];",
             ".global .b8 x[4] .b8",
             ".global",
+            ".pragma \"a\n\" .global .b8 v[9];",
+            ".pragma \"a\\\" .global .b8 v[9]; .pragma \"b\";",
+            ".pragma \"a",
+            ".global .b8 x[4] = \"a\\\"; .global .b8 y[4] = \"\";",
         ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

@@ -8,10 +8,35 @@ pub struct Tokens<'a> {
     pub rest: &'a [u8],
 }
 
-impl Tokens<'_> {
+impl<'a> Tokens<'a> {
     /// Skips a quoted text whose opening mark was the last token.
     pub fn skip_text(&mut self) {
         let end = memchr::memchr2(b'"', b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
+        self.rest = &self.rest[end..];
+    }
+
+    /// Skips a quoted text as [`Self::skip_text`]. Returns whether every compiler sees its end there: it ends
+    /// on its line, and no backslash precedes the end.
+    pub fn skip_plain_text(&mut self) -> bool {
+        let text = self.rest;
+        self.skip_text();
+        let skipped = &text[..text.len() - self.rest.len()];
+        skipped.ends_with(b"\"") && !skipped.ends_with(b"\\\"")
+    }
+
+    /// Returns the next part of a word, or a punctuation: a directive or a modifier that follows another word
+    /// without a blank is a part of its own, as in `.visible.global`.
+    pub fn next_part(&mut self) -> Option<&'a [u8]> {
+        let text = self.rest;
+        let token = self.next()?;
+        let part = token.iter().skip(1).position(|byte| *byte == b'.').map_or(token.len(), |at| at + 1);
+        self.rest = &text[text.len() - self.rest.len() - (token.len() - part)..];
+        Some(&token[..part])
+    }
+
+    /// Skips what is left of a word whose first part was the last token.
+    pub fn skip_word(&mut self) {
+        let end = self.rest.iter().position(|byte| !is_word(*byte)).unwrap_or(self.rest.len());
         self.rest = &self.rest[end..];
     }
 }

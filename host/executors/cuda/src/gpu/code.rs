@@ -12,7 +12,7 @@ use vgpu_abi::CUresult;
 use vgpu_abi::driver::function_attribute as id;
 use vgpu_device::{Charges, CodeCharge, CodeRefusal, ModuleImage, Modules, Resource, Violation};
 use vgpu_image::cubin::{self, Length};
-use vgpu_image::variables;
+use vgpu_image::variables::{self, VariableError};
 use vgpu_wire::body::module::{FUNCTION_CACHE_CONFIG, FunctionReply, IMAGE_CUBIN, ModuleOpen};
 
 use crate::driver::code::{CodeError, DriverFunction, DriverImage, DriverModule};
@@ -253,13 +253,20 @@ impl LoadedKernel {
     }
 }
 
-/// Returns the number of bytes that the variables of an image take beside the image. An image that is no
-/// cubin has none, because it is refused.
+/// Returns the number of bytes that the variables of an image take beside the image. A cubin that does not
+/// tell is refused, because the driver might read it in another way.
 fn variable_bytes(kind: u32, data: &[u8]) -> Result<u64, CodeRefusal> {
     if kind == IMAGE_CUBIN {
-        return Ok(cubin::variable_bytes(data).unwrap_or(0));
+        let told = cubin::variable_bytes(data);
+        return told.map_err(|error| CodeRefusal::new(CUresult::INVALID_IMAGE.0, &error));
     }
-    variables::variable_bytes(data).map_err(|error| CodeRefusal::new(CUresult::OUT_OF_MEMORY.0, &error))
+    variables::variable_bytes(data).map_err(|error| {
+        let code = match error {
+            VariableError::UnknownSize(_) => CUresult::OUT_OF_MEMORY,
+            VariableError::UnclearQuote => CUresult::INVALID_PTX,
+        };
+        CodeRefusal::new(code.0, &error)
+    })
 }
 
 /// Accepts a cubin whose headers, tables and sections all lie within it, because the driver is not told its

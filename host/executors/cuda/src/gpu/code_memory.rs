@@ -1,5 +1,5 @@
-//! What code is charged of the device's memory, in whole granules: a module the size of its image, and that of
-//! its variables without contents; a kernel its local memory. The driver does not tell what it takes, and
+//! What code is charged of the device's memory, in whole granules: a module the size of its image, and that
+//! of its variables without contents; a kernel its local memory. The driver does not tell what it takes, and
 //! loads kernels when they are first used, so this is a bound and not a measurement.
 
 use std::sync::Arc;
@@ -77,12 +77,13 @@ impl Drop for CodeMemory {
     }
 }
 
-/// Local memory that each thread has in a new context, in bytes: the usual `CU_LIMIT_STACK_SIZE`, which guests
-/// cannot change. It is part of what a context costs.
+/// Local memory that each thread has in a new context, in bytes: the usual `CU_LIMIT_STACK_SIZE`, which
+/// guests cannot change. It is part of what a context costs.
 const USUAL_LOCAL_BYTES: u64 = 1024;
 
 /// The local memory of a session's kernels. The driver takes it for as many threads as can run at a time,
-/// before the first launch of a kernel that needs more than earlier ones, and keeps it as long as the context.
+/// before the first launch of a kernel that needs more than earlier ones, and keeps it as long as the
+/// context.
 #[derive(Debug)]
 pub(crate) struct LocalMemory {
     /// Bytes that each thread has.

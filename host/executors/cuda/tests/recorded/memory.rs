@@ -8,15 +8,18 @@ use vgpu_host_testing::commands::{
     LAUNCH, allocate, function, launch, load, params, send_module, synchronize,
 };
 use vgpu_host_testing::guest::{Guest, until};
+use vgpu_image::cubin::build::cubin_with;
 use vgpu_recording_cuda::{CONTEXT_BYTES, HANDLE_BYTES, Recording};
+use vgpu_wire::Span;
 use vgpu_wire::body::launch::Launch;
-use vgpu_wire::body::module::{ModuleLoad, ModuleUnload};
+use vgpu_wire::body::module::{IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload};
 use vgpu_wire::facts::exec;
 
 use crate::gpu::RecordedGpu;
 use crate::products::product;
 
 const OUT_OF_MEMORY: u32 = 2;
+const INVALID_IMAGE: u32 = 200;
 const GIB: u64 = 1 << 30;
 /// Unit in which the GPU's memory is charged, in bytes.
 const GRANULE: u64 = 2 << 20;
@@ -77,6 +80,31 @@ fn variables_of_modules_are_charged_before_they_are_loaded() {
     until("the module is unloaded", || gpu.bench.allocated() == held);
     guest.detach();
     assert_eq!(gpu.bench.allocated(), 0);
+    gpu.check();
+}
+
+/// The driver might find variables in a cubin whose names of sections cannot be read.
+#[test]
+fn a_cubin_that_does_not_tell_its_variables_is_refused() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    allocate(&mut guest, GRANULE);
+    let held = gpu.bench.allocated();
+    let image = cubin_with(&[], &[("v", 0)], 90);
+    let mut unreadable = image.clone();
+    // The name of the section of variables, which follows an empty one and that of shared memory.
+    let sections = u64::from_le_bytes(image[40..48].try_into().expect("an offset")) as usize;
+    unreadable[sections + 2 * 64..][..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut load = |module, image: &[u8]| {
+        let bytes = image.len() as u64;
+        let open = ModuleOpen { reply: 0, module, image: IMAGE_CUBIN, reserved: 0, bytes, digest: [0; 32] };
+        assert_eq!(guest.call(open, &[]).0, 0);
+        guest.send(&ModuleData { module, reserved: 0, offset: 0, data: Span::inline(bytes) }, image);
+        guest.call(ModuleLoad { reply: 0, module }, &[]).0
+    };
+    assert_eq!(load(1, &unreadable), INVALID_IMAGE);
+    assert_eq!((gpu.count("cuModuleLoadDataEx"), gpu.bench.allocated()), (0, held));
+    assert_eq!(load(2, &image), 0);
+    assert_eq!(gpu.bench.allocated(), held + 2 * GRANULE, "the image and the variable");
     gpu.check();
 }
 
