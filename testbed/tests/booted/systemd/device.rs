@@ -11,6 +11,8 @@ use super::guest::SystemdGuest;
 
 /// Text of the systemd unit in a release.
 const UNIT: &str = include_str!("../../../../host/serve/share/vgpu-device@.service");
+/// Text of the unit of the node process.
+const NODE: &str = include_str!("../../../../host/serve/share/vgpu-device-node.service");
 /// Text of the directories that devices share, in a release.
 const DIRECTORIES: &str = include_str!("../../../../host/serve/share/vgpu-device.tmpfiles");
 
@@ -171,5 +173,21 @@ fn shares_the_host(guest: &mut SystemdGuest) {
         "cannot promise 3072 MiB: of 3584 MiB for VMs 2560 MiB are free, because vm1 holds 1024 MiB";
     assert!(journal.contains(refusal), "{journal}");
     guest.inside("systemctl stop vgpu-device@vm3 vgpu-device@vm4");
+    serves_metrics(guest);
     assert_eq!(guest.inside(RANGES), "00\n44\n");
+}
+
+/// The node process finds in its sandbox what devices share, and whoever is on the host can scrape it.
+fn serves_metrics(guest: &mut SystemdGuest) {
+    guest.outside(&format!("cat >/tree/etc/systemd/system/vgpu-device-node.service <<'END'\n{NODE}END"));
+    guest.inside("systemctl daemon-reload && systemctl start vgpu-device-node");
+    let scrape = "exec 3<>/dev/tcp/127.0.0.1/19400 && \
+                  printf 'GET /metrics HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n' >&3 && cat <&3";
+    let metrics = guest.inside(&format!("bash -c \"{scrape}\""));
+    let limit = metrics.lines().find(|line| line.starts_with("vgpu_memory_limit_bytes{"));
+    assert!(
+        limit.is_some_and(|line| line.contains("vm=\"vm1\"") && line.contains("} 1073741824")),
+        "{metrics}"
+    );
+    guest.inside("systemctl stop vgpu-device-node");
 }
