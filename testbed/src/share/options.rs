@@ -122,11 +122,14 @@ impl ShareArgs {
     /// Returns the arguments of `vgpu-standin` for a process with this load.
     pub(super) fn play(&self, load: Load) -> Vec<String> {
         let steps = if matches!(load, Load::Token | Load::Paced) { self.token_steps } else { self.steps };
+        // A soft device runs the kernel, of which one block suffices.
+        let endless_blocks = if self.block_time.is_some() { i32::MAX } else { 1 };
         let mut words = vec!["share".to_owned(), load.name()];
         for (option, value) in [
             ("--seconds", self.time().as_secs_f64().to_string()),
             ("--steps", steps.to_string()),
             ("--kernels", self.kernels.to_string()),
+            ("--endless-blocks", endless_blocks.to_string()),
             ("--pause-ms", self.pause_ms.to_string()),
         ] {
             words.extend([option.to_owned(), value]);

@@ -159,6 +159,9 @@ enum Play {
         /// Kernels of a token.
         #[arg(long, default_value_t = 40)]
         kernels: u32,
+        /// Blocks of the kernel that never ends.
+        #[arg(long, default_value_t = 1)]
+        endless_blocks: u32,
         /// Milliseconds between two tokens.
         #[arg(long, default_value_t = 20)]
         pause_ms: u64,
@@ -197,13 +200,16 @@ fn main() -> ExitCode {
         Play::Wait { seconds, timed, stay } => wait::measure(seconds, timed, stay),
         Play::Busy => Ok(wait::keep_busy()),
         Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
-        Play::Share { load, seconds, steps, kernels, pause_ms } => share::play(&share::Settings {
-            load,
-            time: Duration::from_secs_f64(seconds),
-            steps,
-            kernels,
-            pause: Duration::from_millis(pause_ms),
-        }),
+        Play::Share { load, seconds, steps, kernels, endless_blocks, pause_ms } => {
+            share::play(&share::Settings {
+                load,
+                time: Duration::from_secs_f64(seconds),
+                steps,
+                kernels,
+                endless_blocks,
+                pause: Duration::from_millis(pause_ms),
+            })
+        }
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),
         Play::Vmm { socket } => vmm::break_protocol(&socket),

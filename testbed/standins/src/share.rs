@@ -57,6 +57,8 @@ pub struct Settings {
     pub steps: u32,
     /// Kernels of one token.
     pub kernels: u32,
+    /// Blocks of the kernel that never ends. A GPU that does not run its code needs many.
+    pub endless_blocks: u32,
     /// Time between two tokens, or between the times at which they are due.
     pub pause: Duration,
 }
@@ -67,9 +69,6 @@ const BLOCK: u32 = 256;
 /// Launches between two events of a busy program, and number of events that it may be ahead.
 const BATCH: usize = 4;
 const AHEAD: usize = 4;
-
-/// Blocks of a kernel that does not end. A GPU that does not run the code takes hours or more for them.
-const ENDLESS_BLOCKS: c_uint = i32::MAX as c_uint;
 
 /// PTX of a kernel that does not end.
 const ENDLESS: &std::ffi::CStr = c"
@@ -198,7 +197,7 @@ impl Program {
             self.launch(stream)?;
         } else {
             let (kernel, none) = (kernel(&self.cuda, ENDLESS, c"endless")?, ptr::null_mut());
-            let blocks = ENDLESS_BLOCKS;
+            let blocks = settings.endless_blocks;
             // SAFETY: the kernel has no parameters and is loaded.
             let launched = unsafe {
                 (self.cuda.launch)(kernel, blocks, 1, 1, 1, 1, 1, 0, stream, ptr::null_mut(), none)
