@@ -200,7 +200,7 @@ fn everything_is_free_soon_after_a_kill(guest: &mut SystemdGuest) {
         "path=$(systemctl list-units --plain --no-legend 'vgpu-run-reap@*.path' | cut -d' ' -f1)\n\
          service=${{path%.path}}.service\n\
          systemctl start $service && systemctl kill -s STOP $service && kill -9 {program}\n\
-         while kill -0 {program} 2>/dev/null; do sleep 0.01; done\n\
+         while grep -qs ') [RSD] ' /proc/{program}/stat; do sleep 0.01; done\n\
          systemctl kill -s KILL $service"
     ));
     let ended = Instant::now();
