@@ -24,6 +24,8 @@ use crate::error::Failure;
 const LIMIT: Duration = Duration::from_secs(6);
 /// The same between two looks of a command that lingers, which must not miss the next death meanwhile.
 const LIMIT_BETWEEN: Duration = Duration::from_millis(250);
+/// Time from the end of a process to the second look for it.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Time after which a command that lingers ends, whatever programs do.
 const LINGER_MOST: Duration = Duration::from_secs(30);
 
@@ -35,10 +37,19 @@ pub fn reap(linger: Option<Duration>) -> Result<(), Failure> {
     let end = Instant::now() + LINGER_MOST;
     // Before the first look, so that nobody dies unseen in between.
     let watch = Watch::of(&functions);
+    let mut pause = PAUSE;
     loop {
         reap_all(&functions, LIMIT_BETWEEN)?;
-        if Instant::now() > end || !watch.sees_an_end(linger) {
-            // A process's memory may have gone before its locks, of whose end nothing else tells.
+        // A process closes its files before it counts as dead, and nothing tells of the rest of its end. So
+        // this looks again, after longer and longer times, until nothing has happened for the last of them.
+        if watch.sees_an_end(pause) {
+            pause = PAUSE;
+        } else if pause >= linger {
+            return reap_all(&functions, LIMIT);
+        } else {
+            pause = (5 * pause).min(linger);
+        }
+        if Instant::now() > end {
             return reap_all(&functions, LIMIT);
         }
     }

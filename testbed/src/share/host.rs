@@ -117,8 +117,8 @@ impl Vm {
             }
         } else {
             let mut reap = Command::new(programs::launcher()?);
-            let status =
-                reap.arg("reap").env("VGPU_SYSFS", self.folder.path()).status().context("start reap")?;
+            reap.arg("reap").env("VGPU_SYSFS", self.folder.path()).stdout(Stdio::null());
+            let status = reap.status().context("start reap")?;
             if !status.success() {
                 bail!("vgpu-run reap: {status}");
             }
