@@ -149,25 +149,33 @@ pub fn length(known: &[u8]) -> Result<Length, CubinError> {
     Ok(Length::Known(end))
 }
 
-/// Returns the kernels of the image with their parameters.
-pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
+/// Returns the sections of the image with their names, in the order of their table.
+fn named_sections(elf: &[u8]) -> Result<Vec<(Section, &[u8])>, CubinError> {
     if !is_cubin(elf) {
         return Err(CubinError::Kind);
     }
-    let short = || CubinError::Short;
-    let (_, count, _) = table(elf).ok_or_else(short)?;
-    let names = usize::from(u16_at(elf, 62).ok_or_else(short)?);
-    let names = contents(elf, &section(elf, names).ok_or_else(short)?).ok_or_else(short)?;
+    let sections = || -> Option<Vec<_>> {
+        let (_, count, _) = table(elf)?;
+        let names = contents(elf, &section(elf, usize::from(u16_at(elf, 62)?))?)?;
+        let named = |index| {
+            let section = section(elf, index)?;
+            let name = names.get(section.name..)?.split(|&byte| byte == 0).next()?;
+            Some((section, name))
+        };
+        (0..count).map(named).collect()
+    };
+    sections().ok_or(CubinError::Short)
+}
+
+/// Returns the kernels of the image with their parameters.
+pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
     let mut kernels = Vec::new();
     let mut infos = HashMap::new();
-    for index in 0..count {
-        let section = section(elf, index).ok_or_else(short)?;
-        let name = names.get(section.name..).ok_or_else(short)?;
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    for (section, name) in named_sections(elf)? {
         if let Some(kernel) = name.strip_prefix(b".text.") {
             kernels.push(String::from_utf8_lossy(kernel).into_owned());
         } else if let Some(kernel) = name.strip_prefix(b".nv.info.") {
-            infos.entry(kernel).or_insert(contents(elf, &section).ok_or_else(short)?);
+            infos.entry(kernel).or_insert(contents(elf, &section).ok_or(CubinError::Short)?);
         }
     }
     kernels
@@ -209,17 +217,8 @@ pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
 /// Returns the number of bytes that the variables of the image take beside those that are in it: the sections
 /// without contents, except shared memory, which belongs to a block and not to the module.
 pub fn variable_bytes(elf: &[u8]) -> Result<u64, CubinError> {
-    if !is_cubin(elf) {
-        return Err(CubinError::Kind);
-    }
-    let short = || CubinError::Short;
-    let (_, count, _) = table(elf).ok_or_else(short)?;
-    let names = usize::from(u16_at(elf, 62).ok_or_else(short)?);
-    let names = contents(elf, &section(elf, names).ok_or_else(short)?).ok_or_else(short)?;
     let mut sum = 0_u64;
-    for index in 0..count {
-        let section = section(elf, index).ok_or_else(short)?;
-        let name = names.get(section.name..).ok_or_else(short)?;
+    for (section, name) in named_sections(elf)? {
         let shared = name.starts_with(b".nv.shared") || name.starts_with(b".nv.reservedSmem");
         if section.kind == SHT_NOBITS && !shared {
             sum = sum.saturating_add(section.bytes as u64);

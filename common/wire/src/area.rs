@@ -25,8 +25,8 @@ pub const SUBMIT_SLEEPERS: u64 = 0x40;
 /// When a session is to end, the host stores [`HOLD_MAX`].
 pub const SUBMIT_RELEASED: u64 = 0x80;
 /// Submit page, u32: process id of the session's owner in its PID namespace, 0 if nobody says so. Stored last
-/// of the four fields; the host does not read them. By them a process that finds the channel's lock free tells
-/// an owner that has died from one that has only closed its descriptors.
+/// of the four fields; the host does not read them. By them a process that finds the channel's lock free
+/// tells an owner that has died from one that has only closed its descriptors.
 pub const SUBMIT_PROCESS: u64 = 0xc0;
 /// Submit page, u32: inode number of that PID namespace.
 pub const SUBMIT_NAMESPACE: u64 = 0xc4;

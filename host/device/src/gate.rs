@@ -153,8 +153,9 @@ impl Gate {
         self.presences().update(session, |presence| presence.moves(at));
     }
 
-    /// Admits messages of a session up to its next question, which are expected to take a time in nanoseconds.
-    /// Returns false if the session has to look at the gate again when its thread is woken, or after [`STALL`].
+    /// Admits messages of a session up to its next question, which are expected to take a time in
+    /// nanoseconds. Returns false if the session has to look at the gate again when its thread is woken, or
+    /// after [`STALL`].
     pub(crate) fn admit(&self, session: u32, expected: u64) -> bool {
         let mut presences = self.presences();
         // The order may have changed since the caller read it, and with it who waits.

@@ -132,7 +132,6 @@ impl LastSecond {
 
 impl GpuReport {
     fn new(uuid: GpuUuid, before: Option<&GpuReading>, now: &GpuReading) -> Self {
-        let promised = now.vms.values().fold(0, |sum: u64, vm| sum.saturating_add(vm.held));
         let passed = before.map_or(Duration::ZERO, |before| now.at.saturating_duration_since(before.at));
         let vm = |(number, vm): (&usize, &VmReading)| {
             let earlier = before.and_then(|before| before.vms.get(number));
@@ -150,8 +149,8 @@ impl GpuReport {
             uuid: uuid.to_string(),
             total: now.total,
             reserve: now.reserve,
-            promised,
-            free: now.total.saturating_sub(now.reserve).saturating_sub(promised),
+            promised: now.promised,
+            free: now.total.saturating_sub(now.reserve).saturating_sub(now.promised),
             node,
             vms: now.vms.iter().map(vm).collect(),
         }
@@ -208,7 +207,8 @@ impl VmReport {
             context_bytes: slot.figure(Figure::ContextBytes),
             weight: slot.weight(),
             share: if runs { f64::from(slot.weight()) / f64::from(weights.max(1)) } else { 0.0 },
-            gpu_time_us: microseconds(vm.gpu_time),
+            // The device adds its time up a few times a second, and the node process charges at once.
+            gpu_time_us: microseconds(vm.gpu_time.max(vm.charged)),
             charged_us: microseconds(vm.charged),
             waited_us: microseconds(vm.waited),
             last_second,

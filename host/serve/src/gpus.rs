@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vgpu_share::{Figure, GpuShare, GpuUuid, Holder, ShareError, largest_reserve, sum_of_weights};
+use vgpu_share::{
+    Figure, GpuShare, GpuUuid, Holder, ShareError, largest_reserve, promised_bytes, sum_of_weights,
+};
 
 use crate::share;
 
@@ -23,6 +25,7 @@ pub(crate) struct GpuReading {
     pub(crate) at: Instant,
     pub(crate) total: u64,
     pub(crate) reserve: u64,
+    pub(crate) promised: u64,
     /// Sum of the weights of the VMs whose devices run.
     pub(crate) weights: u32,
     /// Whether a node process has the GPU, and how many signs of life node processes have given.
@@ -40,7 +43,7 @@ pub(crate) struct VmReading {
     pub(crate) process: u64,
     /// Bytes that the VM has been promised.
     pub(crate) held: u64,
-    /// The GPU's time that the VM has had, and when the device stored it, on a clock of its own.
+    /// The GPU's time that the VM has had as its device stored it, and when, on a clock of the device's own.
     pub(crate) gpu_time: Duration,
     pub(crate) stored: Duration,
     pub(crate) charged: Duration,
@@ -84,11 +87,13 @@ impl GpuReading {
     fn now(gpu: &GpuShare) -> Result<Self, ShareError> {
         let holders = gpu.holders()?;
         let (reserve, weights) = (largest_reserve(&holders), sum_of_weights(&holders));
+        let promised = promised_bytes(&holders);
         let vms = holders.into_iter().map(|slot| (slot.index(), VmReading::now(slot))).collect();
         Ok(Self {
             at: Instant::now(),
             total: gpu.memory_bytes(),
             reserve,
+            promised,
             weights,
             has_node: gpu.has_node()?,
             beats: gpu.node_beats(),

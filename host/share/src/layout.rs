@@ -58,8 +58,8 @@ pub enum Figure {
     Weight = 0x30,
     /// Sessions of the VM.
     Sessions = 0x38,
-    /// 1 if a VM is connected to the device, else 0. A simulated bus has no VM, so there it is 1 while a program
-    /// has a session.
+    /// 1 if a VM is connected to the device, else 0. A simulated bus has no VM, so there it is 1 while a
+    /// program has a session.
     Connected = 0x40,
     /// First half of the UUID that the guest sees.
     DeviceUuidLow = 0x48,

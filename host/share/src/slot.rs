@@ -46,6 +46,12 @@ pub fn largest_reserve(holders: &[Holder]) -> u64 {
     holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0)
 }
 
+/// Returns the bytes of the GPU's memory that these devices hold.
+#[must_use]
+pub fn promised_bytes(holders: &[Holder]) -> u64 {
+    holders.iter().fold(0, |sum, holder| sum.saturating_add(holder.held_bytes()))
+}
+
 /// Returns the sum of the weights of these devices, without those of which only workers are left.
 #[must_use]
 pub fn sum_of_weights(holders: &[Holder]) -> u32 {
@@ -84,6 +90,13 @@ impl Holder {
     #[must_use]
     pub fn figure(&self, figure: Figure) -> u64 {
         self.word(figure).load(Ordering::Acquire)
+    }
+
+    /// Returns the GPU's time that the VM has had, in nanoseconds. A device adds it up a few times a second;
+    /// one that says less than the node process has charged is not believed.
+    #[must_use]
+    pub fn gpu_time_ns(&self) -> u64 {
+        self.figure(Figure::GpuTime).max(self.charged_ns())
     }
 
     /// Returns the bytes of the GPU's memory that the device holds by its promise, its overhead included. It

@@ -6,6 +6,7 @@ use std::sync::{Mutex, Once};
 use sha2::{Digest, Sha256};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
+use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemAlloc;
 use vgpu_wire::body::module::{
@@ -151,6 +152,32 @@ pub const LAUNCH: Launch = Launch {
     priority: 0,
     reserved: 0,
 };
+
+/// Creates a message for a product of square matrices of single precision with this number of rows, without a
+/// workspace of its own: of the first two matrices, to the third.
+pub fn product(rows: u64, matrix: [u64; 3]) -> Gemm {
+    let mut one = [0; 16];
+    one[..4].copy_from_slice(&1_f32.to_le_bytes());
+    Gemm {
+        stream: 0,
+        flags: 0,
+        operation: [0; 2],
+        types: [0; 3],
+        compute: 68,
+        scale: 0,
+        algorithm: -1,
+        math: 0,
+        batch: 1,
+        size: [rows; 3],
+        leading: [rows; 3],
+        stride: [0; 3],
+        matrix,
+        alpha: one,
+        beta: [0; 16],
+        workspace: 0,
+        workspace_bytes: 0,
+    }
+}
 
 /// Encodes the parameters of a kernel that takes an address and then numbers.
 pub fn params(address: u64, numbers: &[u32]) -> Vec<u8> {

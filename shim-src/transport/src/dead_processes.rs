@@ -2,8 +2,8 @@
 //!
 //! A channel that is not free and whose lock is free belongs to a process that died, or that ended before the
 //! host had detached it, or that has closed its descriptors and lives ([`crate::owner`]). The process that
-//! takes the lock of a dead one may end the session. The host does that asynchronously: the channel is ending until everything that the session held is free, and its number reads
-//! 0 after that.
+//! takes the lock of a dead one may end the session. The host does that asynchronously: the channel is ending
+//! until everything that the session held is free, and its number reads 0 after that.
 
 use std::time::{Duration, Instant};
 

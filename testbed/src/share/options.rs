@@ -83,8 +83,8 @@ pub struct ShareArgs {
     #[arg(long)]
     pub(super) block_time: Option<String>,
     /// Print JSON: of each part the medians `shares[]`, `sum` (launches of all VMs in a second), `jain`, and
-    /// of each VM `launches_per_second`, `last_third`, `served` (of the launches that were due) and `token_ms`;
-    /// and `rounds[]`.
+    /// of each VM `launches_per_second`, `last_third`, `served` (of the launches that were due) and
+    /// `token_ms`; and `rounds[]`.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -292,7 +292,8 @@ impl SessionThread {
                 self.tell(at);
             }
             if at == At::Inside {
-                // Nobody wakes a thread that waits to be admitted if no work completes, so it looks by itself.
+                // Nobody wakes a thread that waits to be admitted if no work completes, so it looks by
+                // itself.
                 thread::park_timeout(STALL);
             } else {
                 thread::park();

@@ -5,8 +5,8 @@
 //! two questions of a session, a *part*, are admitted together, and all parts that are admitted and not
 //! complete take about [`MOST`]. Sessions that must wait are admitted in the order in which they came.
 //!
-//! Kernels that go on for long do not count: the driver lets other contexts work beside them, and one may wait
-//! for a kernel of another session, which therefore is admitted.
+//! Kernels that go on for long do not count: the driver lets other contexts work beside them, and one may
+//! wait for a kernel of another session, which therefore is admitted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -28,8 +28,8 @@ pub trait DeviceProcess: Send + Sync {
     /// caused it, if that is answered next.
     fn memory_changed(&self, answered: Option<u64>);
 
-    /// Asks for `bytes` of device memory that no message requests. If the device has them, calls `take`, which
-    /// charges the session at most so many, and returns true. Waits for the answer.
+    /// Asks for `bytes` of device memory that no message requests. If the device has them, calls `take`,
+    /// which charges the session at most so many, and returns true. Waits for the answer.
     fn reserve(&self, bytes: u64, take: &mut dyn FnMut()) -> bool;
 
     /// Reports that the executor has worked longer for the session, which the gauges show. Any thread may

@@ -190,14 +190,14 @@ impl Drop for Listener {
 }
 
 /// The text of the metrics in a format, and when it was written.
-type Kept = Option<(Instant, Bytes)>;
+type CachedText = Option<(Instant, Bytes)>;
 
 /// Answers of the last moment.
 #[derive(Debug)]
 struct Answers {
     gpus: MeasuredGpus,
     /// By format.
-    kept: Mutex<[Kept; 2]>,
+    kept: Mutex<[CachedText; 2]>,
 }
 
 impl Answers {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vgpu_share::scheduler::Overruns;
-use vgpu_share::{Figure, Holder};
+use vgpu_share::{Figure, Holder, promised_bytes};
 
 use super::SharedGpu;
 
@@ -47,7 +47,6 @@ impl Gpu {
     /// Reads the slots of a GPU. Returns `None` if they cannot be read, which its arbiter finds too.
     pub(super) fn read(gpu: &SharedGpu) -> Option<Self> {
         let holders = gpu.share.holders().ok()?;
-        let promised = holders.iter().fold(0, |sum: u64, holder| sum.saturating_add(holder.held_bytes()));
         // One name twice would make the whole answer worthless.
         let mut names = BTreeSet::new();
         let mut vms: Vec<Vm> = holders.iter().filter_map(Vm::read).collect();
@@ -57,7 +56,7 @@ impl Gpu {
             uuid: gpu.share.uuid().to_string(),
             number: gpu.number.map(|number| number.to_string()),
             memory: gpu.share.memory_bytes(),
-            promised,
+            promised: promised_bytes(&holders),
             left_out: (found - vms.len()) as u64,
             vms,
         })
@@ -77,8 +76,7 @@ impl Vm {
             weight: figure(Figure::Weight),
             connected: figure(Figure::Connected),
             sessions: figure(Figure::Sessions),
-            // A device that says less than it was charged is not believed.
-            gpu_time_ns: figure(Figure::GpuTime).max(slot.charged_ns()),
+            gpu_time_ns: slot.gpu_time_ns(),
             waited_ns: slot.waited_ns(),
             launches: figure(Figure::Launches),
             copied: [Figure::CopiedIn, Figure::CopiedOut].map(figure),

@@ -1,5 +1,5 @@
-//! Debian's Prometheus scrapes the node process, its `promtool` has nothing against the metrics, and each query
-//! of the dashboard has an answer.
+//! Debian's Prometheus scrapes the node process, its `promtool` has nothing against the metrics, and each
+//! query of the dashboard has an answer.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -14,10 +14,11 @@ use serde_json::Value;
 use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::{address, folder};
-use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, synchronize, try_load};
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, function, launch, load, params, product, synchronize, try_load,
+};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::Span;
-use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemInfo, MemInfoReply};
 use vgpu_wire::body::module::{GlobalGet, IMAGE_CUBIN, ModuleData, ModuleLoad, ModuleOpen};
@@ -397,29 +398,8 @@ fn what_no_message_requests_stays_within_the_promise() {
     // There is room for one of two workspaces. Who has none multiplies in that of cuBLAS itself.
     let left = free(two);
     allocate(two, left - WORKSPACE - 2 * MIB);
-    let mut scalar = [0; 16];
-    scalar[..4].copy_from_slice(&1_f32.to_le_bytes());
     for (guest, memory) in guests.iter_mut().zip(memory) {
-        let product = Gemm {
-            stream: 0,
-            flags: 0,
-            operation: [0; 2],
-            types: [0; 3],
-            compute: 68,
-            scale: 0,
-            algorithm: -1,
-            math: 0,
-            batch: 1,
-            size: [16; 3],
-            leading: [16; 3],
-            stride: [0; 3],
-            matrix: [memory, memory + 1024, memory + 2048],
-            alpha: scalar,
-            beta: [0; 16],
-            workspace: 0,
-            workspace_bytes: 0,
-        };
-        guest.send(&product, &[]);
+        guest.send(&product(16, [memory, memory + 1024, memory + 2048]), &[]);
         synchronize(guest);
         assert_eq!(guest.late(), None);
         assert_eq!(gpu.charged("vm1"), GIB - 2 * MIB);

@@ -123,8 +123,8 @@ impl Vm {
         time * UNITS / self.weight
     }
 
-    /// Takes an answer of the device. Returns for how long the work of an ended slice went on after it was due
-    /// to end, once that work is complete.
+    /// Takes an answer of the device. Returns for how long the work of an ended slice went on after it was
+    /// due to end, once that work is complete.
     pub(super) fn answered(&mut self, now: u64, answer: Answer) -> Option<u64> {
         if self.order.mode == Mode::Open {
             return None;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vgpu_device::WorkerCount;
+use vgpu_device::{WorkerCount, lock};
 
 use crate::shared::status_page::StatusPage;
 
@@ -63,26 +63,22 @@ struct WorkerRequests {
     bytes: u64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Bytes that sessions hold.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HeldMemory {
     certain: u64,
     /// What workers have asked for and not reported yet, which may be part of what is certain.
     doubtful: u64,
 }
 
-impl Held {
+impl HeldMemory {
     const fn all(self) -> u64 {
         self.certain.saturating_add(self.doubtful)
     }
 }
 
 impl Quota {
-    fn held(&self, context_bytes: u64) -> Held {
+    fn held(&self, context_bytes: u64) -> HeldMemory {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
         // then.
@@ -96,7 +92,7 @@ impl Quota {
         }
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
         let certain = pending.iter().fold(context, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
-        Held { certain: certain.saturating_add(self.page.allocated()), doubtful: asked.bytes }
+        HeldMemory { certain: certain.saturating_add(self.page.allocated()), doubtful: asked.bytes }
     }
 }
 
@@ -195,11 +191,11 @@ impl MemoryPool {
         fits
     }
 
-    fn sum(&self, sessions: &Sessions) -> Held {
-        sessions.values().fold(Held::default(), |sum, quota| {
+    fn sum(&self, sessions: &Sessions) -> HeldMemory {
+        sessions.values().fold(HeldMemory::default(), |sum, quota| {
             let held = quota.held(self.context_bytes);
             let certain = sum.certain.saturating_add(held.certain);
-            Held { certain, doubtful: sum.doubtful.saturating_add(held.doubtful) }
+            HeldMemory { certain, doubtful: sum.doubtful.saturating_add(held.doubtful) }
         })
     }
 

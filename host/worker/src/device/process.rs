@@ -6,14 +6,14 @@ use std::fmt::Arguments;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
-use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink};
+use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink, lock};
 
 use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::status_page::{Sleeper, StatusPage};
@@ -53,10 +53,6 @@ impl std::fmt::Debug for WorkerProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("pid", &self.pid).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl WorkerProcess {

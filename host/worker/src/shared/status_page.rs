@@ -155,7 +155,8 @@ impl StatusPage {
         self.load(at::CHARGED)
     }
 
-    /// Returns the number of messages that the worker claims to have answered that there is too little memory.
+    /// Returns the number of messages that the worker claims to have answered that there is too little
+    /// memory.
     pub(crate) fn out_of_memory(&self) -> u64 {
         self.load(at::OUT_OF_MEMORY)
     }

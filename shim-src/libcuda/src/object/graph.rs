@@ -118,8 +118,8 @@ impl Graph {
     }
 }
 
-/// Returns whether the node at `later` is the one at `first`, or depends on it. Nodes only depend on nodes with
-/// lower indices.
+/// Returns whether the node at `later` is the one at `first`, or depends on it. Nodes only depend on nodes
+/// with lower indices.
 fn reaches(nodes: &[Node], first: u32, later: u32) -> bool {
     let mut reached = vec![false; later as usize + 1];
     reached[first as usize] = true;

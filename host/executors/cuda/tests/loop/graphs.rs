@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use vgpu_host_testing::commands::{
-    LAUNCH, allocate, copy_in, function, launch, load, node, params, patch, read, read_u32, stream,
+    self, LAUNCH, allocate, copy_in, function, launch, load, node, params, patch, read, read_u32, stream,
     synchronize, window,
 };
 use vgpu_host_testing::guest::{Guest, until};
@@ -200,27 +200,7 @@ fn fills_and_copies_of_every_shape_are_nodes() {
 
 /// Returns a product of two matrices of 32 by 32 `f32`.
 fn product(a: u64, b: u64, c: u64) -> Gemm {
-    let mut one = [0; 16];
-    one[..4].copy_from_slice(&1_f32.to_le_bytes());
-    Gemm {
-        stream: 0,
-        flags: 0,
-        operation: [0; 2],
-        types: [0; 3],
-        compute: 68,
-        scale: 0,
-        algorithm: -1,
-        math: 0,
-        batch: 1,
-        size: [32; 3],
-        leading: [32; 3],
-        stride: [0; 3],
-        matrix: [a, b, c],
-        alpha: one,
-        beta: [0; 16],
-        workspace: 0,
-        workspace_bytes: 0,
-    }
+    commands::product(32, [a, b, c])
 }
 
 /// The same by cuBLASLt, with what is below nought made nought.

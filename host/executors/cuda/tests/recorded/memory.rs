@@ -1,4 +1,5 @@
-//! Tests of the device memory that is charged beside allocations: what a context costs, and what modules take.
+//! Tests of the device memory that is charged beside allocations: what a context costs, and what modules
+//! take.
 
 use serde_json::json;
 use vgpu_device::{Executor as _, GpuConfig};

@@ -1,7 +1,7 @@
 //! Tests of products: the calls of cuBLAS, and their order.
 
 use serde_json::json;
-use vgpu_host_testing::commands::{allocate, stream, synchronize};
+use vgpu_host_testing::commands::{self, allocate, stream, synchronize};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::stream::StreamDestroy;
@@ -10,27 +10,7 @@ use crate::gpu::RecordedGpu;
 
 /// Creates a message for a product of 16 by 16 matrices of single precision that are adjacent in memory.
 pub fn product(stream: u32, memory: u64) -> Gemm {
-    let mut one = [0; 16];
-    one[..4].copy_from_slice(&1_f32.to_le_bytes());
-    Gemm {
-        stream,
-        flags: 0,
-        operation: [0; 2],
-        types: [0; 3],
-        compute: 68,
-        scale: 0,
-        algorithm: -1,
-        math: 3,
-        batch: 1,
-        size: [16; 3],
-        leading: [16; 3],
-        stride: [0; 3],
-        matrix: [memory, memory + 1024, memory + 2048],
-        alpha: one,
-        beta: [0; 16],
-        workspace: 0,
-        workspace_bytes: 0,
-    }
+    Gemm { stream, math: 3, ..commands::product(16, [memory, memory + 1024, memory + 2048]) }
 }
 
 fn send(guest: &mut Guest, body: Gemm) -> u64 {

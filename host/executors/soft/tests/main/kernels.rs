@@ -6,8 +6,8 @@ use vgpu_device::{KernelProfile, Profile};
 use vgpu_executor_soft::{Features, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::Bench;
 use vgpu_host_testing::commands::{
-    KERNELS, LAUNCH, allocate, bench_hooked, bench_with, copy_in, function, launch, load, params, read,
-    read_u32, synchronize, try_function, try_load,
+    KERNELS, LAUNCH, allocate, bench_hooked, bench_with, copy_in, function, launch, load, params, product,
+    read, read_u32, synchronize, try_function, try_load,
 };
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
@@ -137,27 +137,7 @@ fn products_are_the_streams_work() {
     let p = allocate(&mut guest, 48);
     let floats = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
     copy_in(&mut guest, 0, p, &floats(&[1., 2., 3., 4., 10., 20., 30., 40.]));
-    let mut alpha = [0; 16];
-    alpha[..4].copy_from_slice(&1f32.to_le_bytes());
-    let gemm = Gemm {
-        stream: 0,
-        flags: 0,
-        operation: [0; 2],
-        types: [0; 3],
-        compute: 68,
-        scale: 0,
-        algorithm: -1,
-        math: 0,
-        batch: 1,
-        size: [2; 3],
-        leading: [2; 3],
-        stride: [0; 3],
-        matrix: [p, p + 16, p + 32],
-        alpha,
-        beta: [0; 16],
-        workspace: 0,
-        workspace_bytes: 0,
-    };
+    let gemm = product(2, [p, p + 16, p + 32]);
     guest.send(&gemm, &[]);
     assert_eq!(read(&mut guest, p + 32, 16), floats(&[70., 100., 150., 220.]));
     assert_eq!(guest.late(), None);

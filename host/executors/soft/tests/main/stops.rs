@@ -5,7 +5,7 @@ use std::time::Duration;
 use vgpu_executor_soft::{SoftOptions, TestHooks};
 use vgpu_host_testing::bench::Bench;
 use vgpu_host_testing::commands::{
-    LAUNCH, allocate, bench_hooked, bench_with, function, launch, load, node, synchronize, try_load,
+    LAUNCH, allocate, bench_hooked, bench_with, function, launch, load, node, product, synchronize, try_load,
 };
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::area;
@@ -21,25 +21,7 @@ const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 
 /// Returns a product of as many matrices as there can be.
 fn products(p: u64) -> Gemm {
-    Gemm {
-        stream: 0,
-        flags: 0,
-        operation: [0; 2],
-        types: [0; 3],
-        compute: 68,
-        scale: 0,
-        algorithm: -1,
-        math: 0,
-        batch: u32::MAX,
-        size: [1; 3],
-        leading: [1; 3],
-        stride: [0; 3],
-        matrix: [p, p, p],
-        alpha: [0; 16],
-        beta: [0; 16],
-        workspace: 0,
-        workspace_bytes: 0,
-    }
+    Gemm { batch: u32::MAX, alpha: [0; 16], ..product(1, [p; 3]) }
 }
 
 /// Something without an end, or far from it; the number of its first message.
