@@ -177,9 +177,14 @@ fn shares_the_host(guest: &mut SystemdGuest) {
     assert_eq!(guest.inside(RANGES), "00\n44\n");
 }
 
-/// The node process starts in its sandbox, and says when it is ready.
+/// The node process finds in its sandbox what devices share, and listens for whoever asks for metrics.
 fn shares_the_time(guest: &mut SystemdGuest) {
     guest.outside(&format!("cat >/tree/etc/systemd/system/vgpu-device-node.service <<'END'\n{NODE}END"));
     guest.inside("systemctl daemon-reload && systemctl start vgpu-device-node");
+    let status = guest.inside("vgpu-device status");
+    assert!(status.contains("the node process shares its time"), "{status}");
+    // The port is 19400, in the state of a socket that listens.
+    let sockets = guest.inside("cat /proc/net/tcp");
+    assert!(sockets.contains(":4BC8 00000000:0000 0A"), "{sockets}");
     guest.inside("systemctl stop vgpu-device-node");
 }
