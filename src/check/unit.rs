@@ -204,7 +204,8 @@ impl Unit {
         variables
     }
 
-    /// Returns whether a path in the list property `key` covers `path`.
+    /// Returns whether an entry of the list property `key`, without its prefixes `-` and `+`, is `path` or a
+    /// directory above it.
     pub fn covers(&self, key: &str, path: &Path) -> bool {
         self.get(key)
             .split_ascii_whitespace()

@@ -60,7 +60,8 @@ pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceE
     Ok(())
 }
 
-/// Removes users from the group, or with `whole` the group itself.
+/// Removes `members` from the launcher's group, or with `whole` the group itself. Does nothing if there is no
+/// such group.
 pub fn unmake_group(done: &'static str, whole: bool, members: &[String]) -> Result<(), ServiceError> {
     if !has_group().unwrap_or(true) {
         return Ok(());

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use vgpu_trace_format::{GRAPH, Record, RecordKind};
 
-/// Launches, kernel names and long waits of one process.
+/// Launches, kernel names and long waits of one process, from which the kernel is found that was in flight at
+/// its end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Flight {
     /// Launches by session and message number.

@@ -27,7 +27,7 @@ pub enum ExecutorError {
     Failed(String),
 }
 
-/// Reason for which a session ends while it carries out messages.
+/// Reason for which a session does not carry a message out. Only `OutOfMemory` lets the session go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.

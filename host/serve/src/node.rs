@@ -70,7 +70,7 @@ pub struct NodeArguments {
     until_stdin_closes: bool,
 }
 
-/// An arbiter and its thread.
+/// The arbiter of one GPU, and the thread that runs it.
 #[derive(Debug)]
 struct Running {
     node: Arc<Node>,

@@ -159,7 +159,7 @@ impl Registry {
         handle
     }
 
-    /// Removes a fat binary. Returns it with its index.
+    /// Removes the fat binary of a handle, and returns it with its index. Returns `None` for an unknown handle.
     pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
         let number = self.number(handle)?;
         let fatbin = self.fatbins.remove(&number)?;

@@ -73,8 +73,8 @@ impl Owner {
         })
     }
 
-    /// Returns whether the process lives, as far as this one can see it. This process itself does not count:
-    /// it knows which channels it owns, and what it had before it executed its program is over.
+    /// Returns whether the owner lives, as far as `/proc` shows. Returns false for this process: it knows which
+    /// channels it owns, and those that it had before an `exec` are unused.
     pub(crate) fn is_alive(&self) -> bool {
         if namespace("self") == Some(self.namespace) {
             return self.process != std::process::id() && self.is(&self.process.to_string());

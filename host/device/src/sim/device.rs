@@ -48,7 +48,7 @@ pub trait BusDevice: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// Waits until all sessions have ended, but not beyond `deadline`.
+    /// Ends all sessions for good, and waits for their ends until `deadline`.
     fn shutdown_by(&self, _deadline: Instant) {}
 }
 

@@ -34,7 +34,7 @@ impl GpuIdentity {
     }
 }
 
-/// A context that is only there to be measured, or to see the free memory.
+/// A CUDA context whose memory is measured, or in which the free memory is asked for.
 #[derive(Debug)]
 pub struct ContextProbe {
     /// Handle of cuBLAS, which is destroyed before its context.

@@ -278,7 +278,7 @@ impl Port {
         data.chunks(INLINE_MOST).enumerate().map(|(index, piece)| ((index * INLINE_MOST) as u64, piece))
     }
 
-    /// Allocates the span of an answer of `bytes`.
+    /// Allocates `bytes` of window memory, into which the executor writes an answer.
     pub(super) fn sink(&mut self, bytes: u64) -> Result<Span, u32> {
         self.span(bytes)
     }

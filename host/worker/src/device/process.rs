@@ -51,7 +51,7 @@ pub(crate) struct WorkerProcess {
 
 impl std::fmt::Debug for WorkerProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("WorkerProcess").field("pid", &self.pid).finish_non_exhaustive()
     }
 }
 

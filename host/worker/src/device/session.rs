@@ -98,7 +98,7 @@ impl SessionWorker {
         let lost = |what: &str, error: &dyn std::fmt::Display| SessionError::Lost(format!("{what}: {error}"));
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
         let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
-        let started = spawn::start(&context.program, host, &page, &ring);
+        let started = spawn::spawn(&context.program, host, &page, &ring);
         let spawn::SpawnedWorker { child, socket, pidfd } =
             started.map_err(|error| lost("start a worker process", &error))?;
         let page = Arc::new(StatusPage::new(page));
@@ -255,7 +255,7 @@ impl WorkerSession {
 
     /// Reserves the memory that a message requests, and that of the context which it may need. Returns the
     /// number of bytes for which the device has too little.
-    fn reserve(&mut self, work: &Work<'_>) -> Result<Option<u64>, SessionError> {
+    fn reserve_for(&mut self, work: &Work<'_>) -> Result<Option<u64>, SessionError> {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
         let body = &work.message.body;
@@ -279,7 +279,7 @@ impl Session for WorkerSession {
         if matches!(work.message.body, Body::MemInfo(_)) {
             return self.answer_memory_info(work);
         }
-        if let Some(bytes) = self.reserve(work)? {
+        if let Some(bytes) = self.reserve_for(work)? {
             let (free, total) = self.context.pool.info(self.worker.as_ref().map(|worker| &*worker.quota));
             let why = format!("{bytes} bytes: {free} of the device's {total} are free");
             return self.worker()?.forward_refusal(work, OUT_OF_MEMORY, &why);

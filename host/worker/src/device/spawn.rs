@@ -44,7 +44,7 @@ pub(crate) struct SpawnedWorker {
 }
 
 /// Starts a worker and sends it the setup of its session.
-pub(crate) fn start(
+pub(crate) fn spawn(
     program: &WorkerProgram,
     host: &SessionHost,
     page: &Window,

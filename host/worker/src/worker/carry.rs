@@ -113,7 +113,7 @@ impl Carrier {
                 self.payload.add(&self.parts.host, self.reader.body(frame));
                 Ok(())
             }
-            FrameKind::Refuse => self.refuse(frame),
+            FrameKind::Refuse => self.answer_refusal(frame),
             FrameKind::Join => {
                 let stream =
                     u32::read_from_bytes(self.reader.body(frame)).map_err(|_| lost("a join of no stream"))?;
@@ -153,7 +153,7 @@ impl Carrier {
         Ok(())
     }
 
-    fn refuse(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
+    fn answer_refusal(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let bad = || lost("a refusal that makes no sense");
         let (refusal, rest) = RefusalRecord::read_from_prefix(self.reader.body(frame)).map_err(|_| bad())?;
         let (why, bytes) = rest.split_at_checked(refusal.reason as usize).ok_or_else(bad)?;

@@ -78,8 +78,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Unmaps a part of the window, whole pages. Nothing may refer to it any more; a later access ends the
-    /// process.
+    /// Unmaps whole pages of the window, and keeps their addresses reserved. Nothing may refer to them any more;
+    /// a later access ends the process.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let (at, length) = self.part(offset, bytes)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;

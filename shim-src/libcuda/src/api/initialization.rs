@@ -8,7 +8,8 @@ use crate::arg::Out;
 use crate::object::lifecycle;
 
 exports! {
-    /// Initialises CUDA in this process: scans the bus and attaches to the visible devices.
+    /// Initialises CUDA in this process: scans the bus and opens the visible devices. A session starts with the
+    /// first call that needs one.
     pub fn cuInit(flags: c_uint) -> CUresult {
         lifecycle::status()?;
         if flags != 0 {

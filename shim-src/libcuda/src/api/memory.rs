@@ -14,7 +14,7 @@ use crate::submit::copy::{between, by_address, peer};
 use crate::submit::copy3d::{deep, flat};
 use crate::submit::fill::{self, FillShape, line};
 use crate::submit::mode::Mode;
-use crate::submit::transfer::{download, upload};
+use crate::submit::transfer::{submit_download, submit_upload};
 
 /// All flags of `cuMemHostRegister_v2`: `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY` and
 /// `READ_ONLY`.
@@ -156,28 +156,28 @@ export_ptsz! {
     pub fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds(
         to: CUdeviceptr, from: *const c_void, bytes: usize
     ) |default| {
-        upload(unnamed(default)?, to, from, bytes, Mode::Sync)
+        submit_upload(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyHtoDAsync_v2`
     pub fn cuMemcpyHtoDAsync_v2, fn cuMemcpyHtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream
     ) |default| {
-        upload(find(stream, default)?, to, from, bytes, Mode::Async)
+        submit_upload(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyDtoH_v2`
     pub fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds(
         to: *mut c_void, from: CUdeviceptr, bytes: usize
     ) |default| {
-        download(unnamed(default)?, to, from, bytes, Mode::Sync)
+        submit_download(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyDtoHAsync_v2`
     pub fn cuMemcpyDtoHAsync_v2, fn cuMemcpyDtoHAsync_v2_ptsz(
         to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
-        download(find(stream, default)?, to, from, bytes, Mode::Async)
+        submit_download(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyDtoD_v2`

@@ -58,7 +58,7 @@ pub struct ImagePart {
     pub alone: bool,
 }
 
-/// Parts of an image, for the log.
+/// Displays kind and architecture of each part of an image, such as `PTX 61, cubin 90`.
 pub struct PartNames<'a>(pub &'a [ImagePart]);
 
 impl std::fmt::Display for PartNames<'_> {

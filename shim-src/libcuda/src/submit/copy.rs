@@ -58,8 +58,8 @@ pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, 
     }
     match (address::find(destination)?.is_some(), address::find(source)?.is_some()) {
         (true, true) => between(stream, destination, source, bytes, mode),
-        (true, false) => transfer::upload(stream, destination, source as *const c_void, bytes, mode),
-        (false, true) => transfer::download(stream, destination as *mut c_void, source, bytes, mode),
+        (true, false) => transfer::submit_upload(stream, destination, source as *const c_void, bytes, mode),
+        (false, true) => transfer::submit_download(stream, destination as *mut c_void, source, bytes, mode),
         (false, false) => {
             mode::begin(mode)?;
             transfer::host(stream, destination as *mut c_void, source as *const c_void, bytes)

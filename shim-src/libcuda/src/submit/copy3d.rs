@@ -134,10 +134,10 @@ fn submit_copy(
         }
         (MemoryKind::Device, MemoryKind::Device) => between(stream, to, from, extent, mode),
         (MemoryKind::Device, MemoryKind::Host) if rows == 1 => {
-            transfer::upload(stream, to.start, from.start as *const c_void, extent.width, mode)
+            transfer::submit_upload(stream, to.start, from.start as *const c_void, extent.width, mode)
         }
         (MemoryKind::Host, MemoryKind::Device) if rows == 1 => {
-            transfer::download(stream, to.start as *mut c_void, from.start, extent.width, mode)
+            transfer::submit_download(stream, to.start as *mut c_void, from.start, extent.width, mode)
         }
         (MemoryKind::Host, MemoryKind::Host) => {
             for index in 0..rows {

@@ -38,7 +38,7 @@ impl<'a> Route<'a> {
     /// Uploads bytes. The program may change the source after the call.
     pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
         match self {
-            Self::Own(stream) => transfer::upload(stream, destination, source, bytes, Mode::Async),
+            Self::Own(stream) => transfer::submit_upload(stream, destination, source, bytes, Mode::Async),
             Self::Foreign(part) => part.copy_in(destination, source, bytes),
         }
     }
@@ -46,7 +46,7 @@ impl<'a> Route<'a> {
     /// Downloads bytes to memory that is not pinned. They have arrived when the call returns.
     pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
         match self {
-            Self::Own(stream) => transfer::download(stream, destination, source, bytes, Mode::Async),
+            Self::Own(stream) => transfer::submit_download(stream, destination, source, bytes, Mode::Async),
             Self::Foreign(part) => part.copy_out(destination, source, bytes),
         }
     }

@@ -59,7 +59,13 @@ fn recorded<P: Payload>(
 }
 
 /// Copies host memory to the device.
-pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
+pub fn submit_upload(
+    stream: &Stream,
+    destination: u64,
+    source: *const c_void,
+    bytes: usize,
+    mode: Mode,
+) -> Result {
     let Some(gpu) = begin(stream, destination, source, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
         let part = Foreign::start(stream, gpu)?;
@@ -100,7 +106,13 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
 }
 
 /// Copies device memory to the host.
-pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: usize, mode: Mode) -> Result {
+pub fn submit_download(
+    stream: &Stream,
+    destination: *mut c_void,
+    source: u64,
+    bytes: usize,
+    mode: Mode,
+) -> Result {
     let Some(gpu) = begin(stream, source, destination, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
         Foreign::start(stream, gpu)?.copy_out(destination, source, bytes)?;

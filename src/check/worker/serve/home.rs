@@ -47,7 +47,8 @@ impl Home {
         self.path().join("tmp")
     }
 
-    /// Removes the directory, and what the launcher created for the server, which must have ended.
+    /// Removes the server's home and the directories that the launcher created for it. The server must have
+    /// ended.
     pub fn remove(self, environment: &Environment) {
         let temporary = self.temporary();
         drop(self);

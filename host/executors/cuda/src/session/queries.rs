@@ -59,7 +59,7 @@ struct DeferredAlloc {
 
 impl std::fmt::Debug for DeferredAlloc {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Later").field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("DeferredAlloc").field("to", &self.to).finish_non_exhaustive()
     }
 }
 

@@ -41,7 +41,7 @@ struct Context<C> {
 }
 
 impl<C> Context<C> {
-    /// WorkTimess what follows the work that was complete at `now`.
+    /// Times what follows the work that was complete at `now`.
     fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, WorkTimes)) {
         let done = self.newest.unwrap_or(WorkTimes { started: now, ended: now });
         while let Some(Task::Follows(follows)) =

@@ -34,7 +34,7 @@ fn depend(bench: &RecordingBench, stream: CUstream, mut node: CUgraphNode, data:
     cu!(bench, cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges, 1, 1))
 }
 
-/// Returns the status of a query with a place for edge data, and the data of the edges.
+/// Calls `cuStreamGetCaptureInfo_v3`. Returns its status and the data of the edges.
 fn edges(bench: &RecordingBench, stream: CUstream) -> (u32, Vec<[u8; 8]>) {
     let (mut active, mut id, mut graph) = (0, 0, CUgraph::NULL);
     let (mut nodes, mut edges, mut count) = (ptr::null(), ptr::null(), 0);

@@ -34,7 +34,7 @@ pub(super) fn xmm(register: AsmRegisterZmm) -> AsmRegisterXmm {
     XMM[index(register)]
 }
 
-/// Returns the mask register with the active lanes of a half.
+/// Returns the mask register with the active lanes of one half of a warp, 0 or 1.
 pub(super) const fn active(half: usize) -> AsmRegisterK {
     if half == 0 { k1 } else { k2 }
 }

@@ -230,8 +230,8 @@ fn what_a_launch_prints_has_a_limit() {
     }
 }
 
-/// One call expands a format of 7 KiB to more than a megabyte. It takes no more than that of host memory, and
-/// the text is dropped.
+/// A call of `printf` whose text would be longer than 1 MiB takes no more than that of host memory, and its
+/// text is dropped.
 #[test]
 fn one_call_of_printf_has_a_limit() {
     let arena = arena();
