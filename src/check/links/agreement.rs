@@ -137,6 +137,7 @@ fn judge_all(
         .iter()
         .map(|device| format!("{}, {}, {} MiB", device.pci, device.capability, device.total >> 20))
         .collect();
+    let nvidia = if nvidia.is_empty() { "unknown" } else { nvidia };
     let mut found = format!("all say {}, driver {nvidia} for CUDA {cuda}", each.join("; "));
     if version < CUDA_13 {
         found.push_str("; Ollama takes its CUDA 12 build");

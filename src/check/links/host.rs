@@ -194,14 +194,16 @@ fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
         return Finding::fail(cause::BAD_FACTS, "the device describes no GPU");
     };
     let micros = echo.median_us;
+    let driver =
+        if device.driver.is_empty() { "driver unknown".into() } else { format!("driver {}", device.driver) };
     let found = format!(
-        "{}, {} of {} free, compute capability {}.{}, driver {}, echo {}",
+        "{}, {} of {} free, compute capability {}.{}, {}, echo {}",
         device.name,
         size(device.free),
         size(device.total),
         device.capability.0,
         device.capability.1,
-        device.driver,
+        driver,
         time(micros),
     );
     // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
@@ -218,7 +220,8 @@ fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
     Finding::pass(LINK, found)
 }
 
-/// Describes a fact that is implausible for a GPU, if there is one.
+/// Describes a fact that is implausible for a GPU, if there is one. A host that does not know its driver's
+/// version leaves it empty, and Ollama keeps the device.
 fn nonsense(facts: &Facts) -> Option<String> {
     let Facts { cc_major: major, cc_minor: minor, cuda, total, .. } = *facts;
     let driver: Option<u32> = facts.driver.split('.').next().and_then(|part| part.parse().ok());
@@ -236,7 +239,7 @@ fn nonsense(facts: &Facts) -> Option<String> {
             cuda / 1000,
             cuda % 1000 / 10
         ))
-    } else if driver.is_none_or(|major| major == 0) {
+    } else if !facts.driver.is_empty() && driver.is_none_or(|major| major == 0) {
         Some(format!("the device says that its driver's version is \"{}\"", facts.driver))
     } else if facts.uuid.bytes().skip(4).all(|byte| matches!(byte, b'0' | b'-')) {
         Some("the device has no UUID".into())
@@ -291,7 +294,13 @@ mod tests {
         assert_eq!(finding.status, Status::Pass);
         assert!(
             finding.found.starts_with("Soft, 48 GiB of 48 GiB free")
-                && finding.found.ends_with("echo 0.6 \u{b5}s")
+                && finding.found.ends_with(", driver 580.65.06, echo 0.6 \u{b5}s")
+        );
+        let unnamed = facts(r#"{"driver":""}"#);
+        let finding = judge(&opened(&[&unnamed, lines[1], lines[2], lines[3]], None), 0);
+        assert!(
+            finding.status == Status::Pass && finding.found.contains(", driver unknown, "),
+            "{finding:?}"
         );
         assert!(default_context(48 << 30).unwrap().contains("262144"));
     }
