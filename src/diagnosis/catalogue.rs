@@ -93,7 +93,7 @@ vgpu_findings::chain! {
     }
     Device device "device" "Device" needs [Permission] {
         HOST_GONE "host-gone" "Nobody serves the device on the host's side."
-            => Remedy::new("The host's end is gone: restart it, then this VM."),
+            => Remedy::new("The host's end is gone: start it again, and have it give the device back (vgpu-device replug, on the host), or restart this VM."),
             DEVICE_PROCESS => Remedy::new("Its device process is not running: start it again.");
         DEVICE_MUTE "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
             => Remedy::new("Is the VM's host overloaded, or its device process stopped or hung? Restart it."),

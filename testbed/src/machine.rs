@@ -21,6 +21,7 @@ pub use vgpu_guest::vm::qemu::Accelerator;
 use vgpu_guest::vm::qemu::{Qemu, Settings, check_kvm};
 use vgpu_guest::vm::share::Daemon;
 use vgpu_serve::vm::Vm;
+use vgpu_wire::pci::V2_BAR2_BYTES;
 
 use crate::bed::terminate;
 use crate::programs;
@@ -196,7 +197,8 @@ impl GuestMachine {
         let (agent, listener) = agent_socket(folder.path())?;
         // The guest boots with the arguments that `vgpu-device serve` prints for its users.
         let own = device.as_ref().map(|device| {
-            Vm { socket: device.socket.clone(), memory_mib: options.memory_mib, slot: Some(SLOT) }.qemu()
+            let (socket, memory_mib) = (device.socket.clone(), options.memory_mib);
+            Vm { socket, memory_mib, slot: Some(SLOT), window_bytes: V2_BAR2_BYTES }.qemu()
         });
         let arguments = others.or(own.as_deref()).unwrap_or_default();
         let command = qemu.machine(&settings, &daemons, &agent, arguments);

@@ -33,6 +33,10 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Instance {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// Starts the service.
+    command: Command,
+    /// Socket of the notifications.
+    heard: UnixDatagram,
     folder: TempDir,
     name: String,
     /// Output of the service before the line `ready`.
@@ -52,6 +56,13 @@ fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
     std::fs::create_dir_all(path.parent().context("no parent")?)?;
     DirBuilder::new().mode(mode).create(&path).with_context(|| format!("make {}", path.display()))?;
     Ok(path)
+}
+
+/// Starts a service, whose output is read.
+fn spawn(command: &mut Command) -> Result<(Child, BufReader<ChildStdout>)> {
+    let mut child = command.spawn().context("start the service")?;
+    let stdout = child.stdout.take().context("no stdout")?;
+    Ok((child, BufReader::new(stdout)))
 }
 
 impl Instance {
@@ -85,19 +96,31 @@ impl Instance {
         command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("NOTIFY_SOCKET", &manager);
         command.env("RUNTIME_DIRECTORY", &runtime).env("CACHE_DIRECTORY", &cache);
         command.envs(environment.iter().copied()).current_dir("/");
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start the service")?;
-        let stdout = BufReader::new(child.stdout.take().context("no stdout")?);
-        let mut instance = Self { child, stdout, folder, name: name.to_owned(), printed: String::new() };
-        instance.until_ready(&heard)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let (child, stdout) = spawn(&mut command)?;
+        let (name, printed) = (name.to_owned(), String::new());
+        let mut instance = Self { child, stdout, command, heard, folder, name, printed };
+        instance.until_ready()?;
         Ok(instance)
     }
 
-    fn until_ready(&mut self, heard: &UnixDatagram) -> Result<()> {
+    /// Kills the service, and starts it again as systemd does.
+    ///
+    /// # Errors
+    /// Fails if the service is not ready in time.
+    pub fn crash(&mut self) -> Result<()> {
+        self.child.kill().context("kill the service")?;
+        self.child.wait().context("wait for the service")?;
+        (self.child, self.stdout) = spawn(&mut self.command)?;
+        self.printed.clear();
+        self.until_ready()
+    }
+
+    fn until_ready(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         let mut message = [0; 64];
         let bytes = loop {
-            match heard.recv(&mut message) {
+            match self.heard.recv(&mut message) {
                 Ok(bytes) => break bytes,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => return Err(error).context("listen for the notification"),
@@ -144,12 +167,20 @@ impl Instance {
     /// # Errors
     /// Fails if the instance cannot be queried.
     pub fn status(&self) -> Result<Value> {
-        let control = self.folder.path().join("run").join(of_unit("RuntimeDirectory", &self.name)?);
         let mut command = Command::new(programs::device()?);
-        command.args(["status", "--json", "--control"]).arg(control.join("control"));
+        command.args(["status", "--json", "--control"]).arg(self.control()?);
         let output = command.output().context("run vgpu-device status")?;
         serde_json::from_slice(&output.stdout)
             .with_context(|| format!("ask the service: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// Returns the control socket of the instance.
+    ///
+    /// # Errors
+    /// Fails if the unit names no directory for it.
+    pub fn control(&self) -> Result<PathBuf> {
+        let folder = self.folder.path().join("run").join(of_unit("RuntimeDirectory", &self.name)?);
+        Ok(folder.join("control"))
     }
 
     /// Stops the instance with SIGTERM, as systemd does, and returns how long that took.

@@ -77,6 +77,11 @@ pub(crate) fn end(socket: &Path, session: u32) -> Result<EndReply, AskError> {
     request(socket, Request::End { session })
 }
 
+/// Asks the instance whose control socket is `socket` for its state.
+pub(crate) fn status(socket: &Path) -> Result<Instance, AskError> {
+    request(socket, Request::Status)
+}
+
 /// Sends a request, and reads the answer.
 fn request<T: DeserializeOwned>(socket: &Path, request: Request) -> Result<T, AskError> {
     let path = || socket.to_owned();
@@ -173,7 +178,7 @@ impl Questions {
             let (to, asked) = (self.to.clone(), place.clone());
             // A thread whose device hangs in the middle of a connect ends with this process.
             threads::spawn("question", move || {
-                let answer = request(&asked.socket, Request::Status);
+                let answer = status(&asked.socket);
                 // It is not received if this process ends.
                 let _ = to.send((asked, answer));
             })?;

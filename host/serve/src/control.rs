@@ -63,6 +63,9 @@ pub(crate) struct Instance {
     pub(crate) version: String,
     /// Time since the instance started to serve, in seconds.
     pub(crate) seconds: u64,
+    /// Whether a VM is connected, or `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connected: Option<bool>,
     /// State of each device; empty for the bus `v1`.
     #[serde(default)]
     pub(crate) devices: Vec<DeviceStatus>,
@@ -156,7 +159,9 @@ impl ControlPath {
         let (name, bus) = (self.name.clone(), bus.clone());
         let answer = move |line: &str| match serde_json::from_str(line) {
             Ok(Request::Status) => {
-                let instance = instance(&name, &bus, start.elapsed(), &(served.status)());
+                let connected = served.figures.as_ref().map(|read| read().connected);
+                let instance =
+                    Instance { connected, ..instance(&name, &bus, start.elapsed(), &(served.status)()) };
                 serde_json::to_value(instance).unwrap_or_else(|error| json!({ "error": error.to_string() }))
             }
             Ok(Request::End { session }) => {
@@ -216,6 +221,7 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, status: &Value) -> Instance
         process: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seconds: uptime.as_secs(),
+        connected: None,
         // These values were serialized from `DeviceStatus` just now, so none is lost.
         devices: devices.into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect(),
         mediator,

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, serve, status, worker,
+    Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, replug, serve, status,
+    worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
@@ -30,6 +31,11 @@ enum Command {
     Status(status::StatusArguments),
     /// End one session of a device: its program gets an error, and what it held is free.
     End(end::EndArguments),
+    /// Give a VM that runs its GPU back, after its device was started anew.
+    ///
+    /// QEMU connects to a device once, so the device is taken out of the VM and put in again. The VM's
+    /// programs that used the GPU have lost it already.
+    Replug(replug::ReplugArguments),
     /// Share the time of each GPU among the VMs of this host.
     ///
     /// While several VMs have work, each is granted slices by its weight. Devices go on without this process,
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::End(arguments) => return ended(end::end_session(&arguments)),
+        Command::Replug(arguments) => return ended(replug::replug_device(&arguments)),
         Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),

@@ -10,6 +10,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use vgpu_paths::Dir;
 
+use crate::device::WINDOW;
 use crate::vm::Vm;
 
 /// Path of the manual page below the prefix.
@@ -176,7 +177,12 @@ fn closing() -> Roff {
         "vgpu-device serve --bus vfio-user:/run/vgpu/vm1.sock --gpu GPU-... --memory 8G --vm-memory 16G";
     example(&mut roff, [serve]);
     roff.text([roman("Start the VM, with the arguments that the command has printed:")]);
-    let vm = Vm { socket: PathBuf::from("/run/vgpu/vm1.sock"), memory_mib: 16 << 10, slot: None };
+    let vm = Vm {
+        socket: PathBuf::from("/run/vgpu/vm1.sock"),
+        memory_mib: 16 << 10,
+        slot: None,
+        window_bytes: WINDOW.0,
+    };
     let shell = format!("qemu-system-x86_64 -machine q35 -accel kvm -cpu host ... \\\n{}", vm.shell());
     example(&mut roff, shell.lines());
     roff.text([roman("Find out why a VM does not get its GPU:")]);

@@ -174,7 +174,8 @@ fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
         bail!("the VM's memory is not a number of MiB");
     }
     let socket = std::path::absolute(socket).context("find the socket's directory")?;
-    Ok(Vm { socket, memory_mib: memory >> 20, slot: settings.vm_slot })
+    let window_bytes = settings.window.unwrap_or(WINDOW).0;
+    Ok(Vm { socket, memory_mib: memory >> 20, slot: settings.vm_slot, window_bytes })
 }
 
 /// Prints the virtual machine's part in the format that `--print` names.
@@ -196,7 +197,8 @@ fn greet(settings: &Settings, bus: &Bus) -> Result<()> {
             format!(
                 "Start the VM with QEMU 10.1 or later and these arguments:\n\n{}\n\n\
                  or with libvirt and these elements in its domain:\n\n{}\n\
-                 Start the VM after this line, and anew whenever vgpu-device was restarted.\n",
+                 Start the VM after this line. When vgpu-device was restarted, `vgpu-device replug` gives a VM \
+                 that runs its GPU back.\n",
                 vm.shell(),
                 vm.libvirt()
             )

@@ -5,13 +5,17 @@
 //! backend with `share=on`. Memory that is removed while the device has it mapped (a balloon, virtio-mem) is
 //! not supported.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// Id of the memory backend among QEMU's objects.
 const BACKEND: &str = "vgpu-ram";
+/// Id of the device, and of the PCIe root port that it is behind.
+pub(crate) const DEVICE: &str = "vgpu";
+pub(crate) const PORT: &str = "vgpu-port";
+/// Number of the root port's chassis, which no other port may have. libvirt counts its own from 1.
+const CHASSIS: u8 = 200;
 /// Time for which QEMU waits for the answer to a message, in milliseconds; its own default is 5 s.
 ///
 /// Meanwhile QEMU holds its global lock, so that the VM and its monitor stand still. A shorter limit does not
@@ -30,40 +34,47 @@ pub struct Vm {
     pub socket: PathBuf,
     /// Memory of the virtual machine in MiB.
     pub memory_mib: u64,
-    /// PCI slot of the device, 1 to 31, or `None` to leave the choice to QEMU.
+    /// PCI slot of the device, 1 to 31, or `None` for a PCIe root port of its own, behind which it can be
+    /// taken out and put in again.
     pub slot: Option<u8>,
+    /// Size of the device's window in bytes, for which the root port reserves addresses.
+    pub window_bytes: u64,
 }
 
 impl Vm {
-    /// Returns QEMU's argument for `-device` as JSON, in which a path may have any character.
-    fn device(&self) -> String {
-        let socket = json!({ "type": "unix", "path": self.socket.to_string_lossy() });
-        let mut device = json!({
-            "driver": "vfio-user-pci",
-            "socket": socket,
-            "x-msg-timeout": ANSWER_MOST_MS,
-        });
-        if let (Some(slot), Some(object)) = (self.slot, device.as_object_mut()) {
-            object.insert("addr".to_owned(), format!("{slot:x}").into());
+    /// Returns QEMU's arguments for `-device` as JSON, in which a path may have any character.
+    fn devices(&self) -> Vec<String> {
+        match self.slot {
+            Some(slot) => {
+                let mut device = device(&self.socket);
+                device.insert("addr".to_owned(), format!("{slot:x}").into());
+                vec![Value::Object(device).to_string()]
+            }
+            None => vec![self.port().to_string(), Value::Object(device_at_port(&self.socket)).to_string()],
         }
-        device.to_string()
+    }
+
+    /// Returns the root port. Firmware gives an empty port no room for a window, so the port asks for the
+    /// window's size, and as much again for its alignment.
+    fn port(&self) -> Value {
+        let reserve = self.window_bytes.saturating_mul(2);
+        json!({ "driver": "pcie-root-port", "id": PORT, "chassis": CHASSIS, "pref64-reserve": reserve })
     }
 
     /// Returns QEMU's arguments. `-machine` may be given again with the machine's type, because QEMU merges
     /// the two.
     pub fn qemu(&self) -> Vec<String> {
         let memory = format!("{}M", self.memory_mib);
-        [
+        let mut arguments = vec![
             "-m".to_owned(),
             memory.clone(),
             "-object".to_owned(),
             format!("memory-backend-memfd,id={BACKEND},size={memory},share=on"),
             "-machine".to_owned(),
             format!("memory-backend={BACKEND}"),
-            "-device".to_owned(),
-            self.device(),
-        ]
-        .to_vec()
+        ];
+        arguments.extend(self.devices().into_iter().flat_map(|device| ["-device".to_owned(), device]));
+        arguments
     }
 
     /// Returns the same arguments for a shell, one option per line.
@@ -77,27 +88,41 @@ impl Vm {
     /// Returns the elements for a libvirt domain. libvirt does not know vfio-user devices and passes
     /// `qemu:commandline` on to QEMU. The namespace of that element is declared in the first line.
     pub fn libvirt(&self) -> String {
-        let mut text = String::new();
-        let lines = [
-            "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>",
-            "  <memoryBacking>",
-            "    <source type='memfd'/>",
-            "    <access mode='shared'/>",
-            "  </memoryBacking>",
-            "  <devices>",
-            "    <memballoon model='none'/>",
-            "  </devices>",
-            "  <qemu:commandline>",
-            "    <qemu:arg value='-device'/>",
-            &format!("    <qemu:arg value='{}'/>", escaped(&self.device())),
-            "  </qemu:commandline>",
-            "</domain>",
+        let mut lines = vec![
+            "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>".to_owned(),
+            "  <memoryBacking>".to_owned(),
+            "    <source type='memfd'/>".to_owned(),
+            "    <access mode='shared'/>".to_owned(),
+            "  </memoryBacking>".to_owned(),
+            "  <devices>".to_owned(),
+            "    <memballoon model='none'/>".to_owned(),
+            "  </devices>".to_owned(),
+            "  <qemu:commandline>".to_owned(),
         ];
-        for line in lines {
-            _ = writeln!(text, "{line}");
+        for device in self.devices() {
+            lines.push("    <qemu:arg value='-device'/>".to_owned());
+            lines.push(format!("    <qemu:arg value='{}'/>", escaped(&device)));
         }
-        text
+        lines.extend(["  </qemu:commandline>".to_owned(), "</domain>\n".to_owned()]);
+        lines.join("\n")
     }
+}
+
+/// Returns the properties of QEMU's device for a socket.
+fn device(socket: &Path) -> Map<String, Value> {
+    let socket = json!({ "type": "unix", "path": socket.to_string_lossy() });
+    [("driver", "vfio-user-pci".into()), ("socket", socket), ("x-msg-timeout", ANSWER_MOST_MS.into())]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+/// Returns the properties of the device behind its root port, as QEMU's monitor takes them too.
+pub(crate) fn device_at_port(socket: &Path) -> Map<String, Value> {
+    let mut device = device(socket);
+    device.insert("id".to_owned(), DEVICE.into());
+    device.insert("bus".to_owned(), PORT.into());
+    device
 }
 
 /// Returns a word in a shell's syntax, quoted if necessary.
@@ -125,7 +150,7 @@ mod tests {
     use super::*;
 
     fn vm(socket: &str) -> Vm {
-        Vm { socket: socket.into(), memory_mib: 768, slot: Some(17) }
+        Vm { socket: socket.into(), memory_mib: 768, slot: Some(17), window_bytes: 256 << 20 }
     }
 
     #[test]
@@ -140,7 +165,21 @@ mod tests {
         assert_eq!(device["socket"]["path"], "/d\"e,'f");
         assert_eq!(device["addr"], "11", "QEMU reads it as hexadecimal");
         assert_eq!(device["x-msg-timeout"], ANSWER_MOST_MS);
-        assert!(!Vm { slot: None, ..vm("/a") }.qemu()[7].contains("addr"));
+    }
+
+    #[test]
+    fn without_a_slot_the_device_can_be_taken_out() {
+        let arguments = Vm { slot: None, ..vm("/a") }.qemu();
+        let devices: Vec<Value> = (7..arguments.len())
+            .step_by(2)
+            .map(|index| serde_json::from_str(&arguments[index]).unwrap())
+            .collect();
+        let [port, device] = &devices[..] else { panic!("{arguments:?}") };
+        assert_eq!((&port["driver"], &port["pref64-reserve"]), (&json!("pcie-root-port"), &json!(512 << 20)));
+        assert_eq!(device["bus"], port["id"]);
+        assert!(device["id"].is_string() && device.get("addr").is_none(), "{device}");
+        assert_eq!(device.as_object(), Some(&device_at_port(Path::new("/a"))));
+        assert_eq!(Vm { slot: None, ..vm("/a") }.libvirt().matches("value='-device'").count(), 2);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use vgpu_serve::Facts;
 use vgpu_testbed::bed::{StandIn, random_facts, sessions, terminate, until};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::programs;
+use vgpu_wire::pci::V2_BAR2_BYTES;
 
 use super::figures::{Round, VmFigures};
 use super::options::{Fault, Load, ShareArgs};
@@ -218,7 +219,9 @@ impl Host {
         let device = Server::start(&mut command)?;
         let options = Options::default();
         let boot = || {
-            let vm = vgpu_serve::vm::Vm { socket, memory_mib: options.memory_mib, slot: Some(SLOT) };
+            let window_bytes = V2_BAR2_BYTES;
+            let vm =
+                vgpu_serve::vm::Vm { socket, memory_mib: options.memory_mib, slot: Some(SLOT), window_bytes };
             GuestMachine::boot_on(&options, &vm.qemu()).context("boot a guest")
         };
         let machine = booted.then(boot).transpose()?;
