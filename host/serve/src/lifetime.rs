@@ -102,12 +102,16 @@ impl Lifetime {
     }
 
     /// Starts a thread that serves as long as the command does. The return of `serve` also ends the command.
-    pub(crate) fn serve<E>(&self, name: &str, serve: impl FnOnce() -> E + Send + 'static) -> Result<()>
+    pub(crate) fn serve<E>(
+        &self,
+        name: &str,
+        serve: impl FnOnce() -> Result<(), E> + Send + 'static,
+    ) -> Result<()>
     where
         E: std::error::Error + Send + Sync + 'static,
     {
         let to = self.to.clone();
-        let thread = threads::spawn(name, move || drop(to.send(Err(serve().into()))));
+        let thread = threads::spawn(name, move || drop(to.send(serve().map_err(Into::into))));
         thread.map(drop).with_context(|| format!("start the thread `{name}`"))
     }
 
@@ -192,7 +196,7 @@ mod tests {
     #[test]
     fn the_return_of_a_thread_that_serves_is_the_end() {
         let lifetime = Lifetime::begin();
-        lifetime.serve("some", || std::io::Error::other("nothing to accept")).unwrap();
+        lifetime.serve("some", || Err(std::io::Error::other("nothing to accept"))).unwrap();
         // `wait` would end this process.
         let end = lifetime.end.recv().unwrap();
         assert_eq!(end.unwrap_err().to_string(), "nothing to accept");

@@ -34,10 +34,7 @@ pub(crate) fn serve_machine<T>(
     let path = place.path;
     lifetime.watch(place.watch_stdin, Arc::clone(&served.status))?;
     let mut socket = FunctionSocket::bind(path, place.group, function, ram)?;
-    lifetime.serve("vfio-user", move || {
-        let Err(error) = socket.serve();
-        error
-    })?;
+    lifetime.serve("vfio-user", move || socket.serve())?;
     // What is announced stays until the end, such as the control socket.
     let ended = announce(served).and_then(|_announced| lifetime.wait());
     end();

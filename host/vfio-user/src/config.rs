@@ -78,24 +78,36 @@ impl Config {
 
     /// Reads at `offset`. Bytes beyond the end read zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
-        for (at, byte) in (offset..).zip(data) {
-            let found = usize::try_from(at).ok().and_then(|at| self.bytes.get(at));
-            *byte = found.copied().unwrap_or(0);
-        }
+        let found = usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..));
+        let found = found.unwrap_or_default();
+        let (within, beyond) = data.split_at_mut(found.len().min(data.len()));
+        within.copy_from_slice(&found[..within.len()]);
+        beyond.fill(0);
     }
 
     /// Writes the bits that can be written, and ignores the others.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        for (at, new) in (offset..).zip(data) {
-            let Some(at) = usize::try_from(at).ok().filter(|at| *at < BYTES) else { return };
+        let Some(offset) = usize::try_from(offset).ok().filter(|offset| *offset < BYTES) else { return };
+        for (at, new) in (offset..BYTES).zip(data) {
             let bits = self.writable[at];
             self.bytes[at] = self.bytes[at] & !bits | new & bits;
         }
     }
 
-    /// Restores the state that the configuration space has after power-on.
-    pub fn reset(&mut self) {
-        self.bytes = self.initial;
+    /// Returns the bytes as they are, for [`Config::restore`].
+    pub fn bytes(&self) -> &[u8; BYTES] {
+        &self.bytes
+    }
+
+    /// Takes the bytes over from another process. Returns whether they are this function's: they differ from
+    /// those after power-on only where a guest can write.
+    pub fn restore(&mut self, bytes: &[u8; BYTES]) -> bool {
+        let fixed = |at: usize| (bytes[at] ^ self.initial[at]) & !self.writable[at] == 0;
+        let good = (0..BYTES).all(fixed);
+        if good {
+            self.bytes = *bytes;
+        }
+        good
     }
 }
 
@@ -144,9 +156,20 @@ mod tests {
         }
         let bars: Vec<u32> = (0..6).map(|at| word(&config, 0x10 + 4 * at)).collect();
         assert_eq!(bars, [0xffff_e000, 0, 0x0000_000c, 0xffff_fffe, 0, 0]);
-        config.reset();
-        assert_eq!(word(&config, 0x10), 0);
-        assert_eq!(word(&config, 0x18), 0xc);
+    }
+
+    #[test]
+    fn bytes_of_the_same_function_are_restored() {
+        let mut first = config();
+        first.write(4, &[6]);
+        first.write(0x10, &[0, 0, 0xb0, 0xfe]);
+        let mut second = config();
+        assert!(second.restore(first.bytes()));
+        assert_eq!(second.bytes(), first.bytes());
+        let mut other = *first.bytes();
+        other[2] ^= 1;
+        assert!(!second.restore(&other), "another device id");
+        assert_eq!(second.bytes(), first.bytes());
     }
 
     proptest! {

@@ -12,16 +12,34 @@
 //!
 //! [`Function`] is what a VMM can be shown, [`V2`] is VGPU-STUB as one, and [`FunctionSocket`] serves it.
 //! The guest's memory is [`SharedRam`], which the socket fills in as the VMM maps regions.
+//!
+//! ```text
+//!  socket      listens, accepts one VMM at a time, is handed over to another process
+//!   └ connection   answers requests ─► regions ─► config, function
+//!      │    └ saved    a connection between two requests
+//!      ├ stream    looks at a request where it lies, takes it after its reply, stops between two
+//!      └ frame, limits    decode what a VMM sent
+//! ```
 
 #![forbid(unsafe_code)]
 
 mod config;
+mod connection;
+pub mod frame;
 mod function;
+mod limits;
 mod ram;
+mod regions;
+mod saved;
 mod socket;
+mod stream;
 mod v2;
 
+pub use connection::Answering;
 pub use function::{Bar, Decode, Function, IDENTITY, Identity};
-pub use ram::SharedRam;
+pub use limits::Limits;
+pub use ram::{MapError, Region, SharedRam};
+pub use saved::{RestoreError, SavedConnection, UnsentReply};
 pub use socket::{FunctionSocket, SocketError};
+pub use stream::Stop;
 pub use v2::{StubError, V2};

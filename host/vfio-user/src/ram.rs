@@ -43,6 +43,18 @@ impl SharedRam {
         !self.0.read().unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 
+    /// Returns the regions by address, for a process that takes them over.
+    pub(crate) fn regions(&self) -> Vec<(u64, Region)> {
+        let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ram.0.iter().map(|(address, region)| (*address, region.clone())).collect()
+    }
+
+    /// Returns whether a region starts at `address` and has this size.
+    pub(crate) fn is_mapped(&self, address: u64, bytes: u64) -> bool {
+        let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ram.0.get(&address).is_some_and(|region| region.bytes == bytes)
+    }
+
     /// Calls `what` with the region that holds `bytes` from `address` on, and their offset.
     fn with<T>(&self, address: u64, bytes: u64, what: impl FnOnce(&Region, u64) -> T) -> Option<T> {
         let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -74,26 +86,35 @@ impl GuestMemory for SharedRam {
     }
 }
 
-/// Error for a region that wraps around the end of the addresses or of its file, is empty, or overlaps
-/// another.
+/// Maximum number of regions: the protocol's, if none is negotiated.
+const MAX_REGIONS: usize = 65_535;
+
+/// Reason for which a region is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("map guest memory: {bytes:#x} bytes at {address:#x} overlap or have no end")]
-pub struct MapError {
-    address: u64,
-    bytes: u64,
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum MapError {
+    #[error("it is empty, or wraps around the end of the addresses or of its file")]
+    NoEnd,
+    #[error("it overlaps another one")]
+    Overlaps,
+    #[error("there are {MAX_REGIONS} already")]
+    TooMany,
 }
 
 impl Ram {
     /// Adds a region that the VMM has mapped.
     pub fn map(&mut self, address: u64, region: Region) -> Result<(), MapError> {
-        let error = MapError { address, bytes: region.bytes };
         // The last byte, not the byte after it, because a region may end where the addresses end.
-        let last = region.bytes.checked_sub(1).and_then(|more| address.checked_add(more)).ok_or(error)?;
-        region.offset.checked_add(region.bytes).ok_or(error)?;
+        let last = region.bytes.checked_sub(1).and_then(|more| address.checked_add(more));
+        let last = last.ok_or(MapError::NoEnd)?;
+        region.offset.checked_add(region.bytes).ok_or(MapError::NoEnd)?;
         if let Some((start, below)) = self.0.range(..=last).next_back()
             && start + (below.bytes - 1) >= address
         {
-            return Err(error);
+            return Err(MapError::Overlaps);
+        }
+        if self.0.len() >= MAX_REGIONS {
+            return Err(MapError::TooMany);
         }
         self.0.insert(address, region);
         Ok(())

@@ -2,8 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use crate::program::program;
 
@@ -82,21 +81,6 @@ impl Served {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line
-    }
-
-    /// Waits until the process ends by itself. Returns its exit status and what it printed on stderr.
-    pub fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
-        let deadline = Instant::now() + limit;
-        let status = loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if Instant::now() > deadline => panic!("it has not ended after {limit:?}"),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        let mut errors = String::new();
-        self.stderr.read_to_string(&mut errors).unwrap();
-        (status, errors)
     }
 }
 

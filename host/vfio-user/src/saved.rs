@@ -1,0 +1,85 @@
+//! What one process hands to the next, so that a VMM keeps its connection.
+
+use std::os::fd::OwnedFd;
+
+use crate::config::{BYTES, Config};
+use crate::frame::{HEADER_BYTES, MAX_MESSAGE};
+use crate::limits::Limits;
+use crate::ram::{MapError, Region, SharedRam};
+use crate::regions::Regions;
+
+/// A connection between two requests. Nothing of a request that has not been answered is in it: that lies in
+/// the socket.
+#[derive(Debug)]
+pub struct SavedConnection {
+    /// The connected socket.
+    pub socket: OwnedFd,
+    /// What was negotiated, or `None` before that.
+    pub limits: Option<Limits>,
+    /// The configuration space.
+    pub config: [u8; BYTES],
+    /// Guest memory, by guest-physical address.
+    pub regions: Vec<(u64, Region)>,
+    /// A reply for which the VMM left no room.
+    pub reply: Option<UnsentReply>,
+    /// Whether the first request in the socket may have been answered already, because a process died while it
+    /// answered.
+    pub in_doubt: bool,
+}
+
+/// A reply that is not wholly sent.
+#[derive(Debug, Default)]
+pub struct UnsentReply {
+    /// The whole reply.
+    pub bytes: Vec<u8>,
+    /// Number of its bytes that were sent.
+    pub sent: usize,
+    /// BAR whose memory is passed with the first byte.
+    pub bar: Option<usize>,
+    /// Size of the request in bytes, which is taken from the socket afterwards.
+    pub request: usize,
+}
+
+/// Reason for which a saved connection is none of this function.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum RestoreError {
+    #[error("the saved configuration space is another function's")]
+    Config,
+    #[error("the saved guest memory of {bytes:#x} bytes at {address:#x} cannot be mapped: {source}")]
+    Memory { address: u64, bytes: u64, source: MapError },
+    #[error("the saved reply is none")]
+    Reply,
+    #[error("continue the connection")]
+    Socket(#[from] std::io::Error),
+}
+
+impl SavedConnection {
+    /// Checks every part, and maps the guest's memory in `ram`. Returns the configuration space.
+    pub(crate) fn check(&mut self, regions: &Regions, ram: &SharedRam) -> Result<Config, RestoreError> {
+        let mut config = regions.config();
+        if !config.restore(&self.config) {
+            return Err(RestoreError::Config);
+        }
+        if self.reply.as_ref().is_some_and(|reply| !reply.is_possible(regions)) {
+            return Err(RestoreError::Reply);
+        }
+        let mut mapped = ram.change();
+        for (address, region) in self.regions.drain(..) {
+            let bytes = region.bytes;
+            let failed = |source| RestoreError::Memory { address, bytes, source };
+            mapped.map(address, region).map_err(failed)?;
+        }
+        Ok(config)
+    }
+}
+
+impl UnsentReply {
+    fn is_possible(&self, regions: &Regions) -> bool {
+        let sizes = HEADER_BYTES..=MAX_MESSAGE;
+        sizes.contains(&self.bytes.len())
+            && sizes.contains(&self.request)
+            && self.sent <= self.bytes.len()
+            && self.bar.is_none_or(|bar| regions.memory(bar).is_some())
+    }
+}

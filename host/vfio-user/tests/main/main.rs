@@ -1,0 +1,8 @@
+//! Tests of the socket from the VMM's end.
+
+mod frames;
+mod handover;
+mod rate;
+mod served;
+mod socket;
+mod vmm;
