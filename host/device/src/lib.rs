@@ -62,6 +62,7 @@ mod supply;
 mod sync;
 mod thread_group;
 pub mod threads;
+mod tracked;
 mod unix_socket;
 
 pub use accesses::{Accesses, BarAccesses};
@@ -105,5 +106,6 @@ pub use supply::matrix::{MatrixShape, Strided};
 pub use supply::memory_pool::{MemoryPool, OutOfMemory, PoolCharge, Quota};
 pub use supply::modules::{CodeCharge, CodeRefusal, ModuleImage, Modules};
 pub use sync::lock;
+pub use tracked::{TrackedGuard, held_lock, lock_tracked};
 pub use unix_socket::{ListenError, connect_bar, connect_to, listen_for};
 pub use vgpu_wire::pci::PciAddress;

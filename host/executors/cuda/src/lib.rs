@@ -65,6 +65,7 @@ use shared_gpu::SharedGpu;
 pub use cost::{ContextProbe, GpuIdentity};
 pub use driver::blas::library::{FoundBlas, cublas_files};
 pub use driver::error::{DriverError, LoadError};
+pub use driver::under_lock::{LockObserver, observe_calls_under_locks};
 pub use offers::{RangeOffer, offered_ranges};
 pub use options::{CONTEXT_BYTES, CudaOptions};
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use vgpu_device::{Addresses, MemoryPool};
+use vgpu_device::{Addresses, MemoryPool, lock_tracked};
 use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
@@ -163,6 +163,6 @@ impl SharedGpu {
 
     /// Records that a feature is missing. Returns whether this was not known before.
     pub(crate) fn first_lack(&self, what: &'static str) -> bool {
-        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(what)
+        lock_tracked(&self.lacking).insert(what)
     }
 }

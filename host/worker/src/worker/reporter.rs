@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
-use vgpu_device::{DeviceProcess, SessionHost, SharedRange};
+use vgpu_device::{DeviceProcess, SessionHost, SharedRange, lock_tracked};
 
 use crate::shared::packet;
 use crate::shared::report::WorkerReport;
@@ -84,7 +84,7 @@ impl DeviceProcess for Reporter {
     }
 
     fn reserve(&self, bytes: u64, take: &mut dyn FnMut()) -> bool {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = lock_tracked(&self.requests);
         self.report(&WorkerReport::Reserve(bytes));
         if !self.control.wait_reserved() {
             return false;

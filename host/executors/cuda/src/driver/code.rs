@@ -165,11 +165,12 @@ impl DriverFunction {
         for index in 0..PARAMS_MOST {
             let (mut offset, mut bytes) = (0, 0);
             // SAFETY: live places for the answers, a live function.
-            match unsafe { get(self.handle, index, &raw mut offset, &raw mut bytes) } {
+            let code = unsafe { get(self.handle, index, &raw mut offset, &raw mut bytes) };
+            match check("cuFuncGetParamInfo", code) {
+                Ok(()) => end = end.max(offset.saturating_add(bytes)),
                 // The kernel has no such parameter.
-                CUresult::INVALID_VALUE => break,
-                CUresult::SUCCESS => end = end.max(offset.saturating_add(bytes)),
-                code => return Some(Err(DriverError { call: "cuFuncGetParamInfo", code })),
+                Err(error) if error.code == CUresult::INVALID_VALUE => break,
+                Err(error) => return Some(Err(error)),
             }
         }
         Some(Ok(u32::try_from(end).unwrap_or(u32::MAX)))

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vgpu_abi::CUresult;
 
 use super::sticky::loses_context;
+use super::under_lock;
 
 /// Reason for which there is no GPU to execute on.
 #[derive(Debug, thiserror::Error)]
@@ -74,11 +75,20 @@ impl DriverError {
     }
 }
 
-/// Turns the status of `call` into a result.
-pub(super) const fn check(call: &'static str, code: CUresult) -> Result<(), DriverError> {
+/// Turns the status of `call` into a result. Every call of the driver passes here.
+pub(super) fn check(call: &'static str, code: CUresult) -> Result<(), DriverError> {
+    under_lock::note(call);
     match code {
         CUresult::SUCCESS => Ok(()),
         code => Err(DriverError { call, code }),
+    }
+}
+
+/// Turns the status of a query into whether the work is complete.
+pub(super) fn check_ready(call: &'static str, code: CUresult) -> Result<bool, DriverError> {
+    match check(call, code) {
+        Err(DriverError { code: CUresult::NOT_READY, .. }) => Ok(false),
+        done => done.map(|()| true),
     }
 }
 

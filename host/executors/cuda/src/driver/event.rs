@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUevent, EVENT_DISABLE_TIMING};
 
 use super::context::DriverContext;
-use super::error::{DriverError, check, log_failure};
+use super::error::{DriverError, check, check_ready, log_failure};
 
 /// An event, which stands for its newest record.
 #[derive(Debug)]
@@ -38,10 +37,7 @@ impl DriverEvent {
     /// Returns whether the newest record is complete. An error is usually one of the work before the record.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the event lives as long as `self`.
-        match unsafe { (self.context.table().cuEventQuery)(self.handle) } {
-            CUresult::NOT_READY => Ok(false),
-            code => check("cuEventQuery", code).map(|()| true),
-        }
+        check_ready("cuEventQuery", unsafe { (self.context.table().cuEventQuery)(self.handle) })
     }
 
     /// Waits for the newest record. The caller knows that nothing blocks it.

@@ -9,6 +9,7 @@
 //!  device            queries that need no context
 //!  library           the functions, found when the library is loaded
 //!  error, sticky     errors, and which of them lose the context
+//!  under_lock        calls made under a lock
 //! ```
 //!
 //! Arguments of the driver are valid by construction. A handle belongs to a value that destroys it when it is
@@ -37,3 +38,4 @@ pub(crate) mod nvml;
 pub(crate) mod range;
 pub(crate) mod sticky;
 pub(crate) mod stream;
+pub(crate) mod under_lock;

@@ -2,17 +2,17 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUlaunchAttribute, CUlaunchConfig, CUstream, LAUNCH_PARAM, MEMORYTYPE_DEVICE, Memcpy3D,
     STREAM_NON_BLOCKING, Side3D, launch_attribute,
 };
+use vgpu_device::lock_tracked;
 
 use super::code::DriverFunction;
 use super::context::DriverContext;
-use super::error::{DriverError, check, log_failure};
+use super::error::{DriverError, check, check_ready, log_failure};
 use super::event::DriverEvent;
 use super::host::{HostPart, HostWord};
 use super::range::DeviceRange;
@@ -95,7 +95,7 @@ impl std::fmt::Debug for HostTask {
 impl HostTask {
     /// Calls the function, unless it was called or dropped before.
     fn execute(&self) {
-        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = lock_tracked(&self.0).take();
         if let Some(task) = task {
             task();
         }
@@ -143,10 +143,7 @@ impl DriverStream {
     /// Returns whether all work so far is complete. An error is usually one of that work.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the stream lives as long as `self`.
-        match unsafe { (self.context.table().cuStreamQuery)(self.handle) } {
-            CUresult::NOT_READY => Ok(false),
-            code => check("cuStreamQuery", code).map(|()| true),
-        }
+        check_ready("cuStreamQuery", unsafe { (self.context.table().cuStreamQuery)(self.handle) })
     }
 
     /// Carries out `cuEventRecord`.

@@ -9,10 +9,10 @@
 //! as launches that nobody has waited for, the stream is polled ([`Busy::ask`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use vgpu_device::SessionHost;
+use vgpu_device::{SessionHost, TrackedGuard, lock_tracked};
 
 use crate::driver::stream::DriverStream;
 
@@ -38,6 +38,15 @@ struct BusyState {
     giving: bool,
 }
 
+impl BusyState {
+    /// Removes a stream that was given no more than the amount `given`, which is complete. The caller drops
+    /// the result without the lock, because the last reference to a stream destroys it.
+    fn remove_complete(&mut self, stream_id: u64, given: u64) -> Option<Outstanding> {
+        let complete = self.streams.get(&stream_id).is_some_and(|work| work.given == given);
+        if complete { self.streams.remove(&stream_id) } else { None }
+    }
+}
+
 /// Measures the time of a session.
 #[derive(Debug)]
 pub(crate) struct Busy {
@@ -51,8 +60,8 @@ impl Busy {
         Self { host, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, BusyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> TrackedGuard<'_, BusyState> {
+        lock_tracked(&self.state)
     }
 
     /// Records that a stream is given work until [`Busy::end_giving`]. Returns whether no stream was
@@ -82,9 +91,7 @@ impl Busy {
     /// Records that a fence was reached. The fence follows the amount `behind` of a stream's work.
     pub(crate) fn reached(&self, stream_id: u64, behind: u64) {
         let mut state = self.state();
-        if state.streams.get(&stream_id).is_some_and(|stream_id| stream_id.given == behind) {
-            state.streams.remove(&stream_id);
-        }
+        let _done = state.remove_complete(stream_id, behind);
         self.count(state);
     }
 
@@ -98,11 +105,11 @@ impl Busy {
     pub(crate) fn destroyed(&self, stream_id: u64, fenced: bool) {
         let mut state = self.state();
         if fenced {
-            if let Some(outstanding) = state.streams.get_mut(&stream_id) {
-                outstanding.stream = None;
-            }
+            let outstanding = state.streams.get_mut(&stream_id);
+            let _destroyed = outstanding.and_then(|outstanding| outstanding.stream.take());
+            drop(state);
         } else {
-            state.streams.remove(&stream_id);
+            let _done = state.streams.remove(&stream_id);
             self.count(state);
         }
     }
@@ -129,23 +136,20 @@ impl Busy {
             .map(|(stream_id, given, _)| (*stream_id, *given))
             .collect();
         let mut state = self.state();
-        for (stream_id, given) in complete {
-            if state.streams.get(&stream_id).is_some_and(|work| work.given == given) {
-                state.streams.remove(&stream_id);
-            }
-        }
+        let done = complete.into_iter().map(|(stream_id, given)| state.remove_complete(stream_id, given));
+        let _done: Vec<Option<Outstanding>> = done.collect();
         self.count(state);
     }
 
     /// Stops counting, because the context is lost or all work is complete.
     pub(crate) fn end(&self) {
         let mut state = self.state();
-        state.streams.clear();
+        let _done = std::mem::take(&mut state.streams);
         self.count(state);
     }
 
     /// Counts the time since `since` if all work is complete, or if the interval has passed.
-    fn count(&self, mut state: MutexGuard<'_, BusyState>) {
+    fn count(&self, mut state: TrackedGuard<'_, BusyState>) {
         let Some(since) = state.since else { return };
         let (now, over) = (Instant::now(), state.streams.is_empty());
         let passed = now.saturating_duration_since(since);

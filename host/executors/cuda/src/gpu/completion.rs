@@ -10,12 +10,12 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::thread::set_current_timer_slack;
-use vgpu_device::threads;
+use vgpu_device::{TrackedGuard, lock_tracked, threads};
 use vgpu_wire::Mark;
 
 use crate::driver::context::DriverContext;
@@ -229,8 +229,8 @@ impl Drop for Completions {
 }
 
 impl CompletionQueue {
-    fn pending(&self) -> MutexGuard<'_, PendingByStream> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> TrackedGuard<'_, PendingByStream> {
+        lock_tracked(&self.pending)
     }
 
     /// Runs the thread: polls fences until the session ends.
@@ -270,9 +270,9 @@ impl CompletionQueue {
             }
             if pending.items.is_empty() {
                 if self.busy.is_outstanding() {
-                    drop(self.news.wait_timeout(pending, PAUSE_MOST).unwrap_or_else(PoisonError::into_inner));
+                    drop(pending.wait_timeout(&self.news, PAUSE_MOST));
                 } else {
-                    drop(self.news.wait(pending).unwrap_or_else(PoisonError::into_inner));
+                    drop(pending.wait(&self.news));
                 }
                 since = Instant::now();
                 continue;
@@ -285,7 +285,7 @@ impl CompletionQueue {
                 continue;
             }
             let pause = pause(waited, usual).min(if settles { SETTLE_PAUSE } else { PAUSE_MOST });
-            drop(self.news.wait_timeout(pending, pause).unwrap_or_else(PoisonError::into_inner));
+            drop(pending.wait_timeout(&self.news, pause));
         }
     }
 
@@ -377,7 +377,7 @@ impl CompletionQueue {
     }
 
     fn time_of(&self, fence: &Arc<Fence>) -> Result<u64, DriverError> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).time_of(fence)
+        lock_tracked(&self.clock).time_of(fence)
     }
 
     /// Performs all pending actions without waiting, because the context is lost.

@@ -1,7 +1,9 @@
 //! Fences: points in a stream's work. Each is an event that is not recorded again while the fence lives.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use vgpu_device::lock_tracked;
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
@@ -47,7 +49,7 @@ impl Fences {
         behind: u64,
         hold: u32,
     ) -> Result<Arc<Fence>, DriverError> {
-        let idle = self.idle[usize::from(timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = lock_tracked(&self.idle[usize::from(timed)]).pop();
         let event = match idle {
             Some(event) => event,
             None => DriverEvent::create(&self.context, timed)?,
@@ -101,8 +103,7 @@ impl Fence {
 impl Drop for Fence {
     fn drop(&mut self) {
         let Some(event) = self.event.take() else { return };
-        let mut idle =
-            self.home.idle[usize::from(event.is_timed())].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock_tracked(&self.home.idle[usize::from(event.is_timed())]);
         if idle.len() < IDLE_MOST {
             idle.push(event);
         }

@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use vgpu_device::threads;
+use vgpu_device::{TrackedGuard, lock_tracked, threads};
 
 use crate::driver::context::DriverContext;
 use crate::gpu::health::Health;
@@ -31,8 +31,8 @@ impl<T> Default for Arrivals<T> {
 }
 
 impl<T> Arrivals<T> {
-    fn made(&self) -> MutexGuard<'_, Vec<(u32, Option<T>)>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> TrackedGuard<'_, Vec<(u32, Option<T>)>> {
+        lock_tracked(&self.made)
     }
 
     /// Removes and returns all results.
@@ -44,7 +44,7 @@ impl<T> Arrivals<T> {
     fn wait(&self) {
         let made = self.made();
         if made.is_empty() {
-            drop(self.news.wait_timeout(made, PATIENCE).unwrap_or_else(PoisonError::into_inner));
+            drop(made.wait_timeout(&self.news, PATIENCE));
         }
     }
 }

@@ -7,14 +7,15 @@
 mod virtual_memory;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{
     AddressSpace, Charge, Granularity, NoAddresses, OutOfMemory, OverLimit, PoolCharge, Quota, Resource,
-    SessionHost,
+    SessionHost, TrackedGuard, lock_tracked,
 };
 
 use crate::driver::context::DriverContext;
@@ -150,54 +151,89 @@ impl DeviceMemory {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, MemoryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> TrackedGuard<'_, MemoryState> {
+        lock_tracked(&self.state)
     }
 
     /// Allocates `bytes`, which must not be 0. Returns the address, a multiple of 512.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, MemoryError> {
         let count = self.share.charge(Resource::Allocations, 1)?;
-        let mut state = self.state();
-        let (address, place) = if bytes <= SMALL_MOST.min(self.granule / 2) {
-            let (block, address) = self.allocate_small(&mut state, bytes)?;
-            (address, Backing::Block(block))
-        } else {
-            let own = self.allocate_own(&mut state, bytes)?;
-            (own.mapping.range().address(), Backing::Own(own))
-        };
-        state.allocations.insert(address, DeviceAllocation { bytes, place, _count: count });
-        self.report(&state);
-        Ok(address)
+        if bytes > SMALL_MOST.min(self.granule / 2) {
+            let whole = self.whole(bytes)?;
+            return self.allocate_own(self.share.allocate(whole)?, whole, bytes, count);
+        }
+        let (block, address) = self.allocate_small(bytes)?;
+        Ok(self.add(address, DeviceAllocation { bytes, place: Backing::Block(block), _count: count }))
     }
 
-    /// Allocates memory that no message requests.
+    /// Allocates memory that no message requests, and that takes whole granules.
     pub(crate) fn allocate_unrequested(&self, bytes: u64) -> Result<u64, MemoryError> {
-        self.host.with_reserved(bytes, || self.allocate(bytes)).unwrap_or_else(|| Err(OutOfMemory.into()))
+        let count = self.share.charge(Resource::Allocations, 1)?;
+        let whole = self.whole(bytes)?;
+        // Other requests wait until this one is charged, so the driver is called afterwards.
+        let taken = self.host.with_reserved(whole, || {
+            let taken = self.share.allocate(whole);
+            self.report_bytes();
+            taken
+        });
+        let allocated = self.allocate_own(taken.ok_or(OutOfMemory)??, whole, bytes, count);
+        allocated.inspect_err(|_| {
+            self.report_bytes();
+            self.host_changed();
+        })
+    }
+
+    /// Returns the number of bytes of the granules that `bytes` take.
+    fn whole(&self, bytes: u64) -> Result<u64, OutOfMemory> {
+        bytes.checked_next_multiple_of(self.granule).ok_or(OutOfMemory)
+    }
+
+    /// Adds an allocation to the session's memory.
+    fn add(&self, address: u64, allocation: DeviceAllocation) -> u64 {
+        let mut state = self.state();
+        state.allocations.insert(address, allocation);
+        self.report(&state);
+        address
     }
 
     /// Allocates in a block. Returns the block's address and the allocation's.
-    fn allocate_small(&self, state: &mut MemoryState, bytes: u64) -> Result<(u64, u64), MemoryError> {
-        for (&start, block) in state.blocks.iter_mut().rev() {
+    fn allocate_small(&self, bytes: u64) -> Result<(u64, u64), MemoryError> {
+        for (&start, block) in self.state().blocks.iter_mut().rev() {
             if let Some(address) = block.carve(bytes) {
                 return Ok((start, address));
             }
         }
-        let OwnMapping { mapping, _taken: taken } = self.allocate_own(state, self.granule)?;
+        let mapped = self.map_physical(self.share.allocate(self.granule)?, self.granule)?;
+        let OwnMapping { mapping, _taken: taken } = mapped;
         let start = mapping.range().address();
+        let mut state = self.state();
         let block = state.blocks.entry(start).or_insert(SharedBlock::new(mapping, taken));
         block.carve(bytes).map(|address| (start, address)).ok_or(OutOfMemory.into())
     }
 
-    fn allocate_own(&self, state: &mut MemoryState, bytes: u64) -> Result<OwnMapping, MemoryError> {
-        let whole = bytes.checked_next_multiple_of(self.granule).ok_or(OutOfMemory)?;
-        let taken = self.share.allocate(whole)?;
-        let address = state.space.allocate(whole).ok_or(OutOfMemory)?;
-        let mapped = PhysicalMemory::create(&self.context, whole)
+    /// Allocates memory of `whole` bytes for an allocation of `bytes`.
+    fn allocate_own(
+        &self,
+        taken: PoolCharge,
+        whole: u64,
+        bytes: u64,
+        count: Charge,
+    ) -> Result<u64, MemoryError> {
+        let own = self.map_physical(taken, whole)?;
+        let address = own.mapping.range().address();
+        Ok(self.add(address, DeviceAllocation { bytes, place: Backing::Own(own), _count: count }))
+    }
+
+    /// Maps physical memory of `bytes` bytes at free addresses. The calls take time, and other threads free
+    /// memory meanwhile, so no lock is held.
+    fn map_physical(&self, taken: PoolCharge, bytes: u64) -> Result<OwnMapping, MemoryError> {
+        let address = self.state().space.allocate(bytes).ok_or(OutOfMemory)?;
+        let mapped = PhysicalMemory::create(&self.context, bytes)
             .and_then(|physical| DeviceMapping::map_whole(&self.reserved, address, &Arc::new(physical)));
         match mapped {
             Ok(mapping) => Ok(OwnMapping { mapping, _taken: taken }),
             Err(error) => {
-                state.space.free(address, whole);
+                self.state().space.free(address, bytes);
                 Err(error.into())
             }
         }
@@ -255,9 +291,14 @@ impl DeviceMemory {
 
     /// Updates the status report.
     fn report(&self, state: &MemoryState) {
-        let gauges = self.host.gauges();
-        gauges.set_allocated(|| self.share.used());
-        gauges.allocations.store((state.allocations.len() + state.own.count()) as u32, Ordering::Relaxed);
+        self.report_bytes();
+        let count = (state.allocations.len() + state.own.count()) as u32;
+        self.host.gauges().allocations.store(count, Ordering::Relaxed);
+    }
+
+    /// Updates the number of bytes in the status report.
+    fn report_bytes(&self) {
+        self.host.gauges().set_allocated(|| self.share.used());
     }
 
     /// Waits a short time until a mapping that the guest has ended is unmapped, if there is one.
@@ -266,7 +307,7 @@ impl DeviceMemory {
         if state.own.is_settled() {
             return;
         }
-        drop(self.unmapped.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner));
+        drop(state.wait_timeout(&self.unmapped, PATIENCE));
     }
 
     /// Reports that device memory was returned.
@@ -277,9 +318,10 @@ impl DeviceMemory {
     /// Frees all memory. No work may be in progress.
     pub(crate) fn clear(&self) {
         let mut state = self.state();
-        state.allocations.clear();
-        state.blocks.clear();
-        state.own = Virtual::default();
+        let all =
+            (mem::take(&mut state.allocations), mem::take(&mut state.blocks), mem::take(&mut state.own));
+        drop(state);
+        drop(all);
     }
 }
 
@@ -311,9 +353,12 @@ impl Drop for Freed {
                 let Some(block) = state.blocks.get_mut(&start) else { return };
                 block.give_back(self.address, bytes);
                 let spare = state.blocks.values().filter(|block| block.is_empty()).count() > 1;
-                if spare && let Some(block) = state.blocks.remove(&start) {
+                let block = if spare { state.blocks.remove(&start) } else { None };
+                if let Some(block) = block {
                     let range = block.range();
+                    drop(state);
                     drop(block);
+                    state = memory.state();
                     state.space.free(range.address(), range.bytes());
                 }
                 memory.report(&state);

@@ -5,11 +5,11 @@
 //! waiting thread also serves the session's other streams, on which the release may depend. They are charged
 //! to the session, and beyond their number the copy is out of memory.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{Charge, Resource};
+use vgpu_device::{Charge, Resource, TrackedGuard, lock_tracked};
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
@@ -77,8 +77,8 @@ impl Staging {
         }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelf(&self) -> TrackedGuard<'_, Shelf> {
+        lock_tracked(&self.shelf)
     }
 
     /// Acquires a buffer for a copy that waits for the guest. Fails if all are in use.
@@ -92,8 +92,10 @@ impl Staging {
         }
         let charge = self.health.host().charges().charge(Resource::HostBytes, BUFFER_BYTES as u64);
         let charge = charge.ok().filter(|_| shelf.made_extra < BUFFERS_HELD_MOST).ok_or(NO_BUFFER)?;
-        let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
         shelf.made_extra += 1;
+        // Buffers are returned meanwhile.
+        drop(shelf);
+        let pinned = Pinned::allocate(context, BUFFER_BYTES).inspect_err(|_| self.shelf().made_extra -= 1)?;
         Ok(self.buffer(pinned, Some(charge)))
     }
 
@@ -109,8 +111,10 @@ impl Staging {
         if shelf.made == BUFFERS_MOST {
             return Ok(None);
         }
-        let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
         shelf.made += 1;
+        // Buffers are returned meanwhile.
+        drop(shelf);
+        let pinned = Pinned::allocate(context, BUFFER_BYTES).inspect_err(|_| self.shelf().made -= 1)?;
         Ok(Some(self.buffer(pinned, None)))
     }
 
@@ -124,7 +128,7 @@ impl Staging {
             if self.health.dead().is_some() || self.health.host().stopping() {
                 return Err(DriverError { call: "wait for a buffer", code: CUresult::NOT_READY });
             }
-            shelf = self.back.wait_timeout(shelf, PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            shelf = shelf.wait_timeout(&self.back, PATIENCE);
         }
     }
 
@@ -135,8 +139,9 @@ impl Staging {
     /// Frees the buffers that are not in use.
     pub(crate) fn clear(&self) {
         let mut shelf = self.shelf();
-        shelf.idle.clear();
-        shelf.extra.clear();
+        let unused = (std::mem::take(&mut shelf.idle), std::mem::take(&mut shelf.extra));
+        drop(shelf);
+        drop(unused);
     }
 }
 

@@ -7,6 +7,7 @@ use vgpu_conformance::{Case, Outcome, calls};
 use vgpu_device::{DeviceConfig, Executor};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 
+use crate::locks;
 use crate::place::{is_inner, libcuda, options, outer, test_again};
 use vgpu_host_testing::bench::{Bench, address};
 use vgpu_host_testing::guest::until;
@@ -27,6 +28,7 @@ fn conforms(name: &str, seeds: &[Option<u64>], wanted: fn(&Case) -> bool) {
     if !is_inner(name) {
         return seeds.iter().for_each(|&seed| outer(name, seed));
     }
+    locks::watch();
     let cuda = Arc::new(Cuda::new(&CudaOptions { memory: Some(BYTES), ..options() }).expect("the executor"));
     let bench = Bench::with(DeviceConfig::new(address(), Arc::clone(&cuda) as Arc<dyn Executor>));
     let mut failed = Vec::new();

@@ -11,6 +11,8 @@ use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
 use vgpu_wire::AddressRange;
 
+use crate::locks;
+
 /// Names the test that runs in this process.
 const INNER: &str = "VGPU_TEST_INNER";
 /// Where the second device gives addresses that are wished for.
@@ -151,6 +153,7 @@ pub fn options() -> CudaOptions {
 
 /// Serves the first device and runs the test on it.
 fn inner(options: &CudaOptions, test: impl FnOnce(&Loop)) {
+    locks::watch();
     let cuda = Arc::new(Cuda::new(options).expect("the executor"));
     let config = DeviceConfig {
         window_bytes: WINDOW,

@@ -13,10 +13,11 @@ use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::{ModuleLoad, ModuleUnload};
 use vgpu_wire::body::session::WindowFree;
-use vgpu_wire::body::stream::Signal;
+use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal};
 use vgpu_wire::{Mark, Span};
 
 use crate::gpu::RecordedGpu;
+use crate::locks;
 
 /// First completion word for marks of this module.
 const WORD: u32 = 930;
@@ -151,6 +152,20 @@ fn drops_that_block_keep_no_mark_waiting() {
         until("the drop has ended", || gpu.count(call) > 0);
         gpu.check_all(&guest);
     }
+}
+
+/// Each call that is made under a lock on purpose is noticed, so the watch works and the list is no longer than
+/// it must be.
+#[test]
+fn calls_under_a_lock_are_noticed() {
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let memory = start(&mut guest);
+    guest.send(&EventCreate { event: 1, flags: 0 }, &[]);
+    kernel(&mut guest, memory, 0);
+    guest.send(&EventRecord { event: 1, stream: 0, mark: Mark::new(WORD, 1) }, &[]);
+    guest.wait_word(WORD, 1);
+    assert_eq!(locks::not_made(), []);
+    gpu.check_all(&guest);
 }
 
 /// A text of a version that the driver does not know is refused with CUDA's code and the compiler's words.

@@ -10,6 +10,8 @@ use vgpu_host_testing::bench::{Bench, config};
 use vgpu_host_testing::guest::Guest;
 use vgpu_recording_cuda::{Recording, sequence};
 
+use crate::locks;
+
 /// Name of the environment variable that makes tests write sequences instead of comparing them.
 const WRITE: &str = "VGPU_WRITE_SEQUENCES";
 /// Name of the call with which a session's own calls start.
@@ -38,6 +40,7 @@ impl RecordedGpu {
             libcublas: Some(recording.cublas()),
             ..CudaOptions::new(addresses)
         };
+        locks::watch();
         let executor = Cuda::new(&options).expect("a cuda executor");
         let abilities = executor.facts().abilities;
         Self { bench: serve(executor), recording, abilities }

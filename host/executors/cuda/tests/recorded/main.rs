@@ -2,12 +2,16 @@
 //! call. No call may be refused, the calls must match the files of `sequences`, and no data of a guest may be
 //! read.
 
+#![allow(clippy::disallowed_methods, reason = "locks of tests are not watched")]
+
 mod driver;
 mod gpu;
 mod graphs;
 mod holds;
 mod libraries;
 mod links;
+#[path = "../common/locks.rs"]
+mod locks;
 mod losses;
 mod matmuls;
 mod memory;

@@ -11,6 +11,7 @@ use super::library::{Blas, FunctionTable, LtTable};
 use crate::driver::context::DriverContext;
 use crate::driver::range::DeviceRange;
 use crate::driver::stream::DriverStream;
+use crate::driver::under_lock;
 
 /// A call of cuBLAS that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +37,8 @@ impl BlasError {
 }
 
 /// Turns the status of `call` into a result.
-pub(super) const fn check(call: &'static str, status: BlasStatus) -> Result<(), BlasError> {
+pub(super) fn check(call: &'static str, status: BlasStatus) -> Result<(), BlasError> {
+    under_lock::note(call);
     match status {
         BlasStatus::SUCCESS => Ok(()),
         status => Err(BlasError { call, status }),

@@ -160,11 +160,11 @@ impl DeviceMemory {
         released.map(drop).ok_or(MemoryError::Invalid("there is no such physical memory"))
     }
 
-    /// Carries out `cuMemMap`.
+    /// Carries out `cuMemMap`. Only the session's own thread maps.
     pub(crate) fn map(&self, body: &MemMap) -> Result<MapOutcome, MemoryError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
         self.in_granules(&[address, bytes, offset])?;
-        let mut state = self.state();
+        let state = self.state();
         let own = &state.own;
         let Some((owned, _)) = own.physical.get(&handle) else {
             return Err(MemoryError::Invalid("there is no such physical memory"));
@@ -187,8 +187,11 @@ impl DeviceMemory {
             return Ok(MapOutcome::Busy);
         }
         let count = self.share.charge(Resource::Mappings, 1)?;
+        // No other thread maps or reserves, so the addresses stay free without the lock.
+        drop(state);
         let mapping = DeviceMapping::map(&self.reserved, range, &owned.physical, offset)?;
-        state.own.mappings.insert(address, GuestMapping { mapping, _of: owned, _count: count });
+        let mapping = GuestMapping { mapping, _of: owned, _count: count };
+        self.state().own.mappings.insert(address, mapping);
         Ok(MapOutcome::Done)
     }
 
@@ -212,6 +215,7 @@ impl DeviceMemory {
         let Some(range) = self.reserved.range().part(body.address, body.bytes) else {
             return Err(MemoryError::Invalid("not the session's addresses"));
         };
+        drop(state);
         Ok(self.reserved.set_access(range, body.access)?)
     }
 }
