@@ -202,11 +202,18 @@ fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
     Some((Some(Entry { kind, sm, specific, packing, unpacked, payload }), rest))
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// Returns the image as it is stored: the payload, without the zeros at the end of PTX text that is not
+    /// packed.
+    pub fn stored(&self) -> &'a [u8] {
+        let is_text = (self.kind, self.packing) == (Kind::Ptx, Packing::Plain);
+        if is_text { without_zeros(self.payload) } else { self.payload }
+    }
+
     /// Unpacks the image. Zeros at the end of PTX text are removed.
     pub fn unpack(&self) -> Result<Vec<u8>, FatbinError> {
         let mut image = match self.packing {
-            Packing::Plain => self.payload.to_vec(),
+            Packing::Plain => return Ok(self.stored().to_vec()),
             packing => {
                 if self.unpacked > UNPACKED_MOST {
                     return Err(FatbinError::TooLarge(self.unpacked));
@@ -222,11 +229,16 @@ impl Entry<'_> {
             }
         };
         if self.kind == Kind::Ptx {
-            let end = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            image.truncate(end);
+            image.truncate(without_zeros(&image).len());
         }
         Ok(image)
     }
+}
+
+/// Returns a text without the zeros at its end.
+fn without_zeros(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &text[..end]
 }
 
 fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {

@@ -7,7 +7,7 @@
 use memchr::memmem::{self, Finder};
 
 use crate::layout::{Layout, LayoutError};
-use crate::words::{Comments, Tokens, is_word, number, text};
+use crate::words::{Comments, Tokens, Upcoming, after_comment, is_word, number, text};
 
 /// The directives at the head of a PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,20 +109,34 @@ pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     if !token.is_none_or(|token| matches!(token[0], b'.' | b'@')) {
         return Err(PtxError::Outline("what follows its head is no directive"));
     }
-    let mut depth = 0_usize;
-    while let Some(word) = token {
-        match word {
-            b"{" => depth += 1,
-            b"}" => {
+    match_braces(tokens.rest)?;
+    Ok(head)
+}
+
+/// Checks that the braces of a text match, outside of comments and quoted texts.
+fn match_braces(text: &[u8]) -> Result<(), PtxError> {
+    let mut mark = Upcoming::new(|text| memchr::memchr3(b'{', b'}', b'"', text));
+    let mut slash = Upcoming::new(|text| memchr::memchr(b'/', text));
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        let place = mark.after(text, at).min(slash.after(text, at));
+        let Some((byte, mut rest)) = text[place..].split_first() else { break };
+        match byte {
+            b'{' => depth += 1,
+            b'}' => {
                 depth =
                     depth.checked_sub(1).ok_or(PtxError::Outline("a brace closes that was not opened"))?;
             }
-            b"\"" => tokens.skip_text(),
-            _ => {}
+            b'"' => {
+                let mut quoted = Tokens { rest };
+                quoted.skip_text();
+                rest = quoted.rest;
+            }
+            _ => rest = after_comment(&text[place..]).unwrap_or(rest),
         }
-        token = tokens.next();
+        at = text.len() - rest.len();
     }
-    if depth == 0 { Ok(head) } else { Err(PtxError::Outline("it ends within braces")) }
+    if depth == 0 { Ok(()) } else { Err(PtxError::Outline("it ends within braces")) }
 }
 
 /// Reads `.version` and `.target`, which are the first two directives.
@@ -378,7 +392,30 @@ mod tests {
             })
     }
 
+    /// Checks the braces of a text word by word.
+    fn match_braces_of_words(text: &[u8]) -> Result<(), PtxError> {
+        let (mut tokens, mut depth) = (Tokens { rest: text }, 0_usize);
+        while let Some(word) = tokens.next() {
+            match word {
+                b"{" => depth += 1,
+                b"}" => {
+                    depth = depth
+                        .checked_sub(1)
+                        .ok_or(PtxError::Outline("a brace closes that was not opened"))?;
+                }
+                b"\"" => tokens.skip_text(),
+                _ => {}
+            }
+        }
+        if depth == 0 { Ok(()) } else { Err(PtxError::Outline("it ends within braces")) }
+    }
+
     proptest! {
+        #[test]
+        fn braces_are_found_without_reading_words(text in "(\\{|\\}|\"|/|//|/\\*|\\*/|\\*| |\n|\\.x|k){0,30}") {
+            prop_assert_eq!(match_braces(text.as_bytes()), match_braces_of_words(text.as_bytes()));
+        }
+
         #[test]
         fn lists_are_laid_out_as_declared(params in prop::collection::vec(param(), 0..20)) {
             let list: Vec<&str> = params.iter().map(|param| &*param.0).collect();

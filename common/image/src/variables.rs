@@ -4,8 +4,10 @@
 //! Source: NVIDIA's PTX ISA, "Variables": a declaration has a space, attributes, an alignment, a type, and
 //! names with the dimensions of arrays and initial values.
 
+use memchr::memmem::Finder;
+
 use crate::ptx::type_bytes;
-use crate::words::{Tokens, is_word, text};
+use crate::words::{Tokens, Upcoming, is_word, text};
 
 /// Why the size of a text's variables cannot be told. The compiler may read the text in another way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +27,18 @@ pub fn variable_bytes(ptx: &[u8]) -> Result<u64, VariableError> {
     let mut tokens = Tokens { rest: ptx };
     // The list of names after `.target` has no end mark, and a directive may follow a name without a blank.
     let (mut before, mut in_target): (&[u8], _) = (b"", false);
-    while let Some(part) = tokens.next_part() {
+    // Most of a text are instructions, which declare nothing. Words are read only of statements with a mark.
+    let (mut marks, mut mark) = (Marks::new(ptx), None);
+    loop {
+        let at = ptx.len() - tokens.rest.len();
+        if !in_target && mark.is_none_or(|mark| mark < at) {
+            let next = marks.after(at);
+            if let Some(end) = memchr::memrchr3(b';', b'{', b'}', &ptx[at..next]) {
+                (before, tokens.rest) = (b"", &ptx[at + end + 1..]);
+            }
+            mark = Some(next);
+        }
+        let Some(part) = tokens.next_part() else { break };
         match part {
             b"\"" => skip_text(&mut tokens)?,
             // In a list of parameters the space is what a pointer points to, and another module defines an
@@ -41,6 +54,46 @@ pub fn variable_bytes(ptx: &[u8]) -> Result<u64, VariableError> {
         before = part;
     }
     Ok(sum)
+}
+
+/// Places in a text that may be of a variable, or change how what follows is read: the start of a quoted text
+/// or of a comment, the spaces of variables, and `.target`.
+struct Marks<'a> {
+    ptx: &'a [u8],
+    kinds: [Upcoming<Find>; 4],
+}
+
+/// Finds the first mark of one kind in a text.
+type Find = Box<dyn Fn(&[u8]) -> Option<usize>>;
+
+impl<'a> Marks<'a> {
+    fn new(ptx: &'a [u8]) -> Self {
+        let word = |word: &str| -> Find {
+            let finder = Finder::new(word).into_owned();
+            Box::new(move |text| finder.find(text))
+        };
+        let quote = Box::new(|text: &[u8]| memchr::memchr2(b'"', b'/', text));
+        let kinds: [Find; 4] = [quote, word(".global"), word(".const"), word(".target")];
+        Self { ptx, kinds: kinds.map(Upcoming::new) }
+    }
+
+    /// Returns the first mark at or after a place between two parts, or the end of the text. A mark within the
+    /// name of an instruction is none, as in `ld.global`.
+    fn after(&mut self, mut at: usize) -> usize {
+        loop {
+            let next = self.kinds.iter_mut().map(|kind| kind.after(self.ptx, at)).min();
+            let mark = next.unwrap_or(self.ptx.len());
+            let before = &self.ptx[at..mark];
+            let word =
+                before.iter().rposition(|byte| !is_word(*byte)).map_or(before, |end| &before[end + 1..]);
+            if self.ptx.get(mark) != Some(&b'.') || !word.first().is_some_and(u8::is_ascii_alphabetic) {
+                return mark;
+            }
+            let mut name = Tokens { rest: &self.ptx[mark..] };
+            name.skip_word();
+            at = self.ptx.len() - name.rest.len();
+        }
+    }
 }
 
 /// Skips a quoted text whose opening mark was the last token.
@@ -188,7 +241,37 @@ mod tests {
         }
     }
 
+    /// Counts variables as [`variable_bytes`], and reads every word for it.
+    fn variable_bytes_of_words(ptx: &[u8]) -> Result<u64, VariableError> {
+        let mut sum = 0_u64;
+        let mut tokens = Tokens { rest: ptx };
+        let (mut before, mut in_target): (&[u8], _) = (b"", false);
+        while let Some(part) = tokens.next_part() {
+            match part {
+                b"\"" => skip_text(&mut tokens)?,
+                b".global" | b".const" if !matches!(before, b".ptr" | b".extern") => {
+                    sum = sum.saturating_add(variables(&mut tokens)?);
+                }
+                _ if part[0].is_ascii_alphabetic() && !in_target => tokens.skip_word(),
+                _ => {}
+            }
+            in_target =
+                part == b".target" || in_target && (part == b"," || matches!(before, b"," | b".target"));
+            before = part;
+        }
+        Ok(sum)
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn variables_are_found_without_reading_all_words(
+            text in "(\\.global|\\.const|\\.target|\\.extern|\\.ptr|\\.b8 v|\\.x|ld|%r|sm_8|1|\\[8\\]|\\{|\\}|;|,|;|\"|/|//|/\\*|\\*/| | |\n){0,30}"
+        ) {
+            prop_assert_eq!(variable_bytes(text.as_bytes()), variable_bytes_of_words(text.as_bytes()));
+        }
+
         #[test]
         fn any_text_is_read_without_a_panic(text in "(\\.global|\\.const|\\.align|\\.u32|k|[0-9]|\\{|\\}|\\[|\\]|<|>|=|,|;|\"| |\n){0,40}") {
             let _ = variable_bytes(text.as_bytes());

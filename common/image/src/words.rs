@@ -1,4 +1,4 @@
-//! Splits PTX text into words, and finds its comments.
+//! Splits PTX text into words, finds its comments, and passes over what contains nothing of interest.
 
 use memchr::memmem::{self, Finder};
 
@@ -47,21 +47,46 @@ impl<'a> Iterator for Tokens<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
             self.rest = self.rest.trim_ascii_start();
-            if self.rest.starts_with(b"//") {
-                let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
-                self.rest = &self.rest[end..];
-            } else if self.rest.starts_with(b"/*") {
-                let end = memmem::find(self.rest, b"*/").map_or(self.rest.len(), |at| at + 2);
-                self.rest = &self.rest[end..];
-            } else {
-                break;
-            }
+            let Some(rest) = after_comment(self.rest) else { break };
+            self.rest = rest;
         }
         let word = self.rest.iter().position(|byte| !is_word(*byte)).unwrap_or(self.rest.len());
         let length = word.max(1).min(self.rest.len());
         let (token, rest) = self.rest.split_at(length);
         self.rest = rest;
         (!token.is_empty()).then_some(token)
+    }
+}
+
+/// Returns what follows the comment with which a text starts, or `None` if it starts with no comment.
+pub fn after_comment(text: &[u8]) -> Option<&[u8]> {
+    let end = match text {
+        [b'/', b'/', ..] => memchr::memchr(b'\n', text),
+        [b'/', b'*', ..] => memmem::find(text, b"*/").map(|at| at + 2),
+        _ => return None,
+    };
+    Some(&text[end.unwrap_or(text.len())..])
+}
+
+/// A place in a text, which is searched again only when it is passed: searches for several things together
+/// then read the text once for each.
+pub struct Upcoming<F> {
+    find: F,
+    at: Option<usize>,
+}
+
+impl<F: Fn(&[u8]) -> Option<usize>> Upcoming<F> {
+    /// Wraps a function that finds the first place in a text. Nothing has been searched yet.
+    pub const fn new(find: F) -> Self {
+        Self { find, at: None }
+    }
+
+    /// Returns the first place at or after `start`, which must ascend, or the end of the text.
+    pub fn after(&mut self, text: &[u8], start: usize) -> usize {
+        match self.at {
+            Some(at) if at >= start => at,
+            _ => *self.at.insert((self.find)(&text[start..]).map_or(text.len(), |at| start + at)),
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Image {
             specific: entry.specific,
             packing: entry.packing,
             unpacked: entry.unpacked,
-            payload: Bytes::owned_if_needed(entry.payload, kept),
+            payload: Bytes::owned_if_needed(entry.stored(), kept),
             alone: false,
         };
         Ok(Self { parts: entries.iter().map(part).collect() })
@@ -169,7 +169,7 @@ impl Image {
             Arc::new(Code { part: part.clone(), instead, read: Mutex::default() })
         };
         if let Some(part) = best(&|_| true) {
-            // A part of a fat binary is read when it is unpacked.
+            // A part of a fat binary is read when it is unpacked, and this one not again.
             if part.alone {
                 refuse_managed(part.kind, &part.unpack().map_err(refuse)?)?;
             }
@@ -248,7 +248,9 @@ impl Code {
             return Ok(Arc::clone(kernels));
         }
         let bytes = self.part.unpack().map_err(refuse)?;
-        refuse_managed(self.part.kind, &bytes)?;
+        if !self.part.alone {
+            refuse_managed(self.part.kind, &bytes)?;
+        }
         let kernels = match self.part.kind {
             Kind::Ptx => ptx::kernels(&bytes).map_err(|error| {
                 refusal::report(format_args!("PTX is refused: {error}"));

@@ -73,9 +73,9 @@ impl std::fmt::Display for PartNames<'_> {
 }
 
 impl ImagePart {
-    /// Unpacks the code. A cubin that is not packed is as the program handed it over.
+    /// Unpacks the code. Code that is not packed is as the program handed it over.
     pub fn unpack(&self) -> std::result::Result<Bytes, FatbinError> {
-        if self.packing == Packing::Plain && self.kind == Kind::Cubin {
+        if self.packing == Packing::Plain {
             return Ok(self.payload.clone());
         }
         let entry = Entry {
