@@ -17,6 +17,7 @@ use vgpu_wire::area;
 
 use crate::device::worker_lock::WorkerLock;
 use crate::shared::packet;
+use crate::shared::protocol::PROTOCOL;
 use crate::shared::setup::{FileRange, SETUP_MAX, Setup, WorkerUser};
 
 /// Program and options with which an executor's workers are started.
@@ -92,6 +93,7 @@ fn send_setup(
 ) -> io::Result<()> {
     let (window, returns) = (host.window_file(), host.return_file());
     let setup = Setup {
+        protocol: PROTOCOL,
         session: host.session(),
         channel: host.channel(),
         process: host.process(),

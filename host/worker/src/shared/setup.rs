@@ -26,6 +26,9 @@ pub(crate) struct WorkerUser {
 /// area if it lies in guest pages, and of the lock if there is one, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
+    /// Number of the protocol that the device's process speaks.
+    #[serde(default)]
+    pub(crate) protocol: u32,
     pub(crate) session: u32,
     pub(crate) channel: u32,
     pub(crate) process: u32,

@@ -16,6 +16,7 @@ use vgpu_device::{Executor, SessionError, SessionHost, SessionInWorker, Window};
 
 use crate::shared::frame::RING_BYTES;
 use crate::shared::packet;
+use crate::shared::protocol::{self, OtherProtocol};
 use crate::shared::report::WorkerReport;
 use crate::shared::setup::{SETUP_MAX, Setup};
 use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
@@ -30,6 +31,8 @@ use crate::worker::window_mapping::{Reservation, close_inherited};
 enum NotStarted {
     #[error("read what the session is: {0}")]
     Setup(String),
+    #[error(transparent)]
+    Protocol(#[from] OtherProtocol),
     #[error(transparent)]
     Confine(#[from] NotConfined),
     #[error("map the session's memory: {0}")]
@@ -92,6 +95,7 @@ fn live(
     socket: &OwnedFd,
     make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>,
 ) -> Result<(), NotStarted> {
+    protocol::accept(setup.protocol)?;
     confine(setup.identity, setup.connects, setup.explains)?;
     let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
     let mut files = files.into_iter();
