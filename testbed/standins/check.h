@@ -68,22 +68,18 @@ SHARED int finish(void)
 }
 
 /* What the device is able to do, as the arguments say. */
-SHARED int data;       /* "data": it keeps what is copied to it */
+SHARED int data;       /* "data": it keeps what is copied to it, and streams wait for functions of the host */
 SHARED int graphs_run; /* "graphs": it runs them */
 SHARED int kernels;    /* "kernels": it accepts code and launches */
-SHARED int holdable;   /* it keeps "data", and its streams wait for functions of the host: not "unheld" */
 SHARED int counted;    /* how many devices there are */
 
 SHARED void abilities(int argc, char **argv)
 {
-    int unheld = 0;
     for (int i = 1; i < argc; i++) {
-        unheld |= strcmp(argv[i], "unheld") == 0;
         data |= strcmp(argv[i], "data") == 0;
         graphs_run |= strcmp(argv[i], "graphs") == 0;
         kernels |= strcmp(argv[i], "kernels") == 0;
     }
-    holdable = data && !unheld;
 }
 
 /* A handle and an address that are none. */

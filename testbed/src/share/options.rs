@@ -15,7 +15,7 @@ pub enum Load {
     Paced,
     /// Each has a kernel that never ends.
     Endless,
-    /// Each has a stream that its program holds, which a GPU behind our own libcuda refuses.
+    /// Each has a stream that its program holds, with a kernel behind it.
     Held,
     /// There are none.
     None,

@@ -43,7 +43,7 @@ static void host_functions(void)
     check("cuMemsetD8Async before", cuMemsetD8Async(memory, 0x55, PAGE_BYTES, stream), 0);
     check("cuMemcpyDtoHAsync before", cuMemcpyDtoHAsync_v2(pinned, memory, PAGE_BYTES, stream), 0);
     /* Only a device that does the work can be held. */
-    if (!check("cuLaunchHostFunc", cuLaunchHostFunc(stream, take_turn, &page), holdable ? 0 : 801) || !holdable) {
+    if (!check("cuLaunchHostFunc", cuLaunchHostFunc(stream, take_turn, &page), data ? 0 : 801) || !data) {
         skip("host functions", "the device has none");
     } else {
         check("cuMemcpyHtoDAsync after", cuMemcpyHtoDAsync_v2(memory, pinned, PAGE_BYTES, stream), 0);

@@ -23,22 +23,22 @@ static void host_functions(void)
     cudaStreamCreate(&stream);
     check("cudaLaunchHostFunc null", cudaLaunchHostFunc(stream, NULL, &counter), 1);
     check("cudaLaunchHostFunc in none", cudaLaunchHostFunc(BOGUS, count_call, &counter), 400);
-    check("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count_call, &counter), holdable ? 0 : 801);
-    check("cudaStreamAddCallback", cudaStreamAddCallback(stream, count_callback, &counter, 0), holdable ? 0 : 801);
+    check("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count_call, &counter), data ? 0 : 801);
+    check("cudaStreamAddCallback", cudaStreamAddCallback(stream, count_callback, &counter, 0), data ? 0 : 801);
     check("cudaStreamAddCallback bad flags", cudaStreamAddCallback(stream, count_callback, &counter, 1), 1);
     check("cudaStreamSynchronize after functions", cudaStreamSynchronize(stream), 0);
-    check("both were called", counter, holdable ? 11 : 0);
-    int host = holdable ? 0 : 801;
+    check("both were called", counter, data ? 11 : 0);
+    int host = data ? 0 : 801;
     check("cudaLaunchHostFunc_ptsz", cudaLaunchHostFunc_ptsz(NULL, count_call, &counter), host);
     check("cudaStreamAddCallback_ptsz", cudaStreamAddCallback_ptsz(NULL, count_callback, &counter, 0), host);
     check("cudaStreamSynchronize per thread after functions", cudaStreamSynchronize(PER_THREAD), 0);
-    check("both were called again", counter, holdable ? 22 : 0);
+    check("both were called again", counter, data ? 22 : 0);
 #if CUDA == 13
     check("cudaLaunchHostFunc_v2", cudaLaunchHostFunc_v2(stream, count_call, &counter, 1), host);
     check("cudaLaunchHostFunc_v2 bad mode", cudaLaunchHostFunc_v2(stream, count_call, &counter, 2), 1);
     check("cudaLaunchHostFunc_v2_ptsz", cudaLaunchHostFunc_v2_ptsz(NULL, count_call, &counter, 0), host);
     check("cudaDeviceSynchronize after functions", cudaDeviceSynchronize(), 0);
-    check("both of these, too", counter, holdable ? 24 : 0);
+    check("both of these, too", counter, data ? 24 : 0);
 #endif
     cudaStreamDestroy(stream);
 }

@@ -52,7 +52,6 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
     for id in NO_NODE {
         attributes[id] = -1;
     }
-    let holds = if device.has_stream_memory_operations() { exec::HOLDS } else { 0 };
     let [cc_major, cc_minor] =
         COMPUTE_CAPABILITY.map(|id| device.attribute(id).and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
     let edges = if cc_major >= OVERLAP && device.has_edge_data() { exec::EDGES } else { 0 };
@@ -65,7 +64,7 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
         cc_major,
         cc_minor,
         granularity: u32::try_from(range::granularity(device)?).unwrap_or(u32::MAX),
-        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | exec::UNNAMED | holds | edges,
+        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | exec::UNNAMED | exec::HOLDS | edges,
         reserved: [0; 13],
         attributes,
     });

@@ -14,6 +14,13 @@ impl SessionHost {
         (self.0.memory.area_grant(), area::SUBMIT + area::SUBMIT_RELEASED)
     }
 
+    /// Returns whether the guest, or [`SessionHost::stop`], has stored the release of a hold. Numbers are
+    /// compared as a GPU compares them.
+    #[must_use]
+    pub fn has_released(&self, hold: u32) -> bool {
+        self.released_holds().load(Ordering::Acquire).wrapping_sub(hold).cast_signed() >= 0
+    }
+
     /// Releases all holds up to a number, as the guest does.
     pub fn release_holds(&self, hold: u32) {
         self.released_holds().fetch_max(hold, Ordering::AcqRel);

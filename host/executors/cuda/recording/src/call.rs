@@ -1,5 +1,6 @@
-//! Entry of calls into the library: a single lock, a line of the record for each call, and the device's
-//! thread.
+//! Entry of calls into the library: a single lock, a line of the record for each call, the device's thread,
+//! and the thread that calls host functions of the program. As CUDA permits, there is one such thread: a
+//! function that waits delays those of other streams, and no other work.
 //!
 //! A driver may make any call wait for its work, and other calls beside it. With driver 580.159.04 a load, an
 //! unload and the end of pinned memory wait until no stream waits for the host. While one of them, or a
@@ -8,6 +9,7 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -23,7 +25,9 @@ use vgpu_abi::driver::{
 use crate::graph::NodeKind;
 use crate::machine::{DeviceStep, RecordingMachine};
 use crate::options::RecordingOptions;
-use crate::raw::{self, DeviceAddress, Extra, HostAddress, ImageAddress, JitValues, Parameters};
+use crate::raw::{
+    self, DeviceAddress, Extra, HostAddress, HostFunction, ImageAddress, JitValues, Parameters,
+};
 use crate::record::RecordLine;
 use crate::rule::{CallRefusal, CallResult, Rule};
 
@@ -55,8 +59,8 @@ struct RecordingLibrary {
 }
 
 thread_local! {
-    /// Whether this is the device's thread, which calls host functions of the program.
-    static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
+    /// Whether this is the thread that calls host functions of the program.
+    static CALLS_FUNCTIONS: Cell<bool> = const { Cell::new(false) };
 }
 
 static LIBRARY: LazyLock<RecordingLibrary> = LazyLock::new(|| {
@@ -71,7 +75,8 @@ fn lock() -> MutexGuard<'static, RecordingMachine> {
 
 /// Runs the device: completes one piece of work after the other for as long as the process lives.
 fn run_device() {
-    IS_DEVICE.set(true);
+    let (functions, queue) = mpsc::channel();
+    thread::spawn(move || call_functions(&queue));
     let mut machine = lock();
     loop {
         if machine.work.is_empty() {
@@ -92,14 +97,24 @@ fn run_device() {
                 continue;
             }
             DeviceStep::Completed => drop(machine),
-            DeviceStep::Call(function) => {
+            DeviceStep::Call(number, function) => {
                 drop(machine);
-                function.call();
+                functions.send((number, function)).expect("the receiving thread lives as long");
             }
         }
         LIBRARY.changed.notify_all();
         thread::sleep(PACE);
         machine = lock();
+    }
+}
+
+/// Calls host functions, each when the work before it is complete, one after the other.
+fn call_functions(queue: &Receiver<(u64, HostFunction)>) {
+    CALLS_FUNCTIONS.set(true);
+    for (number, function) in queue {
+        function.call();
+        lock().work.returned(number);
+        LIBRARY.changed.notify_all();
     }
 }
 
@@ -214,7 +229,7 @@ pub fn enter(
     let submits = SUBMISSIONS.iter().any(|prefix| name.starts_with(prefix));
     let mut call = ApiCall { machine: Some(machine), line: RecordLine::new(name, thread) };
     show(&mut call);
-    let outcome = if IS_DEVICE.get() {
+    let outcome = if CALLS_FUNCTIONS.get() {
         Err(Rule::InHostFunction.into())
     } else if !call.initialized && !BEFORE_INIT.contains(&name) {
         Err(Rule::NotInitialized.into())

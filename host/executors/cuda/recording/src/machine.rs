@@ -31,8 +31,8 @@ pub enum DeviceStep {
     Nothing,
     /// A piece of work has completed.
     Completed,
-    /// A piece of work completes when this host function returns.
-    Call(HostFunction),
+    /// The piece of work with this number goes on when this host function has returned.
+    Call(u64, HostFunction),
 }
 
 #[derive(Debug)]
@@ -193,7 +193,7 @@ impl RecordingMachine {
     pub fn step(&mut self) -> DeviceStep {
         let Some(number) = self.work.due(self.options.order) else { return DeviceStep::Nothing };
         if let Some(function) = self.work.host_function(number) {
-            return DeviceStep::Call(function);
+            return DeviceStep::Call(number, function);
         }
         let Some(done) = self.work.complete(number) else { return DeviceStep::Nothing };
         for effect in done.effects {

@@ -81,6 +81,8 @@ struct PendingWork {
     /// Numbers of the pieces of work that complete before this one.
     after: Vec<u64>,
     effects: Vec<Effect>,
+    /// Whether a function of the program was called for the work and has not returned.
+    calling: bool,
     /// Ranges of device and host memory that the work reads or writes.
     uses: Vec<AddressRange>,
 }
@@ -121,7 +123,7 @@ impl WorkQueue {
         after.extend(self.newest.iter().filter(|(other, _)| together(other)).map(|(_, number)| number));
         after.retain(|number| self.pending.contains_key(number));
         self.next += 1;
-        self.pending.insert(self.next, PendingWork { lane, after, effects, uses });
+        self.pending.insert(self.next, PendingWork { lane, after, effects, calling: false, uses });
         self.newest.insert(lane, self.next);
         self.next
     }
@@ -170,7 +172,8 @@ impl WorkQueue {
     /// Returns the number of a piece of work that can complete now.
     pub fn due(&self, order: CompletionOrder) -> Option<u64> {
         let due = |item: &PendingWork| {
-            item.after.iter().all(|number| !self.pending.contains_key(number))
+            !item.calling
+                && item.after.iter().all(|number| !self.pending.contains_key(number))
                 && item.effects.iter().all(Effect::is_due)
         };
         let mut numbers = self.pending.iter().filter(|(_, item)| due(item)).map(|(&number, _)| number);
@@ -180,13 +183,20 @@ impl WorkQueue {
         }
     }
 
-    /// Returns the function that has to return before a piece of work is complete. It is returned only once.
+    /// Returns a function that has to return before a piece of work is complete. Each is returned only once,
+    /// and the work does not go on before [`WorkQueue::returned`].
     pub fn host_function(&mut self, number: u64) -> Option<HostFunction> {
-        let effects = &mut self.pending.get_mut(&number)?.effects;
-        let at = effects.iter().position(|effect| matches!(effect, Effect::Call(_)))?;
-        match effects.remove(at) {
-            Effect::Call(function) => Some(function),
-            _ => None,
+        let item = self.pending.get_mut(&number)?;
+        let at = item.effects.iter().position(|effect| matches!(effect, Effect::Call(_)))?;
+        let Effect::Call(function) = item.effects.remove(at) else { return None };
+        item.calling = true;
+        Some(function)
+    }
+
+    /// Records that the function of a piece of work has returned.
+    pub fn returned(&mut self, number: u64) {
+        if let Some(item) = self.pending.get_mut(&number) {
+            item.calling = false;
         }
     }
 

@@ -127,7 +127,7 @@ impl GpuSession {
             copies: Copies::new(&context, host, Arc::clone(&staging)),
             memory: DeviceMemory::new(&context, share, host.clone(), (reserved, occupied), shared.granule),
             local: LocalMemory::new(shared, host),
-            holds: Holds::new(host.clone()),
+            holds: Holds::new(health, shared.stream_operations),
             products: BlasSession::default(),
             words: CompletionWords::new(host.clone(), shared.stream_operations),
             staging,
@@ -286,7 +286,7 @@ impl GpuSession {
 impl Drop for GpuSession {
     fn drop(&mut self) {
         // The compiler may wait for work that is held.
-        self.holds.release_all(&self.health);
+        self.holds.release_all();
         drop(self.loader.take());
         // A failure here has been reported before: the context is lost.
         let _ = self.context.enter();

@@ -95,11 +95,6 @@ impl CudaSession {
     pub(super) fn hold(&mut self, work: &Work<'_>, body: &StreamHold) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(body.stream)?;
         self.handles.holds.insert(body.hold, ())?;
-        if !self.shared.stream_operations {
-            self.refuse_unsupported(work, "streams that wait for the guest");
-            self.host.signal(&body.mark);
-            return Ok(());
-        }
         if body.hold > area::HOLD_MAX {
             self.refuse(work, CUresult::INVALID_VALUE);
             self.host.signal(&body.mark);
@@ -111,10 +106,16 @@ impl CudaSession {
         self.with_gpu(number, |gpu| {
             gpu.create_streams()?;
             let before = gpu.streams.before_hold(stream, number)?;
+            if let Some(fence) = gpu.holds.before() {
+                gpu.streams.wait(stream, &fence)?;
+            }
             let to = gpu.streams.begin_work(stream)?;
             let waiting = gpu.holds.hold(&gpu.context, gpu.copies.memory(), to, body.hold)?;
             gpu.staging.set_held(true);
             gpu.streams.hold(stream, body.hold, before);
+            if let Some(fence) = gpu.streams.fence(stream, number)? {
+                gpu.holds.follow(fence);
+            }
             gpu.streams.on_complete(stream, number, OnComplete::Drop(waiting))
         });
         Ok(())

@@ -9,7 +9,9 @@ use vgpu_host_testing::commands::{
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
-use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamDestroy, StreamWait};
+use vgpu_wire::body::stream::{
+    EventCreate, EventRecord, Signal, StreamDestroy, StreamHold, StreamRelease, StreamWait,
+};
 use vgpu_wire::facts::exec;
 use vgpu_wire::registers::channel;
 use vgpu_wire::{JOIN_ALL, Mark, area};
@@ -23,7 +25,11 @@ fn who_only_looks_costs_no_context() {
         let facts = looped.cuda.facts();
         assert!(facts.name.starts_with(b"Second GPU\0"), "the GPU's own name");
         assert_eq!((facts.total_bytes, facts.granularity), (MEMORY, 2 << 20));
-        assert_eq!(facts.abilities & exec::HOLDS, 0, "its streams do not wait for words");
+        assert_ne!(
+            facts.abilities & exec::HOLDS,
+            0,
+            "functions wait, though its streams do not wait for words"
+        );
         let mut guest = looped.bench.guest(0);
         guest.echo();
         let (status, data) = guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
@@ -109,5 +115,39 @@ fn what_the_host_lacks_is_said_in_a_sentence() {
         // A library that is no driver.
         let libc = CudaOptions { libcuda: Some("libc.so.6".into()), ..options() };
         assert!(failed(libc).contains("libc.so.6 has no cuInit: the driver is too old"));
+    });
+}
+
+/// Two streams of a guest wait for functions of the guest, while a third one goes on. The work behind them is
+/// carried out after the release, or at the end of the session.
+#[test]
+fn streams_wait_for_the_guest_until_it_releases_them_or_ends() {
+    looped("sessions::streams_wait_for_the_guest_until_it_releases_them_or_ends", |looped| {
+        for releases in [true, false] {
+            let mut guest = looped.bench.guest(0);
+            (1..4).for_each(|number| stream(&mut guest, number, 1));
+            let p = allocate(&mut guest, 64);
+            copy_in(&mut guest, 3, p, &[1; 4]);
+            for hold in 1..3 {
+                guest.send(&StreamHold { stream: hold, hold, mark: Mark::new(10 + hold, 1) }, &[]);
+                copy_in(&mut guest, hold, p + 16 * u64::from(hold), &[2; 4]);
+                guest.send(&Signal { stream: hold, reserved: 0, mark: Mark::new(20 + hold, 1) }, &[]);
+            }
+            guest.wait_word(11, 1);
+            copy_in(&mut guest, 3, p, &[3; 4]);
+            guest.send(&Signal { stream: 3, reserved: 0, mark: Mark::new(30, 1) }, &[]);
+            guest.wait_word(30, 1);
+            assert_eq!([21, 22].map(|word| guest.word(word)), [0, 0], "the streams are held");
+            if releases {
+                for hold in 1..3 {
+                    guest.wait_word(10 + hold, 1);
+                    guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+                    guest.wait_word(20 + hold, 1);
+                }
+                assert_eq!(read_u32(&mut guest, p + 16), 0x0202_0202);
+            }
+            guest.detach();
+            assert_eq!(looped.bench.allocated(), 0);
+        }
     });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vgpu_device::{DeviceConfig, Gate, GateReport, Passage};
 use vgpu_host_testing::bench::{Bench, config};
 use vgpu_host_testing::commands::{allocate, stream, synchronize};
@@ -25,11 +25,16 @@ struct Arbitrated {
 
 impl Arbitrated {
     fn new() -> Self {
+        Self::with(&json!({}))
+    }
+
+    /// Creates a device whose libcuda has these options.
+    fn with(options: &Value) -> Self {
         let (gate, told) = (Arc::<Gate>::default(), Arc::new(Mutex::new(GateReport::default())));
         let newest = Arc::clone(&told);
         gate.set_listener(Box::new(move |report| *newest.lock().unwrap() = report));
         let own = Arc::clone(&gate);
-        let gpu = RecordedGpu::with_bus(&json!({}), |executor| {
+        let gpu = RecordedGpu::with_bus(options, |executor| {
             Bench::with(DeviceConfig { gate: own, ..config(executor) })
         });
         Self { gpu, gate, told }
@@ -76,54 +81,58 @@ fn work_is_in_flight_until_the_gpu_has_done_it() {
 
 #[test]
 fn what_waits_for_the_guest_is_not_in_flight() {
-    let device = Arbitrated::new();
-    let mut guest = device.gpu.guest();
-    let memory = allocate(&mut guest, 4096);
-    stream(&mut guest, 1, 1);
-    device.gate.arbitrate(1, Passage::Metered);
-    device.gpu.hold();
-    // The work before a hold counts.
-    fill(&mut guest, 1, memory);
-    guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
-    fill(&mut guest, 1, memory);
-    guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
-    guest.echo();
-    device.until_told(1, true, true);
-    assert_eq!(guest.word(WORD), 0);
-    device.gpu.release();
-    guest.wait_word(WORD, 1);
-    device.until_told(1, false, false);
-    assert_eq!(guest.word(WORD + 1), 0, "the stream is held");
-    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
-    guest.wait_word(WORD + 1, 1);
-    device.until_told(1, false, false);
-    device.gpu.check_all(&guest);
+    for memory_operations in [true, false] {
+        let device = Arbitrated::with(&json!({ "memory_operations": memory_operations }));
+        let mut guest = device.gpu.guest();
+        let memory = allocate(&mut guest, 4096);
+        stream(&mut guest, 1, 1);
+        device.gate.arbitrate(1, Passage::Metered);
+        device.gpu.hold();
+        // The work before a hold counts.
+        fill(&mut guest, 1, memory);
+        guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
+        fill(&mut guest, 1, memory);
+        guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
+        guest.echo();
+        device.until_told(1, true, true);
+        assert_eq!(guest.word(WORD), 0);
+        device.gpu.release();
+        guest.wait_word(WORD, 1);
+        device.until_told(1, false, false);
+        assert_eq!(guest.word(WORD + 1), 0, "the stream is held");
+        guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+        guest.wait_word(WORD + 1, 1);
+        device.until_told(1, false, false);
+        device.gpu.check_all(&guest);
+    }
 }
 
 /// The default stream waits for a stream that is ordered with it. Its work from before the hold does not.
 #[test]
 fn work_of_the_default_stream_before_a_hold_is_in_flight() {
-    let device = Arbitrated::new();
-    let mut guest = device.gpu.guest();
-    let memory = allocate(&mut guest, 4096);
-    stream(&mut guest, 1, 0);
-    device.gate.arbitrate(1, Passage::Metered);
-    device.gpu.hold();
-    fill(&mut guest, 0, memory);
-    guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD + 2, 1) }, &[]);
-    fill(&mut guest, 0, memory);
-    guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD + 3, 1) }, &[]);
-    guest.echo();
-    // While the gate is shut, a session without messages is told apart from one that carries some out.
-    device.gate.arbitrate(2, Passage::Shut);
-    device.until_told(2, false, true);
-    device.gpu.release();
-    device.until_told(2, false, false);
-    device.gate.arbitrate(3, Passage::Metered);
-    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
-    guest.wait_word(WORD + 3, 1);
-    device.until_told(3, false, false);
-    device.gpu.check_all(&guest);
+    for memory_operations in [true, false] {
+        let device = Arbitrated::with(&json!({ "memory_operations": memory_operations }));
+        let mut guest = device.gpu.guest();
+        let memory = allocate(&mut guest, 4096);
+        stream(&mut guest, 1, 0);
+        device.gate.arbitrate(1, Passage::Metered);
+        device.gpu.hold();
+        fill(&mut guest, 0, memory);
+        guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD + 2, 1) }, &[]);
+        fill(&mut guest, 0, memory);
+        guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD + 3, 1) }, &[]);
+        guest.echo();
+        // While the gate is shut, a session without messages is told apart from one that carries some out.
+        device.gate.arbitrate(2, Passage::Shut);
+        device.until_told(2, false, true);
+        device.gpu.release();
+        device.until_told(2, false, false);
+        device.gate.arbitrate(3, Passage::Metered);
+        guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+        guest.wait_word(WORD + 3, 1);
+        device.until_told(3, false, false);
+        device.gpu.check_all(&guest);
+    }
 }
 
 /// Nobody counts while the gate is open, so work in flight is found when the arbiter begins to meter.

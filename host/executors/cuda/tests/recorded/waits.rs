@@ -119,55 +119,58 @@ fn nobody_else_waits_for_the_compiler() {
 /// stream continues when the guest stores the release, before anybody reads the message.
 #[test]
 fn a_release_needs_nobody_who_reads_the_ring() {
-    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
-    let memory = allocate(&mut guest, 4096);
-    load(&mut guest, 1);
-    function(&mut guest, 1, "scale");
-    stream(&mut guest, 1, 1);
-    for hold in 1..4 {
-        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, hold.into()) }, &[]);
-        let behind = Mark::new(WORD + 7, hold.into());
-        guest.send(&Signal { stream: 1, reserved: 0, mark: behind }, &[]);
-        gpu.recording.hold_call("cuLaunchKernel").unwrap();
-        launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(memory, &[1, 2]));
-        until("the driver has been called", || gpu.recording.has_held("cuLaunchKernel"));
-        let released = guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
-        guest.wait_word(WORD + 6, hold.into());
-        assert_eq!(guest.word(WORD + 7), u64::from(hold - 1), "the stream is held");
-        guest.store_release(hold);
-        guest.wait_word(WORD + 7, hold.into());
-        assert!(guest.done() < released, "nobody has read the message");
-        gpu.recording.release_call("cuLaunchKernel").unwrap();
-        guest.echo();
-    }
-    synchronize(&mut guest);
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    RecordedGpu::with_either_hold(|gpu, mut guest| {
+        let memory = allocate(&mut guest, 4096);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "scale");
+        stream(&mut guest, 1, 1);
+        for hold in 1..4 {
+            guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, hold.into()) }, &[]);
+            let behind = Mark::new(WORD + 7, hold.into());
+            guest.send(&Signal { stream: 1, reserved: 0, mark: behind }, &[]);
+            gpu.recording.hold_call("cuLaunchKernel").unwrap();
+            launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(memory, &[1, 2]));
+            until("the driver has been called", || gpu.recording.has_held("cuLaunchKernel"));
+            let released = guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+            guest.wait_word(WORD + 6, hold.into());
+            assert_eq!(guest.word(WORD + 7), u64::from(hold - 1), "the stream is held");
+            guest.store_release(hold);
+            guest.wait_word(WORD + 7, hold.into());
+            assert!(guest.done() < released, "nobody has read the message");
+            gpu.recording.release_call("cuLaunchKernel").unwrap();
+            guest.echo();
+        }
+        synchronize(&mut guest);
+        assert_eq!(guest.late(), None);
+        gpu.check();
+    });
 }
 
 /// A session ends while its streams are held and nobody will release them.
 #[test]
 fn a_session_that_ends_releases_its_streams() {
-    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
-    allocate(&mut guest, 4096);
-    stream(&mut guest, 1, 1);
-    for hold in 1..4 {
-        guest.send(&StreamHold { stream: 1, hold, mark: Mark::NONE }, &[]);
-    }
-    guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 8, 1) }, &[]);
-    guest.echo();
-    assert_eq!(guest.word(WORD + 8), 0, "the stream is held");
-    guest.detach();
-    assert_eq!(gpu.bench.allocated(), 0);
-    gpu.check();
+    RecordedGpu::with_either_hold(|gpu, mut guest| {
+        allocate(&mut guest, 4096);
+        stream(&mut guest, 1, 1);
+        for hold in 1..4 {
+            guest.send(&StreamHold { stream: 1, hold, mark: Mark::NONE }, &[]);
+        }
+        guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 8, 1) }, &[]);
+        guest.echo();
+        assert_eq!(guest.word(WORD + 8), 0, "the stream is held");
+        guest.detach();
+        assert_eq!(gpu.bench.allocated(), 0);
+        gpu.check();
+    });
 }
 
 /// A session that breaks the contract ends, though nobody will release its stream, and even if the guest has
 /// stored a number that no hold has.
 #[test]
 fn a_session_that_is_ended_releases_its_streams() {
-    for stored in [0, u32::MAX] {
-        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
+    let both = |stored| [true, false].map(|memory_operations| (stored, memory_operations));
+    for (stored, memory_operations) in [0, u32::MAX].into_iter().flat_map(both) {
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "memory_operations": memory_operations }));
         allocate(&mut guest, 4096);
         stream(&mut guest, 1, 1);
         guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::NONE }, &[]);
@@ -187,77 +190,80 @@ fn a_session_that_is_ended_releases_its_streams() {
 /// launches.
 #[test]
 fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
-    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
-    let memory = allocate(&mut guest, 4096);
-    load(&mut guest, 1);
-    function(&mut guest, 1, "scale");
-    stream(&mut guest, 1, 1);
-    let hold = |guest: &mut Guest, hold| {
-        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, u64::from(hold)) }, &[])
-    };
-    let refused = |guest: &mut Guest, since| {
-        guest.echo();
-        guest.late().filter(|(.., message)| *message >= since).map(|(code, ..)| code)
-    };
-    let launches = |guest: &mut Guest, stream, count| {
-        let body = Launch { function: 1, stream, ..LAUNCH };
-        let numbers: Vec<u64> = (0..count).map(|_| launch(guest, body, &params(memory, &[1, 2]))).collect();
-        refused(guest, numbers[0])
-    };
-    let release = |guest: &mut Guest, hold| guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
-    hold(&mut guest, 1);
-    assert_eq!(launches(&mut guest, 1, 1100), Some(2));
-    // A hold is refused as well, and its release is not a mistake of the guest.
-    let second = hold(&mut guest, 2);
-    release(&mut guest, 2);
-    assert_eq!(refused(&mut guest, second), Some(2));
-    assert_eq!(launches(&mut guest, 0, 1100), None, "a stream that does not wait");
-    release(&mut guest, 1);
-    for number in 3..13 {
-        hold(&mut guest, number);
-        assert_eq!(launches(&mut guest, 1, 200), None);
-        if number > 3 {
-            release(&mut guest, number - 1);
+    RecordedGpu::with_either_hold(|gpu, mut guest| {
+        let memory = allocate(&mut guest, 4096);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "scale");
+        stream(&mut guest, 1, 1);
+        let hold = |guest: &mut Guest, hold| {
+            guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, u64::from(hold)) }, &[])
+        };
+        let refused = |guest: &mut Guest, since| {
+            guest.echo();
+            guest.late().filter(|(.., message)| *message >= since).map(|(code, ..)| code)
+        };
+        let launches = |guest: &mut Guest, stream, count| {
+            let body = Launch { function: 1, stream, ..LAUNCH };
+            let numbers: Vec<u64> =
+                (0..count).map(|_| launch(guest, body, &params(memory, &[1, 2]))).collect();
+            refused(guest, numbers[0])
+        };
+        let release = |guest: &mut Guest, hold| guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+        hold(&mut guest, 1);
+        assert_eq!(launches(&mut guest, 1, 1100), Some(2));
+        // A hold is refused as well, and its release is not a mistake of the guest.
+        let second = hold(&mut guest, 2);
+        release(&mut guest, 2);
+        assert_eq!(refused(&mut guest, second), Some(2));
+        assert_eq!(launches(&mut guest, 0, 1100), None, "a stream that does not wait");
+        release(&mut guest, 1);
+        for number in 3..13 {
+            hold(&mut guest, number);
+            assert_eq!(launches(&mut guest, 1, 200), None);
+            if number > 3 {
+                release(&mut guest, number - 1);
+            }
         }
-    }
-    release(&mut guest, 12);
-    // Several held streams may share a queue of the driver.
-    stream(&mut guest, 2, 1);
-    hold(&mut guest, 13);
-    guest.send(&StreamHold { stream: 2, hold: 14, mark: Mark::NONE }, &[]);
-    assert_eq!(launches(&mut guest, 1, 400), None);
-    assert_eq!(launches(&mut guest, 2, 400), Some(2));
-    release(&mut guest, 13);
-    assert_eq!(launches(&mut guest, 2, 300), None);
-    let last = release(&mut guest, 14);
-    synchronize(&mut guest);
-    assert_eq!(refused(&mut guest, last), None);
-    gpu.check();
+        release(&mut guest, 12);
+        // Several held streams may share a queue of the driver.
+        stream(&mut guest, 2, 1);
+        hold(&mut guest, 13);
+        guest.send(&StreamHold { stream: 2, hold: 14, mark: Mark::NONE }, &[]);
+        assert_eq!(launches(&mut guest, 1, 400), None);
+        assert_eq!(launches(&mut guest, 2, 400), Some(2));
+        release(&mut guest, 13);
+        assert_eq!(launches(&mut guest, 2, 300), None);
+        let last = release(&mut guest, 14);
+        synchronize(&mut guest);
+        assert_eq!(refused(&mut guest, last), None);
+        gpu.check();
+    });
 }
 
 /// While the guest holds a stream, no staging buffer is returned, and the release of the hold is a later
 /// message. The thread that reads the ring does not wait for a buffer.
 #[test]
 fn copies_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
-    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
-    let memory = allocate(&mut guest, 4096);
-    stream(&mut guest, 1, 1);
-    for (hold, copies, late) in [(1, 200_u32, None), (2, 1100, Some(2))] {
-        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 3, u64::from(hold)) }, &[]);
-        guest.wait_word(WORD + 3, hold.into());
-        for _ in 0..copies {
-            let source = Span::inline(64);
-            let body = CopyIn { stream: 1, reserved: 0, destination: memory, source, read: Mark::NONE };
-            guest.send(&body, &[7; 64]);
+    RecordedGpu::with_either_hold(|gpu, mut guest| {
+        let memory = allocate(&mut guest, 4096);
+        stream(&mut guest, 1, 1);
+        for (hold, copies, late) in [(1, 200_u32, None), (2, 1100, Some(2))] {
+            guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 3, u64::from(hold)) }, &[]);
+            guest.wait_word(WORD + 3, hold.into());
+            for _ in 0..copies {
+                let source = Span::inline(64);
+                let body = CopyIn { stream: 1, reserved: 0, destination: memory, source, read: Mark::NONE };
+                guest.send(&body, &[7; 64]);
+            }
+            guest.echo();
+            assert_eq!(guest.late().map(|(code, ..)| code), late, "{copies} copies");
+            guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+            guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 4, u64::from(hold)) }, &[]);
+            guest.wait_word(WORD + 4, hold.into());
         }
-        guest.echo();
-        assert_eq!(guest.late().map(|(code, ..)| code), late, "{copies} copies");
-        guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
-        guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 4, u64::from(hold)) }, &[]);
-        guest.wait_word(WORD + 4, hold.into());
-    }
-    // These are the buffers that exist while no stream is held, and the words of holds.
-    synchronize(&mut guest);
-    until("the others are free", || gpu.count("cuMemHostAlloc") - gpu.count("cuMemFreeHost") <= 65);
-    gpu.check();
+        // These are the buffers that exist while no stream is held, and the words of holds.
+        synchronize(&mut guest);
+        until("the others are free", || gpu.count("cuMemHostAlloc") - gpu.count("cuMemFreeHost") <= 65);
+        gpu.check();
+    });
 }

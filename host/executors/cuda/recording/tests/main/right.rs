@@ -1,6 +1,6 @@
 //! Correct work is recorded. It completes as on a device: later, and in the order of streams.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{fs, ptr, thread};
 
 use serde_json::json;
@@ -131,6 +131,43 @@ fn a_stream_waits_for_a_word() {
     // SAFETY: as above; the first word.
     let written = unsafe { AtomicU64::from_ptr(words.cast()) };
     assert_eq!(written.load(Ordering::Acquire), 1);
+}
+
+/// What host functions of a test wait for, and how many of them have returned.
+#[derive(Default)]
+struct Functions {
+    go: AtomicBool,
+    returned: AtomicU32,
+}
+
+unsafe extern "C" fn wait_for_go(functions: *mut std::ffi::c_void) {
+    // SAFETY: the test's value, which outlives the call.
+    let functions = unsafe { &*functions.cast::<Functions>() };
+    while !functions.go.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
+    functions.returned.fetch_add(1, Ordering::AcqRel);
+}
+
+/// A function that waits delays its stream and the functions of other streams, and nothing else.
+#[test]
+fn host_functions_are_called_one_after_the_other() {
+    let bench = RecordingBench::new();
+    let [first, second, free] = [(); 3].map(|()| bench.stream(1));
+    let (memory, functions) = (bench.memory(4096), Functions::default());
+    let data = ptr::from_ref(&functions).cast_mut().cast();
+    for stream in [first, second] {
+        assert_eq!(cu!(bench, cuLaunchHostFunc(stream, Some(wait_for_go), data)), 0);
+    }
+    assert_eq!(cu!(bench, cuMemsetD8Async(memory, 1, 4096, free)), 0);
+    assert_eq!(cu!(bench, cuStreamSynchronize(free)), 0);
+    assert_eq!(functions.returned.load(Ordering::Acquire), 0);
+    assert_eq!([first, second].map(|stream| cu!(bench, cuStreamQuery(stream))), [600; 2]);
+    functions.go.store(true, Ordering::Release);
+    for stream in [first, second] {
+        assert_eq!(cu!(bench, cuStreamSynchronize(stream)), 0);
+    }
+    assert_eq!(functions.returned.load(Ordering::Acquire), 2);
 }
 
 #[test]
