@@ -13,7 +13,8 @@ use crate::sync::Mutex;
 /// Weight of the messages, of all streams together, from which on streams have to wait. Each hold may add its
 /// part of half as much ([`HoldState::is_full`]). The host refuses work beyond 768 pieces.
 const WAITING_MOST: u64 = 450;
-/// Weight of a message in pieces of the host's work, at most.
+/// Weight of a message in pieces of the host's work, at most. Large triangular solves have more, and so have
+/// large copies if the host's driver does not register the guest's memory: the host may refuse those.
 const MESSAGE: u64 = 2;
 /// Weight of a host function: its hold, the mark before it and the signal behind it.
 const FUNCTION: u64 = 6;

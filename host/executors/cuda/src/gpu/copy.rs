@@ -11,6 +11,9 @@ use crate::gpu::host_memory::{GuestLocation, HostMemory};
 use crate::gpu::staging::{BUFFER_BYTES, Staging, StagingBuffer};
 use crate::gpu::streams::Streams;
 
+/// Places that the copy of a chunk takes in the driver's queue: a host function and a copy.
+const CHUNK_PIECES: u64 = 2;
+
 /// Copies between guest memory and the GPU, for one session.
 #[derive(Debug)]
 pub(crate) struct Copies {
@@ -158,7 +161,7 @@ impl Copies {
         while offset < piece.bytes() {
             let bytes = (piece.bytes() - offset).min(BUFFER_BYTES as u64);
             let buffer = Arc::new(self.buffer(streams, at)?);
-            let stream = streams.begin_work(at.stream)?;
+            let stream = streams.begin_pieces(at.stream, CHUNK_PIECES)?;
             let kept = chunk(stream, self.host.clone(), piece, offset, bytes, &buffer)?;
             streams.carry(at.stream, at.message, Arc::new((kept, buffer)))?;
             offset += bytes;

@@ -22,7 +22,7 @@ use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
 use crate::gpu::loader::{DroppedAside, Loader};
 use crate::gpu::memory::DeviceMemory;
-use crate::gpu::product::{BlasSession, ProductError, ProductTarget, lacks_workspace};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget, lacks_workspace, pieces};
 use crate::gpu::staging::Staging;
 use crate::gpu::streams::Streams;
 use crate::gpu::words::CompletionWords;
@@ -254,7 +254,7 @@ impl GpuSession {
         self.products.prepare(shared, &self.context)?;
         let own = lacks_workspace(body);
         let workspace = own.then(|| self.products.workspace_of(shared, &self.memory, stream)).flatten();
-        let stream = self.streams.begin_work(stream)?;
+        let stream = self.streams.begin_pieces(stream, pieces(body))?;
         self.products.issue(&ProductTarget { stream, memory: &self.memory, workspace }, body)
     }
 

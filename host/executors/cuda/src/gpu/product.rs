@@ -33,6 +33,13 @@ const WORKSPACE_BYTES: [u64; 2] = [32 << 20, 4 << 20];
 /// `CUBLAS_OP_C`, the last operation that products accept. `CUBLAS_OP_N` is 0.
 pub(super) const OPERATION_LAST: u32 = 2;
 
+/// Places that a product takes in the driver's queue, at most: cuBLAS may multiply in parts, and adds them by
+/// a second kernel.
+const PRODUCT_PIECES: u64 = 2;
+/// Rows of a triangle after which a solve is estimated to take places for another product. cuBLAS does not
+/// tell.
+const SOLVE_ROWS: u64 = 128;
+
 /// Reason for which a product is not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProductError {
@@ -84,6 +91,18 @@ pub(crate) const fn lacks_workspace(body: &Body) -> bool {
         Body::MatmulLt(body) => body.workspace == 0,
         _ => true,
     }
+}
+
+/// Returns how many places a message takes in the driver's queue, at most.
+pub(crate) fn pieces(body: &Body) -> u64 {
+    let products = match body {
+        Body::TriangularSolve(body) => {
+            let order = if body.side == 0 { body.size[0] } else { body.size[1] };
+            order.div_ceil(SOLVE_ROWS).max(1)
+        }
+        _ => 1,
+    };
+    products.saturating_mul(PRODUCT_PIECES)
 }
 
 /// Stream in which a product runs, and the memory that it may use.

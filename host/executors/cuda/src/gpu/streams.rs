@@ -124,13 +124,19 @@ impl Streams {
         Ok(())
     }
 
-    /// Prepares a stream for new work: makes it wait for all joins so far, and announces the work.
+    /// Prepares a stream for a piece of work, as [`Streams::begin_pieces`] does.
     pub(crate) fn begin_work(&mut self, number: u32) -> Result<&DriverStream, DriverError> {
+        self.begin_pieces(number, 1)
+    }
+
+    /// Prepares a stream for work that takes `own` places in the driver's queue: makes the stream wait for
+    /// all joins so far, and announces the work.
+    pub(crate) fn begin_pieces(&mut self, number: u32, own: u64) -> Result<&DriverStream, DriverError> {
         let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
         // What the stream waits for implicitly, before the work is counted.
         let implicit = self.waiting.implicit(number == LEGACY, state.config.non_blocking);
-        let (id, mut hold, mut pieces) = (state.id, state.last_hold.max(implicit), 1);
+        let (id, mut hold, mut pieces) = (state.id, state.last_hold.max(implicit), own);
         if state.joined < self.newest_join {
             let joins = self.joins.range(state.joined + 1..).map(|(_, join)| join);
             let joins = joins.filter(|join| join.stream_id != id);

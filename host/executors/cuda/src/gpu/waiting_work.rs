@@ -50,9 +50,13 @@ impl WaitingWork {
         self.is_open(self.newest)
     }
 
+    fn waiting(&self) -> u64 {
+        self.pieces.values().fold(0, |all, pieces| all.saturating_add(*pieces))
+    }
+
     /// Refuses work that waits for `hold` if it has not been released and too much waits.
     pub(crate) fn admit(&self, hold: u32) -> Result<(), DriverError> {
-        if self.is_open(hold) && self.pieces.values().sum::<u64>() >= WAITING_MOST {
+        if self.is_open(hold) && self.waiting() >= WAITING_MOST {
             return Err(DriverError {
                 call: "queue work behind a held stream",
                 code: CUresult::OUT_OF_MEMORY,
@@ -64,7 +68,8 @@ impl WaitingWork {
     /// Counts pieces of work of a stream that wait for `hold`, if it has not been released. They pass it on.
     pub(crate) fn count(&mut self, hold: u32, pieces: u64, is_legacy: bool, non_blocking: bool) {
         if self.is_open(hold) {
-            *self.pieces.entry(hold).or_default() += pieces;
+            let counted = self.pieces.entry(hold).or_default();
+            *counted = counted.saturating_add(pieces);
             self.pass_on(hold, is_legacy, non_blocking);
         }
     }

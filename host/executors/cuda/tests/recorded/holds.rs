@@ -12,6 +12,7 @@ use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, Stre
 use vgpu_wire::{Mark, Span};
 
 use crate::gpu::RecordedGpu;
+use crate::products::product;
 
 /// First completion word for marks of this module.
 const WORD: u32 = 940;
@@ -198,6 +199,39 @@ fn staged_copies(guest: &mut Guest, memory: u64, place: u64, stream: u32, count:
         let source = Span::bar(place, 4096);
         let body = CopyIn { stream, reserved: 0, destination: memory, source, read: Mark::NONE };
         guest.send(&body, &[]);
+    }
+}
+
+/// The driver is given several pieces of work for one copy or product. Its queue here has a few places more
+/// than work may wait for the guest, and the thread that reads the ring never waits for room.
+#[test]
+fn work_behind_a_held_stream_is_counted_as_what_the_driver_is_given() {
+    for memory_operations in [true, false] {
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({
+            "queue": 800, "host_register": false, "memory_operations": memory_operations
+        }));
+        let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
+        stream(&mut guest, 1, NON_BLOCKING);
+        guest.send(&product(1, memory), &[]);
+        synchronize(&mut guest);
+        let products = gpu.count("cublasGemmEx_64");
+        hold(&mut guest, 1);
+        staged_copies(&mut guest, memory, place, 1, TOO_MANY / 2);
+        guest.echo();
+        assert_eq!(guest.late().map(|(code, ..)| code), Some(2));
+        guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+        synchronize(&mut guest);
+        guest.send(&StreamHold { stream: 1, hold: 2, mark: Mark::NONE }, &[]);
+        for _ in 0..TOO_MANY / 2 {
+            guest.send(&product(1, memory), &[]);
+        }
+        guest.echo();
+        // Each may be two kernels of cuBLAS.
+        let accepted = gpu.count("cublasGemmEx_64") - products;
+        assert!((378..=384).contains(&accepted), "{accepted}");
+        guest.send(&StreamRelease { hold: 2, reserved: 0 }, &[]);
+        synchronize(&mut guest);
+        gpu.check_known(&["RegisterUnsupported"]);
     }
 }
 
