@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use vgpu_device::{DeviceConfig, ShareSource};
-use vgpu_executor_null::Null;
+use vgpu_executor_null::{Null, NullOptions};
 use vgpu_host_testing::bench::{Bench, address, config, gpu};
 use vgpu_host_testing::commands::{LAUNCH, function, launch, load, params};
 use vgpu_host_testing::guest::{Function, Guest, until};
@@ -44,6 +45,19 @@ fn time_grows_while_the_soft_executor_runs_one_kernel() {
     assert!(times(&bench, &guest).iter().all(|time| *time < 50_000));
     launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0, &[]));
     grows_while_it_runs(&bench, &guest);
+    guest.detach();
+}
+
+/// The GPU works for the session whose kernel it runs, until the session ends.
+#[test]
+fn time_grows_while_the_null_executor_runs_one_kernel() {
+    let options = NullOptions { complete_after: Some(Duration::from_hours(1)) };
+    let bench = Bench::with(config(Null::with(&gpu(), options).unwrap()));
+    let (mut guest, mut other) = (bench.guest(0), bench.guest(1));
+    launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0, &[]));
+    grows_while_it_runs(&bench, &guest);
+    other.echo();
+    assert_eq!(bench.session(1).unwrap().busy_us, 0, "it does nothing for the other");
     guest.detach();
 }
 

@@ -10,7 +10,7 @@
 //! the other, and a graph as long as a block. All streams of a session are one, so that a hold of one holds
 //! all. Marks behind the work are stored when it is complete, as a GPU stores them. A copy of 16 bytes from
 //! the device then receives two times of the newest launch, its start and its end, in nanoseconds since the
-//! start of 1970 on the host's clock.
+//! start of 1970 on the host's clock. A session's GPU time is that of its blocks.
 
 #![forbid(unsafe_code)]
 

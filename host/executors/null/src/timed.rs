@@ -190,8 +190,10 @@ impl Drop for Context {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.pass();
-        state.timeline.leave(self.number);
-        state.guests.hosts.remove(&self.number);
+        let worked = state.timeline.leave(self.number);
+        if let Some(host) = state.guests.hosts.remove(&self.number) {
+            host.worked(worked);
+        }
         state.guests.wakes.retain(|(_, number)| *number != self.number);
         drop(state);
         self.shared.changed.notify_one();
@@ -263,11 +265,16 @@ impl Guests {
 }
 
 impl State {
-    /// Carries out the work whose time has come, and stores what is complete.
+    /// Carries out the work whose time has come, stores what is complete, and counts the time of the work.
     fn pass(&mut self) {
         let Self { timeline, guests, .. } = self;
         timeline.pass(Instant::now(), |number, completion, done| {
             guests.store(number, &completion, Some(done));
+        });
+        timeline.report(|number, time| {
+            if let Some(host) = guests.hosts.get(&number) {
+                host.worked(time);
+            }
         });
     }
 

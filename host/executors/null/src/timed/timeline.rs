@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 /// Time for which a context works before another one does that has work, about that of NVIDIA's driver.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// Longest time to the next event.
-const LONGEST: Duration = Duration::from_hours(1);
+/// Time of work after which it is reported though more follows, and longest time to the next event, so that
+/// status reports show long work grow.
+const STEP: Duration = Duration::from_millis(100);
 
 /// Times of work that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +39,16 @@ struct Context<C> {
     /// What is to be done. The first is work or a hold.
     tasks: VecDeque<Task<C>>,
     newest: Option<WorkTimes>,
+    /// Time for which the GPU has worked, as far as it was not reported.
+    worked: Duration,
 }
 
 impl<C> Context<C> {
-    /// Times what follows the work that was complete at `now`.
+    fn has_work(&self) -> bool {
+        self.tasks.front().is_some_and(Task::is_work)
+    }
+
+    /// Calls `complete` for what follows the work that was complete at `now`, with the times of that work.
     fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, WorkTimes)) {
         let done = self.newest.unwrap_or(WorkTimes { started: now, ended: now });
         while let Some(Task::Follows(follows)) =
@@ -72,7 +79,8 @@ impl<C> Timeline<C> {
     fn find(&mut self, number: u32) -> &mut Context<C> {
         let index = self.contexts.iter().position(|context| context.number == number);
         let index = index.unwrap_or_else(|| {
-            self.contexts.push_back(Context { number, tasks: VecDeque::new(), newest: None });
+            let (tasks, newest, worked) = (VecDeque::new(), None, Duration::ZERO);
+            self.contexts.push_back(Context { number, tasks, newest, worked });
             self.contexts.len() - 1
         });
         &mut self.contexts[index]
@@ -116,18 +124,31 @@ impl<C> Timeline<C> {
         self.contexts.iter().find(|context| context.number == number)?.newest
     }
 
-    /// Removes a context with its work.
-    pub(super) fn leave(&mut self, number: u32) {
-        if self.contexts.front().is_some_and(|first| first.number == number) {
+    /// Calls `tell` with the time that the GPU has worked for each context since the last report, unless the
+    /// work goes on and took less than [`STEP`].
+    pub(super) fn report(&mut self, mut tell: impl FnMut(u32, Duration)) {
+        for context in &mut self.contexts {
+            let due = if context.has_work() { STEP } else { Duration::from_nanos(1) };
+            if context.worked >= due {
+                tell(context.number, std::mem::take(&mut context.worked));
+            }
+        }
+    }
+
+    /// Removes a context with its work. Returns the time of its work that was not reported.
+    pub(super) fn leave(&mut self, number: u32) -> Duration {
+        let Some(at) = self.contexts.iter().position(|context| context.number == number) else {
+            return Duration::ZERO;
+        };
+        if at == 0 {
             self.slice = SLICE;
         }
-        self.contexts.retain(|context| context.number != number);
+        self.contexts.remove(at).map_or(Duration::ZERO, |context| context.worked)
     }
 
     /// Lets the next context with work have the GPU, and returns how long it works or has its slice.
     fn schedule(&mut self) -> Option<Duration> {
-        let with_work =
-            self.contexts.iter().position(|context| context.tasks.front().is_some_and(Task::is_work))?;
+        let with_work = self.contexts.iter().position(Context::has_work)?;
         if with_work > 0 {
             self.contexts.rotate_left(with_work);
             self.slice = SLICE;
@@ -140,8 +161,7 @@ impl<C> Timeline<C> {
 
     /// Returns whether only one context has work, whose slices nobody sees.
     fn is_alone(&self) -> bool {
-        let with_work = |context: &&Context<C>| context.tasks.front().is_some_and(Task::is_work);
-        self.contexts.iter().filter(with_work).count() == 1
+        self.contexts.iter().filter(|context| context.has_work()).count() == 1
     }
 
     /// Returns the time at which work completes or another context has its turn, if there is any work.
@@ -151,7 +171,7 @@ impl<C> Timeline<C> {
             Task::Work { left, .. } if self.is_alone() => *left,
             _ => slice,
         };
-        Some(self.now + work.min(LONGEST))
+        Some(self.now + work.min(STEP))
     }
 
     /// Lets time pass until `now`, and calls `complete` for each completion that is reached.
@@ -163,6 +183,7 @@ impl<C> Timeline<C> {
             let Some(Task::Work { left, started }) = context.tasks.front_mut() else { return };
             let started = *started.get_or_insert(start);
             *left -= time;
+            context.worked += time;
             let ended = left.is_zero();
             self.now = end;
             self.slice -= time;
@@ -250,5 +271,31 @@ mod tests {
         assert_eq!(timeline.push(2, 'y'), Ok(()));
         timeline.leave(1);
         assert_eq!(pass(&mut timeline, start, 13), [(2, 'y', 12, 13)]);
+    }
+    #[test]
+    fn the_time_of_each_context_is_that_of_its_work() {
+        let start = Instant::now();
+        let mut timeline = Timeline::new(start);
+        let report = |timeline: &mut Timeline<char>| {
+            let mut told = Vec::new();
+            timeline.report(|number, time| told.push((number, time.as_millis())));
+            told.sort_unstable();
+            told
+        };
+        timeline.add(1, 1000 * MS);
+        timeline.add(2, 5 * MS);
+        // The second context has its last millisecond in its third slice.
+        assert_eq!(pass(&mut timeline, start, 50), []);
+        assert_eq!(report(&mut timeline), [(2, 5)], "the work of the first one goes on");
+        assert_eq!(timeline.next_event(), Some(start + 150 * MS));
+        assert_eq!(pass(&mut timeline, start, 150), []);
+        assert_eq!(report(&mut timeline), [(1, 145)]);
+        assert_eq!(report(&mut timeline), []);
+        assert_eq!(pass(&mut timeline, start, 160), []);
+        assert_eq!((timeline.leave(1), timeline.leave(1)), (10 * MS, Duration::ZERO));
+        timeline.hold(2, 1);
+        timeline.add(2, MS);
+        assert_eq!(pass(&mut timeline, start, 400), []);
+        assert_eq!(report(&mut timeline), [], "a hold is no work");
     }
 }
