@@ -45,6 +45,15 @@ enum Task {
     Keep,
 }
 
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Measured {
+    /// Cost of a context in bytes, or `None` if the driver does not tell its free memory.
+    bytes: Option<u64>,
+    /// Why the contexts had no handle of cuBLAS, unless they had one, or the host has no cuBLAS.
+    lacks: Option<String>,
+}
+
 /// The driver and GPU to ask.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GpuQuestion {
@@ -72,12 +81,13 @@ pub fn answer(question: &Question) -> Result<ExitCode> {
             println!("{}", serde_json::to_string(&FoundGpu { uuid, total_bytes })?);
         }
         Task::Measure => {
-            let cost = measure(&ContextProbe::create(&options)?, &gpu)?;
-            println!("{}", serde_json::to_string(&cost)?);
+            let measured = measure(&ContextProbe::create(&options)?, &gpu)?;
+            println!("{}", serde_json::to_string(&measured)?);
         }
         Task::Keep => {
-            let _probe = ContextProbe::create(&options)?.with_products(&options)?;
-            println!("made");
+            let mut probe = ContextProbe::create(&options)?;
+            let lacks = probe.add_products(&options).err().map(|error| error.to_string());
+            println!("{}", serde_json::to_string(&lacks)?);
             std::io::stdout().flush()?;
             std::io::stdin().read_to_end(&mut Vec::new())?;
         }
@@ -85,22 +95,54 @@ pub fn answer(question: &Question) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns by how many bytes the free memory decreases with a context of another process, or `None` if the
-/// driver does not tell.
-fn measure(probe: &ContextProbe, gpu: &GpuQuestion) -> Result<Option<u64>> {
-    let mut costs = Vec::new();
+/// Measures by how many bytes the free memory decreases with a context of another process.
+fn measure(probe: &ContextProbe, gpu: &GpuQuestion) -> Result<Measured> {
+    let (mut costs, mut lacks) = (Vec::new(), None);
     for _ in 0..ROUNDS {
-        let Some(before) = probe.free_bytes()? else { return Ok(None) };
-        let after = gpu.beside(|| Ok(probe.free_bytes()?))?;
+        let Some(before) = probe.free_bytes()? else { return Ok(Measured::default()) };
+        let (after, lacking) = gpu.beside(|| Ok(probe.free_bytes()?))?;
         costs.push(before.saturating_sub(after.unwrap_or(before)));
+        lacks = lacks.or(lacking);
     }
     costs.sort_unstable();
-    Ok(Some(costs[ROUNDS / 2]))
+    Ok(Measured { bytes: Some(costs[ROUNDS / 2]), lacks })
+}
+
+impl Measured {
+    /// Returns what each context is charged, and why that is not what was measured. A session that multiplies
+    /// has a handle of cuBLAS, so a context without one is charged as much as one that was not measured.
+    fn charge(&self) -> (u64, Option<String>) {
+        let usual = CONTEXT_BYTES >> 20;
+        match (self.bytes, &self.lacks) {
+            (Some(bytes), None) if PLAUSIBLE.contains(&bytes) => (bytes, None),
+            (Some(bytes), Some(why)) if PLAUSIBLE.contains(&bytes) => {
+                let charged = bytes.max(CONTEXT_BYTES);
+                let why = format!(
+                    "a context could be measured only without a handle of cuBLAS, because {why}: {} MiB are charged for each",
+                    charged >> 20
+                );
+                (charged, Some(why))
+            }
+            (Some(bytes), _) => (
+                CONTEXT_BYTES,
+                Some(format!(
+                    "a context seems to take {} MiB, because other programs use the GPU: {usual} MiB are charged for each",
+                    bytes >> 20
+                )),
+            ),
+            (None, _) => (
+                CONTEXT_BYTES,
+                Some(format!(
+                    "the driver does not tell how much memory is free: each context is charged {usual} MiB"
+                )),
+            ),
+        }
+    }
 }
 
 impl GpuQuestion {
-    /// Calls `look` while another process has a context.
-    fn beside<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Calls `look` while another process has a context. Returns also why that one has no handle of cuBLAS.
+    fn beside<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<(T, Option<String>)> {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.args([ANSWER, &serde_json::to_string(&(self, Task::Keep))?]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -108,11 +150,12 @@ impl GpuQuestion {
         if let Some(stdout) = process.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        let seen = if line == "made\n" { look().map(Some) } else { Ok(None) };
+        let made = serde_json::from_str(&line).ok();
+        let seen = made.map(|lacks| look().map(|seen| (seen, lacks)));
         drop(process.stdin.take());
         let status = process.wait()?;
-        match seen? {
-            Some(seen) => Ok(seen),
+        match seen {
+            Some(seen) => seen,
             None => bail!("the process that makes a second context ended with {status}"),
         }
     }
@@ -125,19 +168,39 @@ impl GpuQuestion {
     /// Measures what a context costs in bytes, with two contexts at a time. No other process may measure
     /// meanwhile.
     pub(crate) fn measure(&self) -> Result<u64> {
-        let cost: Option<u64> =
+        let measured: Measured =
             helper::ask(ANSWER, &(self, Task::Measure), LIMIT, "measures what a context costs")?;
-        let usual = CONTEXT_BYTES >> 20;
-        match cost {
-            Some(cost) if PLAUSIBLE.contains(&cost) => return Ok(cost),
-            Some(cost) => tracing::warn!(
-                "a context seems to take {} MiB, because other programs use the GPU: {usual} MiB are charged for each",
-                cost >> 20
-            ),
-            None => tracing::warn!(
-                "the driver does not tell how much memory is free: each context is charged {usual} MiB"
-            ),
+        let (bytes, doubt) = measured.charge();
+        if let Some(doubt) = doubt {
+            tracing::warn!("{doubt}");
         }
-        Ok(CONTEXT_BYTES)
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_context_that_was_measured_without_its_handle_is_charged_no_less_than_the_usual() {
+        let charge = |bytes: Option<u64>, lacks: Option<&str>| {
+            Measured { bytes, lacks: lacks.map(str::to_owned) }.charge()
+        };
+        assert_eq!(charge(Some(300 * MIB), None), (300 * MIB, None));
+        let no_room = Some("cublasCreate_v2 returned CUBLAS_STATUS_ALLOC_FAILED (3)");
+        for (measured, charged) in [(300 * MIB, CONTEXT_BYTES), (700 * MIB, 700 * MIB), (0, CONTEXT_BYTES)] {
+            let (bytes, doubt) = charge(Some(measured), no_room);
+            let doubt = doubt.expect("a sentence");
+            assert_eq!(bytes, charged, "{doubt}");
+            assert_eq!(doubt.contains("ALLOC_FAILED"), measured > 0, "{doubt}");
+            assert!(doubt.ends_with(&format!("{} MiB are charged for each", charged / MIB)), "{doubt}");
+        }
+        for (measured, word) in [(Some(3 << 30), "other programs"), (None, "does not tell")] {
+            let (bytes, doubt) = charge(measured, None);
+            assert!(bytes == CONTEXT_BYTES && doubt.expect("a sentence").contains(word));
+        }
     }
 }

@@ -34,6 +34,17 @@ impl GpuIdentity {
     }
 }
 
+/// Reason for which a context has no handle of cuBLAS that is measured with it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HandleError {
+    /// The driver does not tell its version, which cuBLAS has to fit.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// cuBLAS makes no handle, as where there is no memory for one. This is the failure of its call.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// A CUDA context whose memory is measured, or in which the free memory is asked for.
 #[derive(Debug)]
 pub struct ContextProbe {
@@ -62,15 +73,15 @@ impl ContextProbe {
     /// is none, and no session has one.
     ///
     /// # Errors
-    /// The driver does not tell its version.
-    pub fn with_products(self, options: &CudaOptions) -> Result<Self, DriverError> {
-        let context = self.context;
-        let version = context.device().driver_version()?;
+    /// cuBLAS is there and makes no handle, or the driver does not tell its version. The context remains.
+    pub fn add_products(&mut self, options: &CudaOptions) -> Result<(), HandleError> {
+        let version = self.context.device().driver_version()?;
         let files = BlasFiles::find(options.libcublas.as_deref(), version, &options.root);
-        let blas = files.and_then(|files| Blas::load(&files)).ok();
-        let handle = blas.map(|blas| BlasHandle::create(&blas, &context)).transpose();
-        let handle = handle.inspect_err(|error| tracing::warn!("a handle is not measured: {error}"));
-        Ok(Self { _products: handle.unwrap_or_default(), context })
+        let Some(blas) = files.and_then(|files| Blas::load(&files)).ok() else { return Ok(()) };
+        let handle = BlasHandle::create(&blas, &self.context);
+        let handle = handle.map_err(|error| HandleError::Refused(error.to_string()))?;
+        *self = Self { _products: Some(handle), context: Arc::clone(&self.context) };
+        Ok(())
     }
 
     /// Returns the number of bytes of the GPU's memory that no process has, or `None` if the driver cannot

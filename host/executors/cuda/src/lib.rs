@@ -62,7 +62,7 @@ use driver::library::DriverLibrary;
 use session::CudaSession;
 use shared_gpu::SharedGpu;
 
-pub use cost::{ContextProbe, GpuIdentity};
+pub use cost::{ContextProbe, GpuIdentity, HandleError};
 pub use driver::blas::library::{FoundBlas, cublas_files};
 pub use driver::error::{DriverError, LoadError};
 pub use driver::under_lock::{LockObserver, observe_calls_under_locks};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_host_testing::bench::{address, folder};
@@ -18,6 +18,7 @@ use vgpu_host_testing::commands::{
     LAUNCH, allocate, function, launch, load, params, product, synchronize, try_load,
 };
 use vgpu_host_testing::guest::{Guest, until};
+use vgpu_recording_cuda::Recording;
 use vgpu_wire::Span;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemInfo, MemInfoReply};
@@ -430,4 +431,25 @@ fn an_operator_ends_a_session_in_an_endless_kernel() {
     allocate(&mut next, all);
     next.detach();
     served.end();
+}
+
+/// Where cuBLAS makes no handle, the process that measures a context says so, and does not pass the cost of
+/// less for what a session's context costs.
+#[test]
+fn a_measurement_without_a_handle_of_cublas_says_so() {
+    let failure = json!({ "call": "cublasCreate_v2", "nth": 1, "status": OUT_OF_MEMORY });
+    for (failures, lacks) in [
+        (json!([]), Value::Null),
+        (json!([failure]), json!("cublasCreate_v2 returned CUBLAS_STATUS_ALLOC_FAILED (3)")),
+    ] {
+        let recording = Recording::new(&json!({ "failures": failures })).unwrap();
+        let gpu = json!({ "libcuda": recording.library(), "libcublas": recording.cublas(), "uuid": null });
+        let mut command = program();
+        let output = command.args(["__context", &json!([gpu, "Measure"]).to_string()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+        let measured: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(measured["lacks"], lacks, "{measured}");
+        assert!(measured["bytes"].is_u64(), "{measured}");
+    }
 }

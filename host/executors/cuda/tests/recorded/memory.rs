@@ -49,13 +49,25 @@ fn what_a_context_costs_includes_a_handle_of_cublas() {
     let probe = ContextProbe::create(&options).expect("a context");
     let free = || probe.free_bytes().expect("an answer").expect("a number");
     let before = free();
-    let plain = ContextProbe::create(&options).expect("a context");
+    let mut measured = ContextProbe::create(&options).expect("a context");
     assert_eq!(before - free(), CONTEXT_BYTES);
-    let measured = plain.with_products(&options).expect("a version");
+    measured.add_products(&options).expect("a handle");
     assert_eq!(before - free(), CONTEXT_BYTES + HANDLE_BYTES);
     drop(measured);
     assert_eq!(free(), before);
     assert_eq!(recording.refused().expect("a record"), [] as [serde_json::Value; 0]);
+}
+
+/// Without room for the handle there is a context, and whoever measures it is told.
+#[test]
+fn a_context_without_room_for_a_handle_says_so() {
+    let failure = json!({ "call": "cublasCreate_v2", "nth": 1, "status": OUT_OF_MEMORY });
+    let recording = Recording::new(&json!({ "failures": [failure] })).expect("a recording libcuda");
+    let options = options(&recording);
+    let mut probe = ContextProbe::create(&options).expect("a context");
+    let error = probe.add_products(&options).expect_err("no room for a handle");
+    assert_eq!(error.to_string(), "cublasCreate_v2 returned CUBLAS_STATUS_ALLOC_FAILED (3)");
+    assert!(probe.free_bytes().expect("an answer").is_some());
 }
 
 #[test]
