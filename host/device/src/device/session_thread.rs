@@ -255,13 +255,13 @@ impl SessionThread {
     /// Waits until the next message may be carried out, as the holders of the gate want it.
     fn pass_gate(&mut self) -> Result<(), SessionError> {
         while !self.host.interrupted() {
-            let at = if self.gate.held() {
+            let (at, limit) = if self.gate.held() {
                 // What the operator holds asks for no time.
-                At::Rest
+                (At::Rest, None)
             } else {
                 match self.gate.passage() {
                     Passage::Open => return Ok(()),
-                    Passage::Shut => At::Gate,
+                    Passage::Shut => (At::Gate, None),
                     Passage::Metered => {
                         self.tell(At::Inside);
                         let (settled, at) = self.host.settled();
@@ -272,7 +272,8 @@ impl SessionThread {
                                 if self.admitted {
                                     return Ok(());
                                 }
-                                At::Inside
+                                // Nobody wakes it if no work completes.
+                                (At::Inside, Some(STALL))
                             }
                             Metering::Ask => {
                                 self.ask()?;
@@ -280,7 +281,7 @@ impl SessionThread {
                             }
                             Metering::Wait => {
                                 self.gate.withdraw(self.host.session());
-                                At::Inside
+                                (At::Inside, None)
                             }
                         }
                     }
@@ -291,13 +292,7 @@ impl SessionThread {
                 self.ask()?;
                 self.tell(at);
             }
-            if at == At::Inside {
-                // Nobody wakes a thread that waits to be admitted if no work completes, so it looks by
-                // itself.
-                thread::park_timeout(STALL);
-            } else {
-                thread::park();
-            }
+            limit.map_or_else(thread::park, thread::park_timeout);
         }
         Ok(())
     }

@@ -1,12 +1,18 @@
 //! Tests of the gate's two holders, as guests see them.
 
+use std::fs;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
+use rustix::thread::{Pid, gettid};
 use vgpu_device::{DeviceConfig, Gate, GateReport, Passage};
 use vgpu_executor_soft::Soft;
 use vgpu_host_testing::bench::{Bench, config, gpu};
+use vgpu_host_testing::commands::{LAUNCH, function, launch, load, params};
 use vgpu_host_testing::guest::until;
 use vgpu_wire::Mark;
+use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::body::stream::{Signal, StreamCreate, StreamHold, StreamRelease};
 
@@ -92,4 +98,47 @@ fn a_held_stream_has_no_work_in_flight() {
     guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
     guest.wait_word(WORD + 1, 1);
     until_told(&told, 1, false, false);
+}
+
+/// Returns a number from the status file of a thread of this process.
+fn of_thread(thread: Pid, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/self/task/{}/status", thread.as_raw_nonzero())).unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
+    value.trim_start_matches(':').trim().parse().expect("a number")
+}
+
+/// A session's thread that waits for the work in flight is woken by a completion, and looks no more often
+/// than that.
+#[test]
+fn a_session_that_waits_for_its_work_sleeps() {
+    const SWITCHES: &str = "voluntary_ctxt_switches";
+    let (bench, gate, told) = bench();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "endless");
+    let threads = Arc::<Mutex<Vec<Pid>>>::default();
+    let all = Arc::clone(&threads);
+    gate.set_listener(Box::new(move |report| {
+        all.lock().unwrap().push(gettid());
+        told.lock().unwrap().push(report);
+    }));
+    gate.arbitrate(1, Passage::Metered);
+    let own = gettid();
+    let session = || threads.lock().unwrap().iter().find(|thread| **thread != own).copied();
+    until("the session's thread has said that it rests", || session().is_some());
+    let session = session().expect("a thread");
+    launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0, &[]));
+    let last = (0..100).map(|_| guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::NONE }, &[])).last();
+    let mut done = 0;
+    until("the session's thread waits", || {
+        let before = std::mem::replace(&mut done, guest.done());
+        thread::sleep(Duration::from_millis(20));
+        done > 1 && done == before
+    });
+    assert!(done < last.expect("a number"), "work in flight is bounded");
+    let before = of_thread(session, SWITCHES);
+    thread::sleep(Duration::from_millis(300));
+    let woken = of_thread(session, SWITCHES) - before;
+    assert!(woken < 10, "{woken} times in 300 ms");
+    guest.detach();
 }
