@@ -55,8 +55,10 @@ fn a_device_that_is_killed_or_stopped_costs_its_own_vm_only() {
 }
 
 #[test]
-fn an_endless_kernel_costs_its_own_vm_only() {
+fn an_endless_kernel_or_a_held_stream_costs_its_own_vm_only() {
     let alone = launches(&share(&["--loads", "none,busy", "--seconds", "2"]), 1);
-    let figures = share(&["--loads", "endless,busy", "--seconds", "3"]);
-    assert!(launches(&figures, 1) > 0.2 * alone, "{figures} of {alone}");
+    for loads in ["endless,busy", "held,busy"] {
+        let figures = share(&["--loads", loads, "--seconds", "3"]);
+        assert!(launches(&figures, 1) > 0.2 * alone, "{loads}: {figures} of {alone}");
+    }
 }
