@@ -189,7 +189,7 @@ pub trait Session: Send {
         Progress::Upto(number)
     }
 
-    /// Asks for a call of [`SessionHost::set_settled`] with `number` once all work of earlier messages is
+    /// Asks for a call of [`SessionHost::report_complete`] with `number` once all work of earlier messages is
     /// complete. Work that waits for the guest, behind a held stream, does not count. Returns true if all is
     /// complete already; nothing is called then.
     fn settle(&mut self, number: u64) -> Result<bool, SessionError> {

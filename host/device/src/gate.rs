@@ -15,9 +15,9 @@ use std::thread::Thread;
 use std::time::Instant;
 
 pub(crate) use admission::STALL;
-pub(crate) use meter::{Meter, Metering};
-pub(crate) use presence::At;
-use presence::Presences;
+pub(crate) use meter::{InFlightMeter, Throttle};
+use presence::SessionStates;
+pub(crate) use presence::ThreadState;
 
 use crate::sync::lock;
 
@@ -30,7 +30,7 @@ const SHUT: u32 = 4;
 
 /// How the arbiter wants messages to pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Passage {
+pub enum GateMode {
     /// They pass, and nobody is told.
     #[default]
     Open,
@@ -62,7 +62,7 @@ pub struct Gate {
     state: AtomicU32,
     /// Number of times that the arbiter has begun to meter. Sessions then say where they are.
     metering: AtomicU32,
-    presences: Mutex<Presences>,
+    presences: Mutex<SessionStates>,
 }
 
 impl Gate {
@@ -89,11 +89,11 @@ impl Gate {
     }
 
     /// Returns how the arbiter wants messages to pass.
-    pub(crate) fn passage(&self) -> Passage {
+    pub(crate) fn passage(&self) -> GateMode {
         match self.state.load(Ordering::Acquire) {
-            state if state & SHUT != 0 => Passage::Shut,
-            state if state & METERED != 0 => Passage::Metered,
-            _ => Passage::Open,
+            state if state & SHUT != 0 => GateMode::Shut,
+            state if state & METERED != 0 => GateMode::Metered,
+            _ => GateMode::Open,
         }
     }
 
@@ -102,7 +102,7 @@ impl Gate {
         self.metering.load(Ordering::Acquire)
     }
 
-    fn presences(&self) -> MutexGuard<'_, Presences> {
+    fn presences(&self) -> MutexGuard<'_, SessionStates> {
         lock(&self.presences)
     }
 
@@ -112,12 +112,12 @@ impl Gate {
     }
 
     /// Follows an order of the arbiter, and wakes the sessions that it concerns.
-    pub fn arbitrate(&self, turn: u32, passage: Passage) {
+    pub fn arbitrate(&self, turn: u32, passage: GateMode) {
         let mut presences = self.presences();
         let bits = match passage {
-            Passage::Open => 0,
-            Passage::Metered => METERED,
-            Passage::Shut => METERED | SHUT,
+            GateMode::Open => 0,
+            GateMode::Metered => METERED,
+            GateMode::Shut => METERED | SHUT,
         };
         let before = self.state.load(Ordering::Relaxed) & METERED;
         // The operator's bit may change meanwhile.
@@ -128,7 +128,7 @@ impl Gate {
             self.metering.fetch_add(1, Ordering::SeqCst);
         }
         presences.turn = turn;
-        presences.shut = passage == Passage::Shut;
+        presences.shut = passage == GateMode::Shut;
         if bits == 0 {
             presences.admission.clear();
         }
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     /// Records where a session's thread is, while the arbiter meters.
-    pub(crate) fn moves(&self, session: u32, at: At) {
+    pub(crate) fn moves(&self, session: u32, at: ThreadState) {
         self.presences().update(session, |presence| presence.moves(at));
     }
 
@@ -159,7 +159,7 @@ impl Gate {
     pub(crate) fn admit(&self, session: u32, expected: u64) -> bool {
         let mut presences = self.presences();
         // The order may have changed since the caller read it, and with it who waits.
-        if self.passage() != Passage::Metered {
+        if self.passage() != GateMode::Metered {
             return false;
         }
         let admitted = presences.admission.admit(session, expected, Instant::now());

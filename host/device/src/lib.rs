@@ -75,7 +75,7 @@ pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches 
 pub use dispatch::refusals::Refusals;
 pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
 pub use figures::{DeviceFigures, LostSessions, WorkDone};
-pub use gate::{Gate, GateListener, GateReport, Passage};
+pub use gate::{Gate, GateListener, GateMode, GateReport};
 pub use gpu::{
     ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,

@@ -31,14 +31,14 @@ pub(crate) type ReadFigures = Arc<dyn Fn() -> ServedFigures + Send + Sync>;
 
 /// Counts the GPU's time that a VM has had while it was alone, when the node process charges nothing.
 #[derive(Default)]
-pub(crate) struct AloneTime {
+pub(crate) struct UncontendedTime {
     read: OnceLock<ReadFigures>,
     count: Mutex<AloneCount>,
 }
 
-impl fmt::Debug for AloneTime {
+impl fmt::Debug for UncontendedTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AloneTime").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("UncontendedTime").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
@@ -74,7 +74,7 @@ impl AloneCount {
     }
 }
 
-impl AloneTime {
+impl UncontendedTime {
     /// Records whether the VM is alone from now on.
     pub(crate) fn set_alone(&self, alone: bool) {
         let mut count = lock(&self.count);
@@ -95,15 +95,15 @@ impl AloneTime {
 
 /// The thread that stores figures, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct FigureThread {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pulse {
+impl FigureThread {
     /// Starts to pass the figures that `read` returns to `store`, with the time that the VM has had alone.
     pub(crate) fn start(
-        alone: &Arc<AloneTime>,
+        alone: &Arc<UncontendedTime>,
         read: ReadFigures,
         store: impl Fn(&ServedFigures, Duration) + Send + 'static,
     ) -> io::Result<Self> {
@@ -124,7 +124,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for FigureThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {

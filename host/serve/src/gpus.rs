@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vgpu_share::{
-    Figure, GpuShare, GpuUuid, Holder, ShareError, largest_reserve, promised_bytes, sum_of_weights,
+    Figure, GpuShare, GpuUuid, ShareError, SlotView, largest_reserve, promised_bytes, sum_of_weights,
 };
 
 use crate::share;
@@ -39,7 +39,7 @@ pub(crate) struct GpuReading {
 #[derive(Debug)]
 pub(crate) struct VmReading {
     /// The slot, for what does not change.
-    pub(crate) slot: Holder,
+    pub(crate) slot: SlotView,
     pub(crate) process: u64,
     /// Bytes that the VM has been promised.
     pub(crate) held: u64,
@@ -103,7 +103,7 @@ impl GpuReading {
 }
 
 impl VmReading {
-    fn now(slot: Holder) -> Self {
+    fn now(slot: SlotView) -> Self {
         Self {
             process: slot.figure(Figure::Process),
             held: slot.held_bytes(),

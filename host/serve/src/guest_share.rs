@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use vgpu_device::{ShareSource, lock};
-use vgpu_share::{Holder, sum_of_weights};
+use vgpu_share::{SlotView, sum_of_weights};
 use vgpu_wire::share::{SHARE_WHOLE, VmShare};
 
 /// Interval at which the VM's weight is compared with those of the others, for which files are looked at.
@@ -14,7 +14,7 @@ const COMPARED: Duration = Duration::from_secs(1);
 /// The share of the VM in a slot. The guest's accesses read words of memory.
 #[derive(Debug)]
 pub(crate) struct GuestShare {
-    slot: Holder,
+    slot: SlotView,
     /// Part of the GPU's time in parts per million.
     ppm: AtomicU32,
     /// Whether a node process is followed.
@@ -25,7 +25,7 @@ pub(crate) struct GuestShare {
 
 impl GuestShare {
     /// Returns the share of a slot that this process has taken.
-    pub(crate) fn new(slot: Holder) -> Self {
+    pub(crate) fn new(slot: SlotView) -> Self {
         let share = Self {
             slot,
             ppm: AtomicU32::new(0),

@@ -3,9 +3,9 @@
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] shows the VMs of each GPU, from the
 //! directory that devices share, and what devices answer over the socket of `control`; [`end`] ends one of
-//! their sessions, and [`replug`] gives a VM its device back. [`probe`] asks the driver what no documentation says, [`ranges`] which device addresses it
-//! reserves, and [`context_cost`] what a context costs of its memory. [`pages`] is the manual page of all
-//! commands.
+//! their sessions, and [`replug`] gives a VM its device back. [`probe`] asks the driver what no documentation
+//! says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context costs of its
+//! memory. [`pages`] is the manual page of all commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with

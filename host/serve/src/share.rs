@@ -14,9 +14,9 @@ use vgpu_executor_cuda::CONTEXT_BYTES;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
 
 use crate::context_cost::{GpuQuestion, PLAUSIBLE};
-use crate::figures::{AloneTime, Pulse, ReadFigures, ServedFigures};
+use crate::figures::{FigureThread, ReadFigures, ServedFigures, UncontendedTime};
 use crate::guest_share::GuestShare;
-use crate::turns::Turns;
+use crate::turns::ArbiterClient;
 use crate::values::Size;
 
 /// Memory of a GPU that is promised to no VM by default: what cuBLAS, kernels that print and kernels with
@@ -62,9 +62,9 @@ pub(crate) struct VmShare {
     /// Share of the GPU's time relative to that of other VMs.
     weight: u32,
     /// The GPU's time that the VM has had while it was alone.
-    alone: Arc<AloneTime>,
+    alone: Arc<UncontendedTime>,
     /// The thread that follows the node process, which ends before the slot is free.
-    turns: OnceLock<Turns>,
+    turns: OnceLock<ArbiterClient>,
     slot: OnceLock<Slot>,
     /// What the guest is shown.
     guest: OnceLock<Arc<GuestShare>>,
@@ -130,7 +130,7 @@ impl VmShare {
     /// Has a gate follow the node process, if a slot was taken.
     pub(crate) fn take_turns(&self, gate: &Arc<Gate>) -> Result<()> {
         if let Some(slot) = self.slot.get() {
-            let turns = Turns::start(slot.seen(), gate, &self.alone, self.guest(slot))
+            let turns = ArbiterClient::start(slot.seen(), gate, &self.alone, self.guest(slot))
                 .context("start a thread for the node process's orders")?;
             // A process has one device with a share.
             let _ = self.turns.set(turns);
@@ -148,7 +148,7 @@ impl VmShare {
     }
 
     /// Stores the figures that `read` returns in the slot until the returned value is dropped.
-    pub(crate) fn show(self: &Arc<Self>, read: ReadFigures) -> Result<Pulse> {
+    pub(crate) fn show(self: &Arc<Self>, read: ReadFigures) -> Result<FigureThread> {
         let share = Arc::clone(self);
         let store = move |figures: &ServedFigures, alone| {
             if let Some(slot) = share.slot.get() {
@@ -156,7 +156,7 @@ impl VmShare {
                 share.guest(slot).compare();
             }
         };
-        Pulse::start(&self.alone, read, store).context("start a thread for the device's figures")
+        FigureThread::start(&self.alone, read, store).context("start a thread for the device's figures")
     }
 
     /// Returns a lock of the slot for a worker to keep.

@@ -6,29 +6,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use vgpu_device::{Gate, GateReport, Passage, threads};
-use vgpu_share::Holder;
-use vgpu_share::arbiter::{FollowEnd, Follower, Step, answer, follow};
+use vgpu_device::{Gate, GateMode, GateReport, threads};
+use vgpu_share::SlotView;
+use vgpu_share::arbiter::{FollowEnd, OrderChange, OrderFollower, answer, follow};
 use vgpu_share::scheduler::{Answer, Mode, Order};
 
-use crate::figures::AloneTime;
+use crate::figures::UncontendedTime;
 use crate::guest_share::GuestShare;
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct ArbiterClient {
     over: Arc<AtomicBool>,
     end: FollowEnd,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Turns {
+impl ArbiterClient {
     /// Has `gate` follow the orders in a slot that this process has taken. Tells `alone` when the node
     /// process charges the VM for its time, and `guest` whether there is one.
     pub(crate) fn start(
-        slot: &Holder,
+        slot: &SlotView,
         gate: &Arc<Gate>,
-        alone: &Arc<AloneTime>,
+        alone: &Arc<UncontendedTime>,
         guest: &Arc<GuestShare>,
     ) -> io::Result<Self> {
         let told = slot.clone();
@@ -36,14 +36,14 @@ impl Turns {
             answer(&told, Answer { turn, work, in_flight });
         }));
         let (over, end) = (Arc::<AtomicBool>::default(), slot.follow_end());
-        let (follower, gate, ends) = (Follower::new(slot.clone()), Arc::clone(gate), Arc::clone(&over));
+        let (follower, gate, ends) = (OrderFollower::new(slot.clone()), Arc::clone(gate), Arc::clone(&over));
         let (alone, guest) = (Arc::clone(alone), Arc::clone(guest));
         let obey = move || {
             follow(
                 follower,
                 || !ends.load(Ordering::Acquire),
                 |step| {
-                    guest.set_enforced(matches!(step, Step::Order(_)));
+                    guest.set_enforced(matches!(step, OrderChange::Order(_)));
                     obey(&gate, &alone, step);
                 },
             );
@@ -53,7 +53,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turns {
+impl Drop for ArbiterClient {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         self.end.wake();
@@ -64,10 +64,10 @@ impl Drop for Turns {
     }
 }
 
-fn obey(gate: &Gate, alone: &AloneTime, step: Step) {
+fn obey(gate: &Gate, alone: &UncontendedTime, step: OrderChange) {
     let Order { turn, mode } = match step {
-        Step::Order(order) => order,
-        Step::Alone(order) => {
+        OrderChange::Order(order) => order,
+        OrderChange::Alone(order) => {
             tracing::warn!(
                 "the node process (vgpu-device node) has ended or hangs: the GPU's time is not shared by weights"
             );
@@ -75,10 +75,10 @@ fn obey(gate: &Gate, alone: &AloneTime, step: Step) {
         }
     };
     let passage = match mode {
-        Mode::Open => Passage::Open,
-        Mode::Metered => Passage::Metered,
-        Mode::Shut => Passage::Shut,
+        Mode::Open => GateMode::Open,
+        Mode::Metered => GateMode::Metered,
+        Mode::Shut => GateMode::Shut,
     };
     gate.arbitrate(turn, passage);
-    alone.set_alone(passage == Passage::Open);
+    alone.set_alone(passage == GateMode::Open);
 }

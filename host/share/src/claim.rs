@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Promise, ShareError};
 use crate::gpu::GpuShare;
 use crate::layout::{Figure, NAME_BYTES, SLOTS};
-use crate::slot::{Holder, Slot, is_shown, largest_reserve};
+use crate::slot::{Slot, SlotView, is_shown, largest_reserve};
 
 /// Pause between two tries of a claim that waits for workers to end.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -81,7 +81,7 @@ impl GpuShare {
     }
 
     /// Checks a claim against the slots that are taken, and returns the bytes that it may promise.
-    fn admit(&self, claim: &Claim<'_>, holders: &[Holder]) -> Result<u64, ShareError> {
+    fn admit(&self, claim: &Claim<'_>, holders: &[SlotView]) -> Result<u64, ShareError> {
         let gpu = self.uuid();
         let GpuMemory { bytes, reserve } = claim.memory;
         if let Some(holder) = holders.iter().find(|holder| !holder.is_recorded()) {
@@ -106,7 +106,7 @@ impl GpuShare {
         // The promises of others were made with their reserve.
         let reserve = largest_reserve(holders).max(reserve);
         let ending = holders.iter().any(|other| !other.device_lives());
-        let held = |other: &Holder| {
+        let held = |other: &SlotView| {
             let name = other.name();
             let name = if other.device_lives() { name } else { format!("the ended device of {name}") };
             (name, other.held_bytes())

@@ -50,5 +50,5 @@ pub use directory::Gpus;
 pub use error::{Promise, ShareError};
 pub use gpu::{GpuShare, Measurement};
 pub use layout::{Figure, NAME_BYTES, SLOTS};
-pub use slot::{Holder, Slot, largest_reserve, promised_bytes, sum_of_weights};
+pub use slot::{Slot, SlotView, largest_reserve, promised_bytes, sum_of_weights};
 pub use uuid::GpuUuid;

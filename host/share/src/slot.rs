@@ -15,7 +15,7 @@ use crate::uuid::GpuUuid;
 
 /// A slot of a GPU as everybody sees it, who may be mistaken: its device may have ended meanwhile.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct SlotView {
     gpu: GpuShare,
     index: usize,
     /// Whether the device lived when the slot was looked at. Otherwise its workers hold the slot.
@@ -28,12 +28,12 @@ impl GpuShare {
     ///
     /// # Errors
     /// A lock file cannot be opened.
-    pub fn holders(&self) -> Result<Vec<Holder>, ShareError> {
+    pub fn holders(&self) -> Result<Vec<SlotView>, ShareError> {
         let mut holders = Vec::new();
         for index in 0..SLOTS {
             if let Some(part) = self.locked_part(index)? {
                 let device_lives = matches!(part, LockRange::Device);
-                holders.push(Holder { gpu: self.clone(), index, device_lives });
+                holders.push(SlotView { gpu: self.clone(), index, device_lives });
             }
         }
         Ok(holders)
@@ -42,23 +42,23 @@ impl GpuShare {
 
 /// Returns the bytes that these devices keep from all promises: the largest reserve.
 #[must_use]
-pub fn largest_reserve(holders: &[Holder]) -> u64 {
-    holders.iter().map(Holder::reserve_bytes).max().unwrap_or(0)
+pub fn largest_reserve(holders: &[SlotView]) -> u64 {
+    holders.iter().map(SlotView::reserve_bytes).max().unwrap_or(0)
 }
 
 /// Returns the bytes of the GPU's memory that these devices hold.
 #[must_use]
-pub fn promised_bytes(holders: &[Holder]) -> u64 {
+pub fn promised_bytes(holders: &[SlotView]) -> u64 {
     holders.iter().fold(0, |sum, holder| sum.saturating_add(holder.held_bytes()))
 }
 
 /// Returns the sum of the weights of these devices, without those of which only workers are left.
 #[must_use]
-pub fn sum_of_weights(holders: &[Holder]) -> u32 {
-    holders.iter().filter(|holder| holder.device_lives).map(Holder::weight).sum()
+pub fn sum_of_weights(holders: &[SlotView]) -> u32 {
+    holders.iter().filter(|holder| holder.device_lives).map(SlotView::weight).sum()
 }
 
-impl Holder {
+impl SlotView {
     /// Returns the GPU.
     #[must_use]
     pub const fn gpu(&self) -> &GpuShare {
@@ -178,7 +178,7 @@ pub(crate) fn is_shown(char: char) -> bool {
 /// got a [`Slot::worker_lock`].
 #[derive(Debug)]
 pub struct Slot {
-    seen: Holder,
+    seen: SlotView,
     /// The device's own lock. No other process gets it.
     _lock: File,
 }
@@ -192,7 +192,7 @@ impl Slot {
             return Ok(None);
         }
         gpu.reserve_slot(index)?;
-        let slot = Holder { gpu: gpu.clone(), index, device_lives: true };
+        let slot = SlotView { gpu: gpu.clone(), index, device_lives: true };
         for word in 0..PAGE / 8 {
             slot.at(8 * word).store(0, Ordering::Relaxed);
         }
@@ -230,7 +230,7 @@ impl Slot {
 
     /// Returns the slot as everybody sees it.
     #[must_use]
-    pub const fn seen(&self) -> &Holder {
+    pub const fn seen(&self) -> &SlotView {
         &self.seen
     }
 
@@ -246,7 +246,7 @@ impl Slot {
     /// # Errors
     /// The file cannot be opened or locked.
     pub fn worker_lock(&self) -> Result<OwnedFd, ShareError> {
-        let Holder { gpu, index, .. } = &self.seen;
+        let SlotView { gpu, index, .. } = &self.seen;
         let file = gpu.open_lock(*index, Access::Read)?;
         match lock::set(&file, LockRange::Workers, Kind::Shared) {
             Ok(true) => Ok(file.into()),

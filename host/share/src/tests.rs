@@ -57,7 +57,7 @@ fn a_promise_too_many_is_refused_with_the_names_of_the_holders() {
          free, because vm1 holds 2048 MiB and vm2 2560 MiB"
     );
     let third = one.claim(&claim("vm3", GIB)).unwrap();
-    let names: Vec<_> = other.holders().unwrap().iter().map(Holder::name).collect();
+    let names: Vec<_> = other.holders().unwrap().iter().map(SlotView::name).collect();
     assert_eq!(names, ["vm1", "vm2", "vm3"]);
     end_device(&one, second);
     assert_eq!(one.holders().unwrap().len(), 2);

@@ -16,7 +16,7 @@ use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
 use crate::figures::EndedSessions;
-use crate::gate::{At, Gate, Meter, Metering, Passage, STALL};
+use crate::gate::{Gate, GateMode, InFlightMeter, STALL, ThreadState, Throttle};
 use crate::session::host::SessionHost;
 use crate::session::remote::SessionLoss;
 use crate::session::violation::Violation;
@@ -50,11 +50,11 @@ pub(crate) struct SessionThread {
     taken: u64,
     /// Head and number of completed messages as last stored for the guest.
     published: (u64, u64),
-    meter: Meter,
+    meter: InFlightMeter,
     /// Whether the messages up to the next question are admitted.
     admitted: bool,
     /// Where the thread has told the gate that it is, and how often the arbiter had begun to meter then.
-    told: (At, u32),
+    told: (ThreadState, u32),
 }
 
 impl SessionThread {
@@ -78,9 +78,9 @@ impl SessionThread {
             budget: SpinBudget::new(cpus()),
             taken: 0,
             published: (0, 0),
-            meter: Meter::new(),
+            meter: InFlightMeter::new(),
             admitted: false,
-            told: (At::Rest, 0),
+            told: (ThreadState::Rest, 0),
         }
     }
 
@@ -257,38 +257,38 @@ impl SessionThread {
         while !self.host.interrupted() {
             let (at, limit) = if self.gate.held() {
                 // What the operator holds asks for no time.
-                (At::Rest, None)
+                (ThreadState::Rest, None)
             } else {
                 match self.gate.passage() {
-                    Passage::Open => return Ok(()),
-                    Passage::Shut => (At::Gate, None),
-                    Passage::Metered => {
-                        self.tell(At::Inside);
+                    GateMode::Open => return Ok(()),
+                    GateMode::Shut => (ThreadState::Gate, None),
+                    GateMode::Metered => {
+                        self.tell(ThreadState::Inside);
                         let (settled, at) = self.host.settled();
                         match self.meter.judge(self.dispatcher.number(), settled, at) {
-                            Metering::Pass => {
+                            Throttle::Pass => {
                                 let (session, expected) = (self.host.session(), self.meter.expected());
                                 self.admitted = self.admitted || self.gate.admit(session, expected);
                                 if self.admitted {
                                     return Ok(());
                                 }
                                 // Nobody wakes it if no work completes.
-                                (At::Inside, Some(STALL))
+                                (ThreadState::Inside, Some(STALL))
                             }
-                            Metering::Ask => {
+                            Throttle::Ask => {
                                 self.ask()?;
                                 continue;
                             }
-                            Metering::Wait => {
+                            Throttle::Wait => {
                                 self.gate.withdraw(self.host.session());
-                                (At::Inside, None)
+                                (ThreadState::Inside, None)
                             }
                         }
                     }
                 }
             };
             self.publish();
-            if at != At::Inside {
+            if at != ThreadState::Inside {
                 self.ask()?;
                 self.tell(at);
             }
@@ -302,11 +302,11 @@ impl SessionThread {
         // Read in this order, because an arbiter that begins to meter changes it in the other.
         let metering = self.gate.metering();
         if self.gate.is_open() {
-            self.told = (At::Rest, metering);
+            self.told = (ThreadState::Rest, metering);
             return Ok(());
         }
         self.ask()?;
-        self.tell(At::Rest);
+        self.tell(ThreadState::Rest);
         Ok(())
     }
 
@@ -323,7 +323,7 @@ impl SessionThread {
     }
 
     /// Tells the gate where this thread is, unless it has.
-    fn tell(&mut self, at: At) {
+    fn tell(&mut self, at: ThreadState) {
         let told = (at, self.gate.metering());
         if self.told != told {
             self.told = told;

@@ -101,7 +101,7 @@ impl Dispatcher {
     /// Asks the executor to tell the session's host when all work so far is complete.
     pub(crate) fn settle(&mut self) -> Result<(), SessionError> {
         if self.session.settle(self.number)? {
-            self.host.set_settled(self.number);
+            self.host.report_complete(self.number);
         }
         Ok(())
     }

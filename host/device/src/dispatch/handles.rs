@@ -13,14 +13,14 @@ use crate::charges::limits::Resource;
 
 /// A kind of handle that is counted against a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Minted {
+pub(crate) enum HandleKind {
     Stream,
     Event,
     Hold,
     Graph,
 }
 
-impl Minted {
+impl HandleKind {
     pub(crate) const COUNT: usize = Self::Graph as usize + 1;
 
     /// Returns the kind that a violation names.
@@ -36,12 +36,12 @@ impl Minted {
 }
 
 /// Returns the kind of handle that a message makes, the resource that is charged, and the handle's number.
-pub(crate) const fn made(body: &Body) -> Option<(Minted, Resource, u32)> {
+pub(crate) const fn made(body: &Body) -> Option<(HandleKind, Resource, u32)> {
     Some(match body {
-        Body::StreamCreate(body) => (Minted::Stream, Resource::Streams, body.stream),
-        Body::EventCreate(body) => (Minted::Event, Resource::Events, body.event),
-        Body::StreamHold(body) => (Minted::Hold, Resource::Holds, body.hold),
-        Body::GraphDefine(body) => (Minted::Graph, Resource::Graphs, body.graph),
+        Body::StreamCreate(body) => (HandleKind::Stream, Resource::Streams, body.stream),
+        Body::EventCreate(body) => (HandleKind::Event, Resource::Events, body.event),
+        Body::StreamHold(body) => (HandleKind::Hold, Resource::Holds, body.hold),
+        Body::GraphDefine(body) => (HandleKind::Graph, Resource::Graphs, body.graph),
         _ => return None,
     })
 }
@@ -51,7 +51,7 @@ pub(crate) const fn made(body: &Body) -> Option<(Minted, Resource, u32)> {
 #[derive(Debug)]
 pub(crate) struct Handles {
     charges: Arc<Charges>,
-    held: [HashMap<u32, Charge>; Minted::COUNT],
+    held: [HashMap<u32, Charge>; HandleKind::COUNT],
 }
 
 impl Handles {
@@ -81,10 +81,10 @@ impl Handles {
     /// Returns the charge of the handle that a message has ended.
     pub(crate) fn end(&mut self, body: &Body) {
         let (kind, number) = match body {
-            Body::StreamDestroy(body) => (Minted::Stream, body.stream),
-            Body::EventDestroy(body) => (Minted::Event, body.event),
-            Body::StreamRelease(body) => (Minted::Hold, body.hold),
-            Body::GraphDestroy(body) => (Minted::Graph, body.graph),
+            Body::StreamDestroy(body) => (HandleKind::Stream, body.stream),
+            Body::EventDestroy(body) => (HandleKind::Event, body.event),
+            Body::StreamRelease(body) => (HandleKind::Hold, body.hold),
+            Body::GraphDestroy(body) => (HandleKind::Graph, body.graph),
             _ => return,
         };
         self.held[kind as usize].remove(&number);

@@ -6,7 +6,7 @@ use vgpu_wire::{Body, Kind};
 
 use crate::charges::charge::OUT_OF_MEMORY;
 use crate::dispatch::check;
-use crate::dispatch::handles::{self, Minted};
+use crate::dispatch::handles::{self, HandleKind};
 use crate::executor::{SessionError, Work};
 use crate::session::host::SessionHost;
 use crate::session::return_area::{FailureReason, LateError};
@@ -20,14 +20,14 @@ const INVALID_HANDLE: u32 = 400;
 pub struct Refusals {
     host: SessionHost,
     /// Whether a handle of each kind was ever refused.
-    refused: [bool; Minted::COUNT],
+    refused: [bool; HandleKind::COUNT],
 }
 
 impl Refusals {
     /// Makes the refusals of a new session.
     #[must_use]
     pub fn new(host: SessionHost) -> Self {
-        Self { host, refused: [false; Minted::COUNT] }
+        Self { host, refused: [false; HandleKind::COUNT] }
     }
 
     /// Remembers that the handle which the message would have made does not exist. Later messages that name
@@ -88,6 +88,6 @@ impl Refusals {
     /// Returns whether a violation consists in naming a handle that may have been refused.
     fn excuses(&self, violation: &Violation) -> bool {
         let Violation::Handle { what, state: Violation::UNKNOWN, .. } = violation else { return false };
-        Minted::named(what).is_some_and(|minted| self.refused[minted as usize])
+        HandleKind::named(what).is_some_and(|minted| self.refused[minted as usize])
     }
 }

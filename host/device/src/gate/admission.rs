@@ -1,6 +1,7 @@
 //! Which sessions of a metered device may submit, when the messages of all of them would take too long.
 //!
-//! Each session bounds its own work by time ([`Meter`](super::Meter)), but has a message in flight at least.
+//! Each session bounds its own work by time ([`InFlightMeter`](super::InFlightMeter)), but has a message in
+//! flight at least.
 //! Where messages take milliseconds, those of several sessions are more than a slice. So the messages between
 //! two questions of a session, a *part*, are admitted together, and all parts that are admitted and not
 //! complete take about [`MOST`]. Sessions that must wait are admitted in the order in which they came.

@@ -24,7 +24,7 @@ const MESSAGES_FIRST: u64 = 8;
 
 /// What a session does before its next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Metering {
+pub(crate) enum Throttle {
     /// It carries the message out, if the messages up to the next question are admitted.
     Pass,
     /// It asks whether all work so far is complete.
@@ -43,7 +43,7 @@ struct Question {
 
 /// The meter of one session. Times are nanoseconds on the device's clock.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct InFlightMeter {
     /// Messages between two questions.
     messages: u64,
     /// Number of the newest message that was asked about.
@@ -55,7 +55,7 @@ pub(crate) struct Meter {
     message_time: u64,
 }
 
-impl Meter {
+impl InFlightMeter {
     pub(crate) const fn new() -> Self {
         Self {
             messages: MESSAGES_FIRST,
@@ -77,7 +77,7 @@ impl Meter {
     }
 
     /// Decides what follows message `number`, when those up to `settled` were complete at the time `at`.
-    pub(crate) fn judge(&mut self, number: u64, settled: u64, at: u64) -> Metering {
+    pub(crate) fn judge(&mut self, number: u64, settled: u64, at: u64) -> Throttle {
         // Of several questions that were answered since, only the time of the last answer is known.
         let first = self.questions.front().map_or(at, |question| question.since);
         let mut messages = 0;
@@ -92,11 +92,11 @@ impl Meter {
         }
         let most = QUESTIONS_MOST * self.messages;
         if self.questions.front().is_some_and(|oldest| number - oldest.number >= most) {
-            Metering::Wait
+            Throttle::Wait
         } else if number - self.asked < self.messages {
-            Metering::Pass
+            Throttle::Pass
         } else {
-            Metering::Ask
+            Throttle::Ask
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
     /// Runs messages that each take `each` one after the other, and returns how long work waits in flight at
     /// most after a start. If `single`, the guest submits one message at a time, so that each is asked about.
     fn in_flight(each: u64, single: bool) -> u64 {
-        let mut meter = Meter::new();
+        let mut meter = InFlightMeter::new();
         let (mut now, mut free, mut settled, mut most) = (0, 0, (0, 0), 0);
         let mut answers: VecDeque<(u64, u64)> = VecDeque::new();
         let mut number = 0;
@@ -141,7 +141,7 @@ mod tests {
                 answers.pop_front();
             }
             match meter.judge(number, settled.0, settled.1) {
-                Metering::Pass => {
+                Throttle::Pass => {
                     number += 1;
                     now += 2_000;
                     free = now.max(free) + each;
@@ -155,11 +155,11 @@ mod tests {
                         answers.push_back((number, free));
                     }
                 }
-                Metering::Ask => {
+                Throttle::Ask => {
                     meter.ask(number, now);
                     answers.push_back((number, free));
                 }
-                Metering::Wait => now = answers.front().expect("a question is open").1,
+                Throttle::Wait => now = answers.front().expect("a question is open").1,
             }
         }
         most
@@ -178,23 +178,23 @@ mod tests {
 
     #[test]
     fn answers_that_come_together_count_together() {
-        let mut meter = Meter::new();
+        let mut meter = InFlightMeter::new();
         for number in [8, 16, 24] {
             meter.ask(number, 0);
         }
         // Each message took 2 ms.
-        assert_eq!(meter.judge(24, 24, 48_000_000), Metering::Pass);
+        assert_eq!(meter.judge(24, 24, 48_000_000), Throttle::Pass);
         meter.ask(25, 48_000_000);
         assert_eq!(meter.expected(), 2_000_000);
-        assert_eq!(meter.judge(26, 24, 48_000_000), Metering::Ask);
+        assert_eq!(meter.judge(26, 24, 48_000_000), Throttle::Ask);
     }
 
     #[test]
     fn messages_that_take_no_time_are_asked_about_seldom() {
-        let mut meter = Meter::new();
+        let mut meter = InFlightMeter::new();
         let mut questions = 0;
         for number in 0..10_000 {
-            if meter.judge(number, meter.asked(), number) == Metering::Ask {
+            if meter.judge(number, meter.asked(), number) == Throttle::Ask {
                 meter.ask(number, number);
                 questions += 1;
             }

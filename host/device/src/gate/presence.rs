@@ -9,7 +9,7 @@ use super::{GateListener, GateReport};
 
 /// Where a session's thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum ThreadState {
     /// It has nothing to carry out, or the operator holds it.
     Rest,
     /// It has passed the gate, and carries out messages.
@@ -20,8 +20,8 @@ pub(crate) enum At {
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Presence {
-    at: At,
+pub(super) struct SessionState {
+    at: ThreadState,
     /// Whether the thread has not said where it is since metering began.
     doubtful: bool,
     /// Number of the newest message whose completion was asked for.
@@ -30,9 +30,9 @@ pub(super) struct Presence {
     thread: Thread,
 }
 
-impl Presence {
+impl SessionState {
     /// Records where the thread is.
-    pub(super) const fn moves(&mut self, at: At) {
+    pub(super) const fn moves(&mut self, at: ThreadState) {
         self.at = at;
         self.doubtful = false;
     }
@@ -44,14 +44,14 @@ impl Presence {
     }
 
     fn is_in_flight(&self) -> bool {
-        self.doubtful || self.at == At::Inside || self.settled < self.asked
+        self.doubtful || self.at == ThreadState::Inside || self.settled < self.asked
     }
 }
 
 /// The sessions of a device.
 #[derive(Default)]
-pub(super) struct Presences {
-    sessions: BTreeMap<u32, Presence>,
+pub(super) struct SessionStates {
+    sessions: BTreeMap<u32, SessionState>,
     /// Number of the newest order, and whether it shut the gate.
     pub(super) turn: u32,
     pub(super) shut: bool,
@@ -60,15 +60,15 @@ pub(super) struct Presences {
     told: Option<GateReport>,
 }
 
-impl fmt::Debug for Presences {
+impl fmt::Debug for SessionStates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Presences").field("sessions", &self.sessions).finish_non_exhaustive()
+        f.debug_struct("SessionStates").field("sessions", &self.sessions).finish_non_exhaustive()
     }
 }
 
-impl Presences {
+impl SessionStates {
     pub(super) fn enter(&mut self, session: u32, thread: Thread) {
-        let presence = Presence { at: At::Rest, doubtful: false, asked: 0, settled: 0, thread };
+        let presence = SessionState { at: ThreadState::Rest, doubtful: false, asked: 0, settled: 0, thread };
         self.sessions.insert(session, presence);
     }
 
@@ -80,7 +80,7 @@ impl Presences {
     }
 
     /// Changes the state of a session, if it has not ended.
-    pub(super) fn update(&mut self, session: u32, change: impl FnOnce(&mut Presence)) {
+    pub(super) fn update(&mut self, session: u32, change: impl FnOnce(&mut SessionState)) {
         if let Some(presence) = self.sessions.get_mut(&session) {
             change(presence);
             self.tell();
@@ -110,10 +110,10 @@ impl Presences {
 
     /// Tells the listener what has changed.
     pub(super) fn tell(&mut self) {
-        let in_flight = self.sessions.values().any(Presence::is_in_flight);
+        let in_flight = self.sessions.values().any(SessionState::is_in_flight);
         // Until the work is complete, more of it is likely to follow, and each report wakes the arbiter.
         let follows = in_flight && !self.shut;
-        let work = follows || self.sessions.values().any(|presence| presence.at != At::Rest);
+        let work = follows || self.sessions.values().any(|presence| presence.at != ThreadState::Rest);
         let report = GateReport { turn: self.turn, work, in_flight };
         if let Some(listener) = &self.listener
             && self.told.replace(report) != Some(report)

@@ -21,26 +21,26 @@ fn report(turn: u32, work: bool, in_flight: bool) -> GateReport {
 #[test]
 fn sessions_have_work_until_they_say_where_they_are() {
     let (gate, told) = gate();
-    gate.arbitrate(4, Passage::Metered);
-    gate.moves(1, At::Rest);
+    gate.arbitrate(4, GateMode::Metered);
+    gate.moves(1, ThreadState::Rest);
     assert_eq!(*told.lock().unwrap(), [report(4, true, true)]);
-    gate.moves(2, At::Rest);
+    gate.moves(2, ThreadState::Rest);
     assert_eq!(*told.lock().unwrap(), [report(4, true, true), report(4, false, false)]);
     // Nothing has happened meanwhile, so another order changes nothing but its number.
-    gate.arbitrate(5, Passage::Shut);
+    gate.arbitrate(5, GateMode::Shut);
     assert_eq!(told.lock().unwrap().last(), Some(&report(5, false, false)));
 }
 
 #[test]
 fn work_is_in_flight_until_it_is_complete_or_its_session_has_ended() {
     let (gate, told) = gate();
-    gate.arbitrate(1, Passage::Metered);
-    gate.moves(1, At::Rest);
-    gate.moves(2, At::Inside);
+    gate.arbitrate(1, GateMode::Metered);
+    gate.moves(1, ThreadState::Rest);
+    gate.moves(2, ThreadState::Inside);
     gate.asks(2, 7);
-    gate.arbitrate(2, Passage::Shut);
+    gate.arbitrate(2, GateMode::Shut);
     assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
-    gate.moves(2, At::Gate);
+    gate.moves(2, ThreadState::Gate);
     assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
     gate.settled(2, 6);
     assert_eq!(told.lock().unwrap().last(), Some(&report(2, true, true)));
@@ -58,16 +58,16 @@ fn the_holders_do_not_disturb_each_other() {
     assert!(gate.is_open() && !gate.held());
     gate.set(true);
     assert!(!gate.is_open() && gate.held());
-    assert_eq!(gate.passage(), Passage::Open);
-    gate.arbitrate(1, Passage::Shut);
-    assert_eq!((gate.passage(), gate.held()), (Passage::Shut, true));
+    assert_eq!(gate.passage(), GateMode::Open);
+    gate.arbitrate(1, GateMode::Shut);
+    assert_eq!((gate.passage(), gate.held()), (GateMode::Shut, true));
     gate.set(false);
-    assert_eq!((gate.passage(), gate.held()), (Passage::Shut, false));
-    gate.arbitrate(2, Passage::Metered);
-    assert_eq!((gate.passage(), gate.is_open()), (Passage::Metered, false));
+    assert_eq!((gate.passage(), gate.held()), (GateMode::Shut, false));
+    gate.arbitrate(2, GateMode::Metered);
+    assert_eq!((gate.passage(), gate.is_open()), (GateMode::Metered, false));
     let before = told.lock().unwrap().len();
-    gate.arbitrate(3, Passage::Open);
-    gate.moves(1, At::Inside);
+    gate.arbitrate(3, GateMode::Open);
+    gate.moves(1, ThreadState::Inside);
     assert!(gate.is_open());
     // A session may be about to move when the gate opens.
     assert!(told.lock().unwrap().len() <= before + 1);
@@ -77,7 +77,7 @@ fn the_holders_do_not_disturb_each_other() {
 fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_of_another() {
     const LONG: u64 = 5_000_000;
     let gate = Arc::new(Gate::default());
-    gate.arbitrate(1, Passage::Metered);
+    gate.arbitrate(1, GateMode::Metered);
     for session in 1..=2 {
         gate.enter(session, thread::current());
         assert!(gate.admit(session, LONG));

@@ -48,7 +48,7 @@ pub(crate) struct SessionMemory {
     /// Sizes of the window memory that the session owns, by offset.
     owned: Mutex<BTreeMap<u64, u64>>,
     /// Ranges that the guest has freed and that are not available yet.
-    leaving: Mutex<LeavingRanges>,
+    leaving: Mutex<PendingFrees>,
     /// Notified when such a range has become available.
     available: Condvar,
     /// Registry of guest pages, if this session may register any.
@@ -58,7 +58,7 @@ pub(crate) struct SessionMemory {
 }
 
 #[derive(Debug, Default)]
-struct LeavingRanges {
+struct PendingFrees {
     count: u32,
     /// Whether an allocation has waited in vain since the last range became available. Another one does not
     /// wait then, because the session's thread has other messages.
@@ -227,19 +227,19 @@ impl SessionMemory {
 
     /// Removes window memory from the session, so that no span may name it. Returns its size, if the session
     /// owned it.
-    pub(crate) fn disown_window(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn remove_window(&self, offset: u64) -> Option<u64> {
         lock(&self.owned).remove(&offset)
     }
 
     /// Removes a segment from the session, so that no span may name it.
-    pub(crate) fn disown_pages(&self, number: u32) -> Option<PageSegment> {
+    pub(crate) fn remove_pages(&self, number: u32) -> Option<PageSegment> {
         lock(&self.segments).remove(&number)
     }
 
-    /// Removes window memory from the session as [`Self::disown_window`] does, and expects
+    /// Removes window memory from the session as [`Self::remove_window`] does, and expects
     /// [`Self::free_window`] for it.
     pub(crate) fn retire_window(&self, offset: u64) -> Option<u64> {
-        let bytes = self.disown_window(offset)?;
+        let bytes = self.remove_window(offset)?;
         lock(&self.leaving).count += 1;
         Some(bytes)
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::thread::{Pid, gettid};
-use vgpu_device::{DeviceConfig, Gate, GateReport, Passage};
+use vgpu_device::{DeviceConfig, Gate, GateMode, GateReport};
 use vgpu_executor_soft::Soft;
 use vgpu_host_testing::bench::{Bench, config, gpu};
 use vgpu_host_testing::commands::{LAUNCH, function, launch, load, params};
@@ -38,19 +38,19 @@ fn until_told(told: &Told, turn: u32, work: bool, in_flight: bool) {
 fn messages_wait_while_either_holder_shuts_the_gate() {
     let (bench, gate, told) = bench();
     let mut guest = bench.guest(0);
-    gate.arbitrate(1, Passage::Shut);
+    gate.arbitrate(1, GateMode::Shut);
     let number = guest.send(&MemFree { address: 0 }, &[]);
     until_told(&told, 1, true, false);
     assert!(guest.done() < number);
     // What the operator holds asks for no time.
     bench.bus.hold();
-    gate.arbitrate(2, Passage::Metered);
+    gate.arbitrate(2, GateMode::Metered);
     until_told(&told, 2, false, false);
     assert!(guest.done() < number);
     bench.bus.release();
     until("the message is carried out", || guest.done() >= number);
     until_told(&told, 2, false, false);
-    gate.arbitrate(3, Passage::Open);
+    gate.arbitrate(3, GateMode::Open);
     guest.echo();
 }
 
@@ -58,7 +58,7 @@ fn messages_wait_while_either_holder_shuts_the_gate() {
 fn a_session_that_waits_at_the_gate_can_end() {
     let (bench, gate, told) = bench();
     let mut guest = bench.guest(0);
-    gate.arbitrate(1, Passage::Shut);
+    gate.arbitrate(1, GateMode::Shut);
     guest.send(&MemFree { address: 0 }, &[]);
     until_told(&told, 1, true, false);
     guest.detach();
@@ -73,9 +73,9 @@ fn nobody_is_told_of_what_passes_an_open_gate() {
         guest.echo();
     }
     assert_eq!(*told.lock().unwrap(), []);
-    gate.arbitrate(1, Passage::Metered);
+    gate.arbitrate(1, GateMode::Metered);
     until_told(&told, 1, false, false);
-    gate.arbitrate(2, Passage::Open);
+    gate.arbitrate(2, GateMode::Open);
     let before = told.lock().unwrap().len();
     for _ in 0..100 {
         guest.echo();
@@ -89,7 +89,7 @@ fn a_held_stream_has_no_work_in_flight() {
     let (bench, gate, told) = bench();
     let mut guest = bench.guest(0);
     guest.send(&StreamCreate { stream: 1, flags: 1, priority: 0, reserved: 0 }, &[]);
-    gate.arbitrate(1, Passage::Metered);
+    gate.arbitrate(1, GateMode::Metered);
     guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
     guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
     guest.wait_word(WORD, 1);
@@ -122,7 +122,7 @@ fn a_session_that_waits_for_its_work_sleeps() {
         all.lock().unwrap().push(gettid());
         told.lock().unwrap().push(report);
     }));
-    gate.arbitrate(1, Passage::Metered);
+    gate.arbitrate(1, GateMode::Metered);
     let own = gettid();
     let session = || threads.lock().unwrap().iter().find(|thread| **thread != own).copied();
     until("the session's thread has said that it rests", || session().is_some());

@@ -26,7 +26,7 @@ use crate::gpu::code::{IMAGE_MOST, SessionCode};
 use crate::gpu::fence::Fence;
 use crate::gpu::gpu_session::{GpuSession, StartError};
 use crate::gpu::health::Health;
-use crate::gpu::loader::TasksAway;
+use crate::gpu::loader::PendingTasks;
 use crate::shared_gpu::SharedGpu;
 use graph::GuestGraph;
 
@@ -42,7 +42,7 @@ pub(crate) struct CudaSession {
     code: SessionCode,
     links: CodeLinks,
     /// Links that the loader completes.
-    linking: TasksAway<CodeLink>,
+    linking: PendingTasks<CodeLink>,
     /// State on the GPU, created when it is first needed.
     gpu: Option<GpuSession>,
     graphs: HandleTable<GuestGraph>,
@@ -69,7 +69,7 @@ impl CudaSession {
             handles: StreamTable::default(),
             code: SessionCode::default(),
             links: CodeLinks::new(IMAGE_MOST),
-            linking: TasksAway::default(),
+            linking: PendingTasks::default(),
             gpu: None,
             graphs: HandleTable::new("graph"),
         }
@@ -220,9 +220,9 @@ impl CudaSession {
 
 impl CudaSession {
     /// Records that the driver has all work of the message.
-    fn end_giving(&mut self) {
+    fn end_submit(&mut self) {
         if let Some(gpu) = &mut self.gpu {
-            gpu.streams.end_giving();
+            gpu.streams.end_submit();
         }
     }
 
@@ -286,7 +286,7 @@ impl CudaSession {
 impl Session for CudaSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let done = self.carry_out(work);
-        self.end_giving();
+        self.end_submit();
         done
     }
 
@@ -296,7 +296,7 @@ impl Session for CudaSession {
             let done = gpu.enter().and_then(|()| gpu.streams.join(stream, 0));
             self.report_failure(1, done);
         }
-        self.end_giving();
+        self.end_submit();
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Session for CudaSession {
         let Some(gpu) = self.working() else { return Ok(true) };
         let done = gpu.enter().and_then(|()| gpu.settle(number));
         self.report_failure(number, done);
-        self.end_giving();
+        self.end_submit();
         Ok(false)
     }
 
@@ -316,6 +316,6 @@ impl Session for CudaSession {
             let done = gpu.enter().and_then(|()| gpu.retire(memory, users));
             self.report_failure(1, done);
         }
-        self.end_giving();
+        self.end_submit();
     }
 }

@@ -11,7 +11,7 @@ use vgpu_arena::{PAGE, View, whole_pages};
 use vgpu_device::{Charge, OutOfMemory, PoolCharge, Quota, Resource};
 
 use region::Region;
-use virtual_memory::Virtual;
+use virtual_memory::VirtualMemory;
 
 pub(crate) use areas::reservable;
 pub(crate) use virtual_memory::VirtualError;
@@ -52,7 +52,7 @@ struct MemoryState {
     region: Option<Arc<Region>>,
     allocations: BTreeMap<u64, Allocation>,
     /// The objects of `cuMemAddressReserve`, `cuMemCreate` and `cuMemMap`.
-    virtual_memory: Virtual,
+    virtual_memory: VirtualMemory,
 }
 
 impl Memory {
@@ -126,7 +126,7 @@ impl Memory {
     /// Calls `act` with the reservations, physical memory and mappings.
     pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
         &self,
-        act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Quota>) -> Result<T, E>,
+        act: impl FnOnce(&mut VirtualMemory, &Arc<Region>, &Arc<Quota>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = self.state();
         let region = self.region(&mut state)?;

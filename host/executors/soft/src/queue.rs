@@ -209,7 +209,7 @@ impl QueueShared {
             }
             if order.ready().is_empty() {
                 for number in state.settling.drain(..) {
-                    self.runner.host.set_settled(number);
+                    self.runner.host.report_complete(number);
                 }
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vgpu_share::scheduler::Overruns;
-use vgpu_share::{Figure, Holder, promised_bytes};
+use vgpu_share::{Figure, SlotView, promised_bytes};
 
 use super::SharedGpu;
 
@@ -65,7 +65,7 @@ impl Gpu {
 
 impl Vm {
     /// Reads a slot. Returns `None` if only workers hold it still, or if another device takes it meanwhile.
-    fn read(slot: &Holder) -> Option<Self> {
+    fn read(slot: &SlotView) -> Option<Self> {
         let figure = |figure| slot.figure(figure);
         let process = Some(figure(Figure::Process)).filter(|process| *process != 0 && slot.device_lives())?;
         let vm = Self {

@@ -6,7 +6,7 @@ use vgpu_host_testing::commands::{
     LAUNCH, allocate, copy_in, function, launch, load, node, params, patch, read, window,
 };
 use vgpu_host_testing::guest::{Function, Guest, until};
-use vgpu_share::{Figure, GpuUuid, Gpus, Holder};
+use vgpu_share::{Figure, GpuUuid, Gpus, SlotView};
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
@@ -16,7 +16,7 @@ use crate::shares::{CONTEXT, GIB, Gpu, OUT_OF_MEMORY, PART, ask_for};
 
 impl Gpu {
     /// Returns the slot of the VM `name`, as everybody sees it.
-    pub(crate) fn slot(&self, name: &str) -> Holder {
+    pub(crate) fn slot(&self, name: &str) -> SlotView {
         let gpus = Gpus::existing(&self.shares()).unwrap().unwrap();
         let gpu = gpus.existing_gpu(gpus.all().unwrap()[0]).unwrap();
         gpu.holders().unwrap().into_iter().find(|holder| holder.name() == name).unwrap()
@@ -24,7 +24,7 @@ impl Gpu {
 }
 
 /// Waits until the device has stored these figures, which no later ones exceed.
-fn expect<const N: usize>(slot: &Holder, expected: [(Figure, u64); N]) {
+fn expect<const N: usize>(slot: &SlotView, expected: [(Figure, u64); N]) {
     let now = || expected.map(|(figure, _)| (figure, slot.figure(figure)));
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while now() != expected {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::words::{NodeWords, SlotWords, sleep, wake};
 use crate::gpu::GpuShare;
 use crate::scheduler::{Mode, Order};
-use crate::slot::Holder;
+use crate::slot::SlotView;
 
 /// Age of the newest sign of life at which the node process counts as gone, while messages wait for it.
 pub(super) const SILENCE_MOST: Duration = Duration::from_millis(60);
@@ -18,7 +18,7 @@ const QUIET_LOOK: Duration = Duration::from_millis(500);
 
 /// What changes for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum OrderChange {
     /// It has to follow this order.
     Order(Order),
     /// The node process is gone, after it had given orders. Messages pass.
@@ -27,7 +27,7 @@ pub enum Step {
 
 /// Ends [`follow`] from another thread.
 #[derive(Clone, Debug)]
-pub struct FollowEnd(Holder);
+pub struct FollowEnd(SlotView);
 
 impl FollowEnd {
     /// Wakes the thread, whose `goes_on` then returns false.
@@ -38,8 +38,8 @@ impl FollowEnd {
 
 /// The orders of one slot.
 #[derive(Debug)]
-pub struct Follower {
-    slot: Holder,
+pub struct OrderFollower {
+    slot: SlotView,
     /// The order that is followed, or `None` without a node process.
     followed: Option<Order>,
     /// Number of signs of life that was seen last, and when it had changed.
@@ -47,24 +47,24 @@ pub struct Follower {
     beaten: Option<Instant>,
 }
 
-impl Follower {
+impl OrderFollower {
     /// Returns the follower of a slot that this process has taken.
     #[must_use]
-    pub fn new(slot: Holder) -> Self {
+    pub fn new(slot: SlotView) -> Self {
         let beats = NodeWords(slot.gpu()).beats();
         Self { slot, followed: None, beats, beaten: None }
     }
 
     /// Returns what has changed at the time `now`, if anything has.
-    fn step(&mut self, now: Instant) -> Option<Step> {
+    fn step(&mut self, now: Instant) -> Option<OrderChange> {
         let (_, order) = SlotWords(&self.slot).load_order();
         if self.is_alive(now) {
             let new = self.followed.replace(order) != Some(order);
-            return new.then_some(Step::Order(order));
+            return new.then_some(OrderChange::Order(order));
         }
         let before = self.followed.take()?;
         SlotWords(&self.slot).fallbacks().fetch_add(1, Ordering::Relaxed);
-        Some(Step::Alone(Order { mode: Mode::Open, ..before }))
+        Some(OrderChange::Alone(Order { mode: Mode::Open, ..before }))
     }
 
     /// Returns whether the node process lives, as far as can be told at the time `now`.
@@ -83,7 +83,7 @@ impl Follower {
 }
 
 /// Follows the node process's orders: calls `act` for each change, until `goes_on` returns false.
-pub fn follow(mut follower: Follower, goes_on: impl Fn() -> bool, mut act: impl FnMut(Step)) {
+pub fn follow(mut follower: OrderFollower, goes_on: impl Fn() -> bool, mut act: impl FnMut(OrderChange)) {
     while goes_on() {
         let (word, _) = SlotWords(&follower.slot).load_order();
         if let Some(step) = follower.step(Instant::now()) {
@@ -96,7 +96,7 @@ pub fn follow(mut follower: Follower, goes_on: impl Fn() -> bool, mut act: impl 
     }
 }
 
-impl Holder {
+impl SlotView {
     /// Returns what wakes the thread that follows the orders of this slot.
     #[must_use]
     pub fn follow_end(&self) -> FollowEnd {

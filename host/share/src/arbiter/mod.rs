@@ -13,6 +13,6 @@ mod node;
 mod tests;
 mod words;
 
-pub use follow::{FollowEnd, Follower, Step, follow};
+pub use follow::{FollowEnd, OrderChange, OrderFollower, follow};
 pub use node::{Node, NodeError, NodeOptions};
 pub use words::answer;

@@ -14,7 +14,7 @@ use crate::error::ShareError;
 use crate::gpu::GpuShare;
 use crate::layout::Figure;
 use crate::scheduler::{Account, Answer, Mode, Order, Overrun, Overruns, SLICE, Scheduler, TURN_MASK};
-use crate::slot::Holder;
+use crate::slot::SlotView;
 
 /// Interval of signs of life while some VM waits, and while none does.
 const BEAT: Duration = Duration::from_millis(15);
@@ -48,7 +48,7 @@ impl Default for NodeOptions {
 
 #[derive(Debug)]
 struct Member {
-    slot: Holder,
+    slot: SlotView,
     process: u64,
     /// Number that is added to those of the scheduler's orders, so that no answer to an earlier node process
     /// is taken for one to this.

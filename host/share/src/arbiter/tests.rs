@@ -42,7 +42,7 @@ fn claim(gpu: &GpuShare, name: &str) -> Slot {
 /// A device that follows orders, and whose steps a test sees.
 struct Device {
     slot: Slot,
-    steps: Receiver<Step>,
+    steps: Receiver<OrderChange>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,7 +52,7 @@ impl Device {
         let slot = claim(gpu, name);
         let (to, steps) = channel();
         let over = Arc::new(AtomicBool::new(false));
-        let (follower, ends) = (Follower::new(slot.seen().clone()), Arc::clone(&over));
+        let (follower, ends) = (OrderFollower::new(slot.seen().clone()), Arc::clone(&over));
         let run = move || {
             follow(
                 follower,
@@ -65,20 +65,20 @@ impl Device {
         Self { slot, steps, over, thread: Some(thread::spawn(run)) }
     }
 
-    fn next(&self) -> Step {
+    fn next(&self) -> OrderChange {
         self.steps.recv_timeout(PATIENCE).expect("a step")
     }
 
     /// Answers an order.
-    fn answers(&self, step: Step, work: bool, in_flight: bool) {
-        let Step::Order(Order { turn, .. }) = step else { panic!("{step:?}") };
+    fn answers(&self, step: OrderChange, work: bool, in_flight: bool) {
+        let OrderChange::Order(Order { turn, .. }) = step else { panic!("{step:?}") };
         answer(self.slot.seen(), Answer { turn, work, in_flight });
     }
 
-    fn ordered(&self, mode: Mode) -> Step {
+    fn ordered(&self, mode: Mode) -> OrderChange {
         loop {
             let step = self.next();
-            if matches!(step, Step::Order(order) if order.mode == mode) {
+            if matches!(step, OrderChange::Order(order) if order.mode == mode) {
                 return step;
             }
         }
@@ -89,7 +89,7 @@ impl Device {
     /// Waits until messages pass, by the last order of a node process or because it has ended.
     fn until_free(&self) {
         loop {
-            if let Step::Alone(order) | Step::Order(order) = self.next()
+            if let OrderChange::Alone(order) | OrderChange::Order(order) = self.next()
                 && order.mode == Mode::Open
             {
                 return;
@@ -142,7 +142,7 @@ fn two_devices_with_work_are_served_in_turns_and_are_free_when_the_node_ends() {
     let granted = other.ordered(Mode::Metered);
     other.answers(granted, true, true);
     let shut = other.ordered(Mode::Shut);
-    let granted = |step| matches!(step, Step::Order(order) if order.mode == Mode::Metered);
+    let granted = |step| matches!(step, OrderChange::Order(order) if order.mode == Mode::Metered);
     assert!(!one.steps.try_iter().any(granted), "the other's work is in flight");
     other.answers(shut, true, false);
     one.ordered(Mode::Metered);
@@ -188,7 +188,7 @@ fn gates_open_when_the_node_hangs() {
     let start = Instant::now();
     node.while_stopped(|| {
         loop {
-            if let Step::Alone(order) = other.next() {
+            if let OrderChange::Alone(order) = other.next() {
                 assert_eq!(order.mode, Mode::Open);
                 break;
             }
@@ -197,7 +197,7 @@ fn gates_open_when_the_node_hangs() {
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     });
     // It goes on.
-    assert!(matches!(other.next(), Step::Order(_)));
+    assert!(matches!(other.next(), OrderChange::Order(_)));
     assert!(other.slot.seen().fallbacks() >= 1);
     node.stop();
     thread.join().unwrap().unwrap();

@@ -8,7 +8,7 @@ use rustix::thread::futex::{self, Timespec};
 
 use crate::gpu::GpuShare;
 use crate::scheduler::{Account, Answer, Mode, Order, Overruns};
-use crate::slot::Holder;
+use crate::slot::SlotView;
 
 /// Words of a slot.
 const ORDER: usize = 0;
@@ -51,7 +51,7 @@ const fn order_of(word: u32) -> Order {
 }
 
 /// The arbiter's words in a slot.
-pub(super) struct SlotWords<'a>(pub(super) &'a Holder);
+pub(super) struct SlotWords<'a>(pub(super) &'a SlotView);
 
 impl<'a> SlotWords<'a> {
     pub(super) fn order(&self) -> &'a AtomicU32 {
@@ -116,7 +116,7 @@ impl<'a> SlotWords<'a> {
     }
 }
 
-impl Holder {
+impl SlotView {
     /// Returns the time that node processes have charged the VM since its device took the slot, in
     /// nanoseconds. While the VM is alone nothing is charged.
     #[must_use]
@@ -144,7 +144,7 @@ impl Holder {
 }
 
 /// Stores a device's answer in its slot, and wakes the node process.
-pub fn answer(slot: &Holder, answer: Answer) {
+pub fn answer(slot: &SlotView, answer: Answer) {
     let flags = if answer.work { WORK } else { 0 } | if answer.in_flight { IN_FLIGHT } else { 0 };
     slot.arbiter_half(ANSWER).store(answer.turn << TURN_SHIFT | flags, Ordering::Release);
     NodeWords(slot.gpu()).ring();

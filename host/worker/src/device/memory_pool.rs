@@ -23,7 +23,7 @@ use crate::shared::status_page::StatusPage;
 /// stores, and is lost once by a program that asks for memory while another loads a module that leaves none.
 const DOUBT_MOST: Duration = Duration::from_millis(50);
 
-type Sessions = BTreeMap<u64, Arc<Quota>>;
+type Sessions = BTreeMap<u64, Arc<SessionUsage>>;
 
 /// The device memory that the sessions of all workers share.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct MemoryPool {
 
 /// The part of the device's memory that one session holds.
 #[derive(Debug)]
-pub(crate) struct Quota {
+pub(crate) struct SessionUsage {
     id: u64,
     page: Arc<StatusPage>,
     /// Whether the session holds the memory of a context.
@@ -68,16 +68,16 @@ struct WorkerRequests {
 struct HeldMemory {
     certain: u64,
     /// What workers have asked for and not reported yet, which may be part of what is certain.
-    doubtful: u64,
+    unconfirmed: u64,
 }
 
 impl HeldMemory {
     const fn all(self) -> u64 {
-        self.certain.saturating_add(self.doubtful)
+        self.certain.saturating_add(self.unconfirmed)
     }
 }
 
-impl Quota {
+impl SessionUsage {
     fn held(&self, context_bytes: u64) -> HeldMemory {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
@@ -92,7 +92,7 @@ impl Quota {
         }
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
         let certain = pending.iter().fold(context, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
-        HeldMemory { certain: certain.saturating_add(self.page.allocated()), doubtful: asked.bytes }
+        HeldMemory { certain: certain.saturating_add(self.page.allocated()), unconfirmed: asked.bytes }
     }
 }
 
@@ -113,11 +113,11 @@ impl MemoryPool {
     }
 
     /// Adds the session of a worker that has started with this status page.
-    pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<Quota> {
+    pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<SessionUsage> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let page = Arc::clone(page);
         let (context, pending, asked) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
-        let quota = Arc::new(Quota { id, page, context, pending, asked });
+        let quota = Arc::new(SessionUsage { id, page, context, pending, asked });
         lock(&self.sessions).insert(id, Arc::clone(&quota));
         self.started.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl MemoryPool {
     }
 
     /// Removes the session of a worker that was reaped.
-    pub(crate) fn close(&self, quota: &Quota) {
+    pub(crate) fn close(&self, quota: &SessionUsage) {
         if lock(&self.sessions).remove(&quota.id).is_some() {
             self.running.fetch_sub(1, Ordering::Relaxed);
             self.reported.notify_all();
@@ -166,12 +166,12 @@ impl MemoryPool {
     }
 
     /// Reserves memory for the message of a number. Returns false if the device has too little.
-    pub(crate) fn reserve(&self, quota: &Quota, number: u64, bytes: u64) -> bool {
+    pub(crate) fn reserve(&self, quota: &SessionUsage, number: u64, bytes: u64) -> bool {
         self.reserve_units(bytes, |units| lock(&quota.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
-    pub(crate) fn reserve_for_worker(&self, quota: &Quota, bytes: u64) -> bool {
+    pub(crate) fn reserve_for_worker(&self, quota: &SessionUsage, bytes: u64) -> bool {
         self.reserve_units(bytes, |units| {
             let mut asked = lock(&quota.asked);
             asked.granted += 1;
@@ -181,7 +181,7 @@ impl MemoryPool {
 
     /// Charges a session for its context, unless it has been. Returns false if the device has too little
     /// memory.
-    pub(crate) fn reserve_context(&self, quota: &Quota) -> bool {
+    pub(crate) fn reserve_context(&self, quota: &SessionUsage) -> bool {
         // Only the session's own thread charges it.
         if quota.context.load(Ordering::Relaxed) {
             return true;
@@ -195,7 +195,7 @@ impl MemoryPool {
         sessions.values().fold(HeldMemory::default(), |sum, quota| {
             let held = quota.held(self.context_bytes);
             let certain = sum.certain.saturating_add(held.certain);
-            HeldMemory { certain, doubtful: sum.doubtful.saturating_add(held.doubtful) }
+            HeldMemory { certain, unconfirmed: sum.unconfirmed.saturating_add(held.unconfirmed) }
         })
     }
 
@@ -218,7 +218,7 @@ impl MemoryPool {
 
     /// Returns the number of bytes that are free to a session, and of all bytes. A session without a context
     /// cannot have what its context will cost, as on a GPU, where only a process with a context can ask.
-    pub(crate) fn info(&self, quota: Option<&Quota>) -> (u64, u64) {
+    pub(crate) fn info(&self, quota: Option<&SessionUsage>) -> (u64, u64) {
         let context = quota.is_some_and(|quota| quota.context.load(Ordering::Relaxed));
         let coming = if context { 0 } else { self.context_bytes };
         (self.total.saturating_sub(self.used()).saturating_sub(coming), self.total)

@@ -148,8 +148,8 @@ impl WorkerProcess {
     }
 
     /// Kills the worker because it broke the rules of its ring or socket.
-    pub(crate) fn break_off(&self, what: Arguments<'_>) -> SessionError {
-        let text = format!("worker process {} talks rubbish: {what}", self.pid);
+    pub(crate) fn kill_for_violation(&self, what: Arguments<'_>) -> SessionError {
+        let text = format!("worker process {} violates the protocol: {what}", self.pid);
         self.lose(SessionLoss::Executor { number: None, text: text.clone() });
         self.kill();
         SessionError::Lost(text)
@@ -163,7 +163,7 @@ impl WorkerProcess {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !self.is_over() => {
                     let ready = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&UNREAD_MOST));
                     if ready == Ok(0) {
-                        return Err(self.break_off(format_args!("it does not read its socket")));
+                        return Err(self.kill_for_violation(format_args!("it does not read its socket")));
                     }
                 }
                 Err(error) => {

@@ -99,9 +99,10 @@ impl RingWriter {
     fn unread_bytes(&self, link: &WorkerProcess) -> Result<u64, SessionError> {
         let used = self.tail.wrapping_sub(self.head);
         if self.head > self.tail || used > RING_BYTES || !self.head.is_multiple_of(FRAME_ALIGN) {
-            return Err(
-                link.break_off(format_args!("it read {} bytes of {} in its ring", self.head, self.tail))
-            );
+            return Err(link.kill_for_violation(format_args!(
+                "it read {} bytes of {} in its ring",
+                self.head, self.tail
+            )));
         }
         Ok(used)
     }
@@ -230,7 +231,7 @@ mod tests {
             page.set_head(head);
             let body = vec![0; 0x8000];
             let error = (0..100).find_map(|_| ring.write_frame(&link, FrameKind::Message, 1, &[&body]).err());
-            assert!(error.unwrap().to_string().contains("talks rubbish"), "{head:#x}");
+            assert!(error.unwrap().to_string().contains("violates the protocol"), "{head:#x}");
             assert_eq!(child.wait().unwrap().signal(), Some(9));
         }
     }

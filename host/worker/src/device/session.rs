@@ -17,7 +17,7 @@ use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 use zerocopy::IntoBytes;
 
 use crate::device::context::ExecutorContext;
-use crate::device::memory_pool::Quota;
+use crate::device::memory_pool::SessionUsage;
 use crate::device::process::WorkerProcess;
 use crate::device::ring_writer::RingWriter;
 use crate::device::{spawn, supervisor};
@@ -46,7 +46,7 @@ pub(crate) struct WorkerSession {
 struct SessionWorker {
     link: Arc<WorkerProcess>,
     ring: RingWriter,
-    quota: Arc<Quota>,
+    quota: Arc<SessionUsage>,
     supervisor: Option<JoinHandle<()>>,
     /// Number up to which the worker knows that messages have been forwarded.
     known: u64,
@@ -259,7 +259,7 @@ impl WorkerSession {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
         let body = &work.message.body;
-        let lacking = |quota: &Quota| {
+        let lacking = |quota: &SessionUsage| {
             if !needs_no_context(body) && !context.pool.reserve_context(quota) {
                 return Some(context.pool.context_bytes());
             }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use vgpu_device::SessionLoss;
 
-use crate::device::memory_pool::{MemoryPool, Quota};
+use crate::device::memory_pool::{MemoryPool, SessionUsage};
 use crate::device::process::WorkerProcess;
 use crate::shared::packet::WorkerOrder;
 use crate::shared::report::{REPORT_MAX, WorkerReport};
@@ -18,7 +18,12 @@ use crate::shared::report::{REPORT_MAX, WorkerReport};
 const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Supervises a worker until it is reaped.
-pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<MemoryPool>, quota: &Quota) {
+pub(crate) fn supervise(
+    link: &WorkerProcess,
+    mut child: Child,
+    pool: &Arc<MemoryPool>,
+    quota: &SessionUsage,
+) {
     read_reports(link, pool, quota);
     let ended = link
         .pidfd
@@ -44,7 +49,7 @@ pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<Memor
 }
 
 /// Handles reports until the worker closes its socket, dies, or sends a bad packet.
-fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota) {
+fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage) {
     loop {
         let mut fds = vec![PollFd::new(&link.socket, PollFlags::IN)];
         fds.extend(link.pidfd.as_ref().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
@@ -86,7 +91,7 @@ fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
 }
 
 /// Handles the report in a packet. Returns false if no more reports of the worker may be read.
-fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota, packet: &[u8]) -> bool {
+fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match WorkerReport::decode(packet) {
         Ok(WorkerReport::Memory) => {
@@ -104,14 +109,14 @@ fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota, packet:
         Ok(WorkerReport::Complete) => {
             let (number, asked) = (link.page.complete(), link.asked());
             if number > asked {
-                link.break_off(format_args!("message {number} is complete, of {asked}"));
+                link.kill_for_violation(format_args!("message {number} is complete, of {asked}"));
                 return false;
             }
-            link.host.set_settled(number);
+            link.host.report_complete(number);
         }
         Ok(WorkerReport::Retired(id)) => {
             if link.release_retired(id).is_none() {
-                link.break_off(format_args!("it released memory number {id} without an order"));
+                link.kill_for_violation(format_args!("it released memory number {id} without an order"));
                 return false;
             }
         }
@@ -123,11 +128,11 @@ fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &Quota, packet:
             link.lose(SessionLoss::Executor { number: Some(number).filter(|&number| number != 0), text });
         }
         Ok(WorkerReport::Violation(number, _) | WorkerReport::Lost(number, _)) => {
-            link.break_off(format_args!("it ends at message {number}, of {}", link.newest()));
+            link.kill_for_violation(format_args!("it ends at message {number}, of {}", link.newest()));
             return false;
         }
         Err(error) => {
-            link.break_off(format_args!("{error}"));
+            link.kill_for_violation(format_args!("{error}"));
             return false;
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct SessionEnd {
 }
 
 /// State that the loop shares with the other parts of a worker.
-pub(crate) struct CarrierParts {
+pub(crate) struct MessageLoopParts {
     pub(crate) host: SessionHost,
     pub(crate) page: Arc<StatusPage>,
     pub(crate) reporter: Arc<Reporter>,
@@ -45,8 +45,8 @@ struct EarlyPayload {
 }
 
 /// Carries out the messages of the ring.
-pub(crate) struct Carrier {
-    parts: CarrierParts,
+pub(crate) struct MessageLoop {
+    parts: MessageLoopParts,
     session: Box<dyn Session>,
     refusals: Refusals,
     reader: RingReader,
@@ -64,8 +64,8 @@ fn lost(what: impl std::fmt::Display) -> SessionError {
     SessionError::Lost(what.to_string())
 }
 
-impl Carrier {
-    pub(crate) fn new(parts: CarrierParts, ring: Window, session: Box<dyn Session>) -> Self {
+impl MessageLoop {
+    pub(crate) fn new(parts: MessageLoopParts, ring: Window, session: Box<dyn Session>) -> Self {
         Self {
             refusals: Refusals::new(parts.host.clone()),
             parts,
@@ -128,7 +128,7 @@ impl Carrier {
             FrameKind::Retire => self.retire(frame),
             FrameKind::Settle => {
                 if self.session.settle(frame.number)? {
-                    self.parts.host.set_settled(frame.number);
+                    self.parts.host.report_complete(frame.number);
                 }
                 Ok(())
             }
@@ -190,7 +190,7 @@ impl Carrier {
     fn grant(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let body = self.reader.body(frame);
         let (granted, rest) = GrantRecord::read_from_prefix(body).map_err(|_| lost("a grant of nothing"))?;
-        let CarrierParts { host, control, reservation, .. } = &self.parts;
+        let MessageLoopParts { host, control, reservation, .. } = &self.parts;
         match SharedRange::from(granted) {
             SharedRange::Window { offset, bytes } => {
                 reservation
@@ -217,7 +217,7 @@ impl Carrier {
     fn retire(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let body = self.reader.body(frame);
         let granted = GrantRecord::read_from_bytes(body).map_err(|_| lost("nothing is given back"))?;
-        let CarrierParts { host, reporter, .. } = &self.parts;
+        let MessageLoopParts { host, reporter, .. } = &self.parts;
         let home = Arc::clone(reporter) as Arc<dyn DeviceProcess>;
         let retired = host.retire_in_worker(SharedRange::from(granted), frame.number, home);
         self.session.retire(retired.ok_or_else(|| lost("memory is given back that was not given"))?);
@@ -226,7 +226,7 @@ impl Carrier {
 
     /// Waits for frames in the ring, or for the order to stop.
     fn wait(&mut self) {
-        let Self { parts: CarrierParts { host, page, .. }, reader, budget, .. } = self;
+        let Self { parts: MessageLoopParts { host, page, .. }, reader, budget, .. } = self;
         let look = || {
             if reader.has_news(page) {
                 WaitEvent::News

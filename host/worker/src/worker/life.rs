@@ -20,7 +20,7 @@ use crate::shared::protocol::{self, OtherProtocol};
 use crate::shared::report::WorkerReport;
 use crate::shared::setup::{SETUP_MAX, Setup};
 use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
-use crate::worker::carry::{Carrier, CarrierParts, SessionEnd};
+use crate::worker::carry::{MessageLoop, MessageLoopParts, SessionEnd};
 use crate::worker::confine::{NotConfined, confine};
 use crate::worker::control::ControlChannel;
 use crate::worker::reporter::Reporter;
@@ -140,14 +140,14 @@ fn live(
     drop(listener);
     let executor = make(&setup.executor).map_err(NotStarted::Executor)?;
     let session = executor.open(host.clone()).map_err(|error| NotStarted::Executor(error.to_string()))?;
-    let parts = CarrierParts {
+    let parts = MessageLoopParts {
         host: host.clone(),
         page,
         reporter: Arc::clone(&reporter),
         control: Arc::clone(&control),
         reservation,
     };
-    let mut carrier = Carrier::new(parts, ring, session);
+    let mut carrier = MessageLoop::new(parts, ring, session);
     let served = catch_unwind(AssertUnwindSafe(|| carrier.serve())).unwrap_or_else(|payload| {
         let error = SessionError::Lost(format!("panic: {}", panic_message(&*payload)));
         Err(SessionEnd { number: 0, error })

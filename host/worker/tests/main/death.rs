@@ -296,7 +296,7 @@ pub fn rubbish_ends_the_session() {
         wait_until_done(&scene.victim);
         let worker = scene.bench.worker(0);
         scene.victim.send(&launch(function), &[]);
-        scene.ended(&[&format!("worker process {worker} talks rubbish")]);
+        scene.ended(&[&format!("worker process {worker} violates the protocol")]);
     }
 }
 

@@ -88,7 +88,7 @@ impl SessionHost {
     /// Handles `PagesUnregister`: no span may name the segment from now on. The answer is stored when nothing
     /// refers to it any more.
     pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<RetiredMemory, Violation> {
-        let pages = self.0.memory.disown_pages(number).ok_or(Violation::unknown("segment", number))?;
+        let pages = self.0.memory.remove_pages(number).ok_or(Violation::unknown("segment", number))?;
         let range = SharedRange::Pages { segment: number };
         Ok(RetiredMemory { host: self.clone(), range, pages: Some(pages), back: Recipient::Pages(to) })
     }
@@ -111,10 +111,10 @@ impl SessionHost {
     ) -> Option<RetiredMemory> {
         let pages = match range {
             SharedRange::Window { offset, .. } => {
-                self.0.memory.disown_window(offset)?;
+                self.0.memory.remove_window(offset)?;
                 None
             }
-            SharedRange::Pages { segment } => Some(self.0.memory.disown_pages(segment)?),
+            SharedRange::Pages { segment } => Some(self.0.memory.remove_pages(segment)?),
         };
         Some(RetiredMemory { host: self.clone(), range, pages, back: Recipient::Worker(number, home) })
     }

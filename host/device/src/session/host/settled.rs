@@ -6,7 +6,7 @@ use crate::session::settled::SettledListener;
 impl SessionHost {
     /// Records that the work of all messages up to `number` is complete. Any thread may call this. A worker
     /// process tells the device's process.
-    pub fn set_settled(&self, number: u64) {
+    pub fn report_complete(&self, number: u64) {
         self.0.settled.set(number, self.now());
         match self.0.settled.listener.get() {
             Some(listener) => listener(number),

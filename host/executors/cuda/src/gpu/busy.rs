@@ -64,7 +64,7 @@ impl Busy {
         lock_tracked(&self.state)
     }
 
-    /// Records that a stream is given work until [`Busy::end_giving`]. Returns whether no stream was
+    /// Records that a stream is given work until [`Busy::end_submit`]. Returns whether no stream was
     /// outstanding.
     pub(crate) fn begin_work(&self, stream_id: u64, stream: &Arc<DriverStream>) -> bool {
         let mut state = self.state();
@@ -79,7 +79,7 @@ impl Busy {
     }
 
     /// Records that the driver has all work that was announced.
-    pub(crate) fn end_giving(&self) {
+    pub(crate) fn end_submit(&self) {
         self.state().giving = false;
     }
 

@@ -20,7 +20,7 @@ use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
 use crate::gpu::code_memory::CodeMemory;
-use crate::gpu::loader::{TaskArrival, TasksAway};
+use crate::gpu::loader::{PendingTasks, TaskResult};
 
 /// Size of the longest image that is accepted, in bytes.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
@@ -43,7 +43,7 @@ pub(crate) struct Loading {
     data: Option<Vec<u8>>,
     charge: CodeCharge,
     memory: CodeMemory,
-    arrival: TaskArrival<(LoadedModule, CodeCharge)>,
+    arrival: TaskResult<(LoadedModule, CodeCharge)>,
 }
 
 impl Loading {
@@ -109,7 +109,7 @@ pub(crate) struct SessionCode {
     /// What each module is charged whose load has not started yet.
     memory: HashMap<u32, CodeMemory>,
     /// Modules that the loader's thread loads.
-    loading: TasksAway<(LoadedModule, CodeCharge)>,
+    loading: PendingTasks<(LoadedModule, CodeCharge)>,
 }
 
 impl SessionCode {

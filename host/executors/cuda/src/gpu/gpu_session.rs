@@ -20,7 +20,7 @@ use crate::gpu::copy::Copies;
 use crate::gpu::fence::Fences;
 use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
-use crate::gpu::loader::{DroppedAside, Loader};
+use crate::gpu::loader::{BackgroundDrop, Loader};
 use crate::gpu::memory::DeviceMemory;
 use crate::gpu::product::{BlasSession, ProductError, ProductTarget, lacks_workspace, pieces};
 use crate::gpu::staging::Staging;
@@ -70,7 +70,7 @@ struct ReportSettled {
 
 impl Drop for ReportSettled {
     fn drop(&mut self) {
-        self.host.set_settled(self.number);
+        self.host.report_complete(self.number);
     }
 }
 
@@ -237,11 +237,11 @@ impl GpuSession {
     }
 
     /// Wraps a value so that the reaper's thread drops it.
-    pub(crate) fn drop_aside<T: Send + 'static>(&mut self, value: T) -> DroppedAside<T> {
+    pub(crate) fn drop_aside<T: Send + 'static>(&mut self, value: T) -> BackgroundDrop<T> {
         if self.reaper.is_none() {
             self.reaper = Loader::start(&self.context, &self.health, "reap");
         }
-        DroppedAside::new(value, self.reaper.as_ref())
+        BackgroundDrop::new(value, self.reaper.as_ref())
     }
 
     /// Enqueues the product of a message, after its preparation.

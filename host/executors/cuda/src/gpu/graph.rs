@@ -27,7 +27,7 @@ use crate::gpu::gpu_session::GpuSession;
 use crate::gpu::product::{BlasSession, BlasWorkspace, ProductTarget};
 use crate::shared_gpu::SharedGpu;
 use operands::NodeOperands;
-use stand_in::Relay;
+use stand_in::BounceCopy;
 
 pub(crate) use node::{GraphError, GuestNode};
 
@@ -274,7 +274,7 @@ impl GraphInstance {
     }
 
     /// Copies between guest memory and the memory that stands in for it.
-    fn relays(&self, host: &SessionHost, nodes: &[GuestNode]) -> Result<Vec<Relay>, Violation> {
+    fn relays(&self, host: &SessionHost, nodes: &[GuestNode]) -> Result<Vec<BounceCopy>, Violation> {
         let pairs = nodes.iter().zip(&self.steps);
         pairs.filter_map(|(node, step)| step.relay(host, node).transpose()).collect()
     }

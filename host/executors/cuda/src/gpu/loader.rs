@@ -51,27 +51,27 @@ impl<T> Arrivals<T> {
 
 /// Objects by number that the loader works on and that the session does not have.
 #[derive(Debug)]
-pub(crate) struct TasksAway<T> {
+pub(crate) struct PendingTasks<T> {
     numbers: HashSet<u32>,
     arrivals: Arc<Arrivals<T>>,
 }
 
-impl<T> Default for TasksAway<T> {
+impl<T> Default for PendingTasks<T> {
     fn default() -> Self {
         Self { numbers: HashSet::new(), arrivals: Arc::default() }
     }
 }
 
-impl<T> TasksAway<T> {
+impl<T> PendingTasks<T> {
     /// Returns the number of objects that the loader works on.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
 
     /// Passes an object to the loader. Its result is returned through the returned value.
-    pub(crate) fn start(&mut self, number: u32) -> TaskArrival<T> {
+    pub(crate) fn start(&mut self, number: u32) -> TaskResult<T> {
         self.numbers.insert(number);
-        TaskArrival { number, brought: None, home: Arc::clone(&self.arrivals) }
+        TaskResult { number, brought: None, home: Arc::clone(&self.arrivals) }
     }
 
     /// Collects the results. Waits for `number` if the loader has it, unless the session ends: a guest may
@@ -94,20 +94,20 @@ impl<T> TasksAway<T> {
 
 /// Return path of an object. Dropping it delivers the result.
 #[derive(Debug)]
-pub(crate) struct TaskArrival<T> {
+pub(crate) struct TaskResult<T> {
     number: u32,
     brought: Option<T>,
     home: Arc<Arrivals<T>>,
 }
 
-impl<T> TaskArrival<T> {
+impl<T> TaskResult<T> {
     /// Sets the result that is delivered.
     pub(crate) fn bring(&mut self, made: T) {
         self.brought = Some(made);
     }
 }
 
-impl<T> Drop for TaskArrival<T> {
+impl<T> Drop for TaskResult<T> {
     fn drop(&mut self) {
         self.home.made().push((self.number, self.brought.take()));
         self.home.news.notify_all();
@@ -161,19 +161,19 @@ impl Loader {
 /// for other work. Driver 580.159.04 ends no registration and unloads no module while a stream waits for the
 /// host.
 #[derive(Debug)]
-pub(crate) struct DroppedAside<T: Send + 'static> {
+pub(crate) struct BackgroundDrop<T: Send + 'static> {
     value: Option<T>,
     tasks: Option<Sender<LoaderTask>>,
 }
 
-impl<T: Send + 'static> DroppedAside<T> {
+impl<T: Send + 'static> BackgroundDrop<T> {
     /// Wraps a value. Without a thread it is dropped where this is.
     pub(crate) fn new(value: T, loader: Option<&Loader>) -> Self {
         Self { value: Some(value), tasks: loader.and_then(|loader| loader.tasks.clone()) }
     }
 }
 
-impl<T: Send + 'static> Drop for DroppedAside<T> {
+impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
         let (Some(value), Some(tasks)) = (self.value.take(), self.tasks.take()) else { return };
         // The thread receives until all senders are gone, so this does not fail.

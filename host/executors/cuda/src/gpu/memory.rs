@@ -23,7 +23,7 @@ use crate::driver::error::DriverError;
 use crate::driver::range::{DeviceMapping, DeviceRange, PhysicalMemory, Reserved};
 use crate::gpu::block::SharedBlock;
 use crate::shared_gpu::Occupied;
-use virtual_memory::Virtual;
+use virtual_memory::VirtualMemory;
 
 pub(crate) use virtual_memory::MapOutcome;
 
@@ -97,7 +97,7 @@ struct MemoryState {
     /// Variables of modules that the guest has looked up, by address, each with its module.
     globals: BTreeMap<u64, (DeviceRange, u32)>,
     /// State of the memory that the guest manages by the virtual memory calls.
-    own: Virtual,
+    own: VirtualMemory,
 }
 
 /// The device memory of a session.
@@ -136,7 +136,7 @@ impl DeviceMemory {
             allocations: BTreeMap::new(),
             blocks: BTreeMap::new(),
             globals: BTreeMap::new(),
-            own: Virtual::default(),
+            own: VirtualMemory::default(),
         };
         Arc::new(Self {
             context: Arc::clone(context),

@@ -33,12 +33,12 @@ const NO_BUFFER: DriverError =
 #[derive(Debug)]
 pub(crate) struct Staging {
     health: Arc<Health>,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<BufferShelf>,
     back: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct BufferShelf {
     idle: Vec<Pinned>,
     /// Buffers for copies behind holds that are not in use, with their charges.
     extra: Vec<(Pinned, Charge)>,
@@ -77,7 +77,7 @@ impl Staging {
         }
     }
 
-    fn shelf(&self) -> TrackedGuard<'_, Shelf> {
+    fn shelf(&self) -> TrackedGuard<'_, BufferShelf> {
         lock_tracked(&self.shelf)
     }
 

@@ -208,9 +208,9 @@ impl Streams {
     }
 
     /// Records that the driver has all work since [`Streams::begin_work`].
-    pub(crate) fn end_giving(&mut self) {
+    pub(crate) fn end_submit(&mut self) {
         if std::mem::take(&mut self.giving) {
-            self.completions.busy().end_giving();
+            self.completions.busy().end_submit();
         }
     }
 

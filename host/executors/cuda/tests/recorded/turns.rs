@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use vgpu_device::{DeviceConfig, Gate, GateReport, Passage};
+use vgpu_device::{DeviceConfig, Gate, GateMode, GateReport};
 use vgpu_host_testing::bench::{Bench, config};
 use vgpu_host_testing::commands::{allocate, stream, synchronize};
 use vgpu_host_testing::guest::{Guest, until};
@@ -60,20 +60,20 @@ fn work_is_in_flight_until_the_gpu_has_done_it() {
     let device = Arbitrated::new();
     let mut guest = device.gpu.guest();
     let memory = allocate(&mut guest, 4096);
-    device.gate.arbitrate(1, Passage::Metered);
+    device.gate.arbitrate(1, GateMode::Metered);
     device.until_told(1, false, false);
     device.gpu.hold();
     fill(&mut guest, 0, memory);
     guest.echo();
     device.until_told(1, true, true);
     // More waits at the gate, while the work before it is not complete.
-    device.gate.arbitrate(2, Passage::Shut);
+    device.gate.arbitrate(2, GateMode::Shut);
     let shut = fill(&mut guest, 0, memory);
     device.until_told(2, true, true);
     device.gpu.release();
     device.until_told(2, true, false);
     assert!(guest.done() < shut, "it was carried out");
-    device.gate.arbitrate(3, Passage::Metered);
+    device.gate.arbitrate(3, GateMode::Metered);
     synchronize(&mut guest);
     device.until_told(3, false, false);
     device.gpu.check_all(&guest);
@@ -86,7 +86,7 @@ fn what_waits_for_the_guest_is_not_in_flight() {
         let mut guest = device.gpu.guest();
         let memory = allocate(&mut guest, 4096);
         stream(&mut guest, 1, 1);
-        device.gate.arbitrate(1, Passage::Metered);
+        device.gate.arbitrate(1, GateMode::Metered);
         device.gpu.hold();
         // The work before a hold counts.
         fill(&mut guest, 1, memory);
@@ -115,7 +115,7 @@ fn work_of_the_default_stream_before_a_hold_is_in_flight() {
         let mut guest = device.gpu.guest();
         let memory = allocate(&mut guest, 4096);
         stream(&mut guest, 1, 0);
-        device.gate.arbitrate(1, Passage::Metered);
+        device.gate.arbitrate(1, GateMode::Metered);
         device.gpu.hold();
         fill(&mut guest, 0, memory);
         guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD + 2, 1) }, &[]);
@@ -123,11 +123,11 @@ fn work_of_the_default_stream_before_a_hold_is_in_flight() {
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD + 3, 1) }, &[]);
         guest.echo();
         // While the gate is shut, a session without messages is told apart from one that carries some out.
-        device.gate.arbitrate(2, Passage::Shut);
+        device.gate.arbitrate(2, GateMode::Shut);
         device.until_told(2, false, true);
         device.gpu.release();
         device.until_told(2, false, false);
-        device.gate.arbitrate(3, Passage::Metered);
+        device.gate.arbitrate(3, GateMode::Metered);
         guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
         guest.wait_word(WORD + 3, 1);
         device.until_told(3, false, false);
@@ -145,11 +145,11 @@ fn work_from_before_the_arbiter_is_found() {
     fill(&mut guest, 0, memory);
     guest.echo();
     assert_eq!(device.told(), GateReport::default());
-    device.gate.arbitrate(7, Passage::Shut);
+    device.gate.arbitrate(7, GateMode::Shut);
     device.until_told(7, false, true);
     device.gpu.release();
     device.until_told(7, false, false);
-    device.gate.arbitrate(8, Passage::Open);
+    device.gate.arbitrate(8, GateMode::Open);
     synchronize(&mut guest);
     device.gpu.check_all(&guest);
 }
@@ -160,7 +160,7 @@ fn a_session_that_ends_has_no_work() {
     let device = Arbitrated::new();
     let mut guest = device.gpu.guest();
     let memory = allocate(&mut guest, 4096);
-    device.gate.arbitrate(1, Passage::Shut);
+    device.gate.arbitrate(1, GateMode::Shut);
     fill(&mut guest, 0, memory);
     device.until_told(1, true, false);
     guest.detach();

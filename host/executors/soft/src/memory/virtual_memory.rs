@@ -52,7 +52,7 @@ struct VirtualMapping {
 
 /// A session's reservations, physical memory and mappings.
 #[derive(Debug, Default)]
-pub(crate) struct Virtual {
+pub(crate) struct VirtualMemory {
     /// The size and the charge of each reservation, by its address.
     reservations: BTreeMap<u64, (u64, Charge)>,
     /// The pool of physical memory, once some has been created.
@@ -61,7 +61,7 @@ pub(crate) struct Virtual {
     mappings: BTreeMap<u64, VirtualMapping>,
 }
 
-impl Virtual {
+impl VirtualMemory {
     /// Returns the number of objects that `cuMemCreate` made.
     pub(crate) fn count(&self) -> usize {
         self.physical.len()

@@ -21,7 +21,7 @@ pub(crate) enum TaskError {
     Gemm(#[from] GemmError),
     /// A call of virtual memory management failed.
     #[error(transparent)]
-    Virtual(#[from] VirtualError),
+    VirtualMemory(#[from] VirtualError),
     /// A kernel failed with a fault.
     #[error("kernel {name}: {fault}")]
     Kernel {
@@ -62,15 +62,15 @@ impl TaskError {
         Some(match self {
             Self::Copy(CopyError::Illegal(_)) => (status::ILLEGAL_ADDRESS, true),
             Self::Copy(CopyError::Halted(Halt::TimedOut)) => (status::LAUNCH_TIMEOUT, true),
-            Self::Copy(CopyError::Shape) | Self::Virtual(VirtualError::Invalid(_)) => {
+            Self::Copy(CopyError::Shape) | Self::VirtualMemory(VirtualError::Invalid(_)) => {
                 (status::INVALID_VALUE, false)
             }
-            Self::Virtual(VirtualError::Arena(error)) => match error {
+            Self::VirtualMemory(VirtualError::Arena(error)) => match error {
                 ArenaError::Map { .. } => (status::OUT_OF_MEMORY, false),
                 _ => (status::INVALID_VALUE, false),
             },
             Self::OutOfMemory(_)
-            | Self::Virtual(
+            | Self::VirtualMemory(
                 VirtualError::OutOfMemory(_) | VirtualError::NoAddresses(_) | VirtualError::TooMany(_),
             ) => (status::OUT_OF_MEMORY, false),
             Self::Gemm(error) => (error.code()?, error.sticky()),

@@ -69,14 +69,14 @@ pub(crate) struct MatmulOperands {
 }
 
 /// A descriptor of the library, which is destroyed when this is dropped.
-struct Own<'a> {
+struct LtDescriptor<'a> {
     raw: Record,
     set: (&'static str, unsafe extern "C" fn(Record, c_int, *const c_void, usize) -> BlasStatus),
     destroy: unsafe extern "C" fn(Record) -> BlasStatus,
     _of: &'a LtTable,
 }
 
-impl Own<'_> {
+impl LtDescriptor<'_> {
     /// Sets an attribute. The value must have the size that the library expects.
     fn set(&self, attribute: c_int, value: &(impl IntoBytes + Immutable)) -> Result<(), BlasError> {
         let (call, set) = self.set;
@@ -86,7 +86,7 @@ impl Own<'_> {
     }
 }
 
-impl Drop for Own<'_> {
+impl Drop for LtDescriptor<'_> {
     fn drop(&mut self) {
         // SAFETY: the last use of the record.
         let status = unsafe { (self.destroy)(self.raw) };
@@ -96,14 +96,14 @@ impl Drop for Own<'_> {
     }
 }
 
-fn product<'a>(table: &'a LtTable, body: &MatmulLt) -> Result<Own<'a>, BlasError> {
+fn product<'a>(table: &'a LtTable, body: &MatmulLt) -> Result<LtDescriptor<'a>, BlasError> {
     let mut raw = 0;
     let create = table.cublasLtMatmulDescCreate;
     // SAFETY: a live place for the answer.
     let status = unsafe { create(&raw mut raw, body.compute as c_int, body.scale as c_int) };
     check("cublasLtMatmulDescCreate", status)?;
     let set = ("cublasLtMatmulDescSetAttribute", table.cublasLtMatmulDescSetAttribute);
-    Ok(Own { raw, set, destroy: table.cublasLtMatmulDescDestroy, _of: table })
+    Ok(LtDescriptor { raw, set, destroy: table.cublasLtMatmulDescDestroy, _of: table })
 }
 
 /// Creates the layout of the matrix with index `at`.
@@ -112,7 +112,7 @@ fn matrix<'a>(
     body: &MatmulLt,
     at: usize,
     [rows, columns]: [u64; 2],
-) -> Result<Own<'a>, BlasError> {
+) -> Result<LtDescriptor<'a>, BlasError> {
     let mut raw = 0;
     let create = table.cublasLtMatrixLayoutCreate;
     let (kind, leading) = (body.types[at] as c_int, body.leading[at].cast_signed());
@@ -120,20 +120,20 @@ fn matrix<'a>(
     let status = unsafe { create(&raw mut raw, kind, rows, columns, leading) };
     check("cublasLtMatrixLayoutCreate", status)?;
     let set = ("cublasLtMatrixLayoutSetAttribute", table.cublasLtMatrixLayoutSetAttribute);
-    let own = Own { raw, set, destroy: table.cublasLtMatrixLayoutDestroy, _of: table };
+    let own = LtDescriptor { raw, set, destroy: table.cublasLtMatrixLayoutDestroy, _of: table };
     own.set(layout::BATCH_COUNT, &body.batch.cast_signed())?;
     own.set(layout::STRIDED_BATCH_OFFSET, &body.stride[at])?;
     Ok(own)
 }
 
 /// Creates the descriptor of the properties on which the algorithm may rely.
-fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'a>, BlasError> {
+fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<LtDescriptor<'a>, BlasError> {
     let mut raw = 0;
     // SAFETY: a live place for the answer.
     let status = unsafe { (table.cublasLtMatmulPreferenceCreate)(&raw mut raw) };
     check("cublasLtMatmulPreferenceCreate", status)?;
     let set = ("cublasLtMatmulPreferenceSetAttribute", table.cublasLtMatmulPreferenceSetAttribute);
-    let own = Own { raw, set, destroy: table.cublasLtMatmulPreferenceDestroy, _of: table };
+    let own = LtDescriptor { raw, set, destroy: table.cublasLtMatmulPreferenceDestroy, _of: table };
     own.set(preference::MAX_WORKSPACE_BYTES, &operands.workspace.map_or(0, DeviceRange::bytes))?;
     for (attribute, range) in preference::MIN_ALIGNMENT_BYTES.into_iter().zip(operands.matrices) {
         let alignment = 1_u32 << range.address().trailing_zeros().min(ALIGNMENT_MOST.trailing_zeros());

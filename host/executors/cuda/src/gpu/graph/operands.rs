@@ -8,7 +8,7 @@ use vgpu_device::{SessionHost, Violation};
 use vgpu_wire::Body;
 
 use super::node::{GraphError, GuestNode, shape};
-use super::stand_in::{GraphMemory, Relay, Written};
+use super::stand_in::{BounceCopy, GraphMemory, Written};
 use crate::driver::error::DriverError;
 use crate::driver::host::{HostPart, RegisteredMemory};
 use crate::driver::range::DeviceRange;
@@ -250,10 +250,14 @@ impl NodeOperands {
     }
 
     /// Returns the copy between guest memory and the memory that stands in for it, if there is one.
-    pub(super) fn relay(&self, host: &SessionHost, node: &GuestNode) -> Result<Option<Relay>, Violation> {
+    pub(super) fn relay(
+        &self,
+        host: &SessionHost,
+        node: &GuestNode,
+    ) -> Result<Option<BounceCopy>, Violation> {
         let (Some(side), Some(span)) = (self.side(), node.span()) else { return Ok(None) };
         let Backing::StandIn(own) = &side.memory else { return Ok(None) };
         let (own, upload) = (Arc::clone(own), matches!(self, Self::Upload(..)));
-        Ok(Some(Relay { own, offset: side.offset, piece: host.piece(span)?, upload }))
+        Ok(Some(BounceCopy { own, offset: side.offset, piece: host.piece(span)?, upload }))
     }
 }

@@ -38,7 +38,7 @@ impl GraphMemory {
 
 /// A copy between guest memory and the memory that stands in for it.
 #[derive(Clone, Debug)]
-pub(super) struct Relay {
+pub(super) struct BounceCopy {
     pub(super) own: Arc<GraphMemory>,
     /// Offset of the copy in the graph's memory, in bytes.
     pub(super) offset: u64,
@@ -47,7 +47,7 @@ pub(super) struct Relay {
     pub(super) upload: bool,
 }
 
-impl Relay {
+impl BounceCopy {
     /// Enqueues the copy in the stream of a launch.
     pub(super) fn enqueue(&self, gpu: &mut GpuSession, at: WorkOrigin) -> Result<(), DriverError> {
         let (relay, host) = (self.clone(), gpu.host().clone());

@@ -27,7 +27,7 @@ struct GuestMapping {
 
 /// Reservations, physical memory and mappings of a session.
 #[derive(Debug, Default)]
-pub(super) struct Virtual {
+pub(super) struct VirtualMemory {
     /// Sizes of reservations, by address.
     reservations: BTreeMap<u64, (u64, Charge)>,
     physical: HashMap<u32, (Arc<Owned>, Charge)>,
@@ -36,7 +36,7 @@ pub(super) struct Virtual {
     ending: BTreeMap<u64, u64>,
 }
 
-impl Virtual {
+impl VirtualMemory {
     /// Returns the number of pieces of physical memory.
     pub(super) fn count(&self) -> usize {
         self.physical.len()
