@@ -65,6 +65,10 @@ fn a_wait_for_work_takes_as_long_as_the_work() {
     assert!(number(&figures, "trips") >= 5.0, "{figures:#}");
     assert!(number(&figures["trip_us"], "p50") >= 3900.0, "{figures:#}");
     assert!(number(&figures["late_us"], "p50") > 0.0, "{figures:#}");
+    for own in ["polling_ring_us", "sleeping_ring_us", "late_us"] {
+        assert!(number(&figures["machine"][own], "p50") > 0.0, "{figures:#}");
+    }
+    assert!(number(&figures["ratios"]["late_to_timer"], "p99") > 0.0, "{figures:#}");
     let times = &figures["processor_us"];
     for process in ["client", "device", "worker", "simulated_gpu"] {
         assert!(number(times, process) > 0.0, "{figures:#}");

@@ -1,5 +1,6 @@
 //! `vgpu-testbed bench wait`: how long a program waits for the device after a launch, and the processor time
-//! that the wait costs each process, beside other programs that keep processors busy.
+//! that the wait costs each process, beside other programs that keep processors busy. Threads of the machine's
+//! own that hand a word on in a ring show what a wait costs here without a device.
 
 use std::collections::BTreeMap;
 use std::fs::{read_dir, read_to_string};
@@ -124,9 +125,26 @@ fn line(answer: &Value) -> String {
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     let spread = |of: &Value| format!("p50 {:.2} us, p99 {:.2} us", number(&of["p50"]), number(&of["p99"]));
     let mut parts = vec![format!("a launch with bytes back: {}", spread(&answer["trip_us"]))];
-    for (key, name) in [("late_us", "after the completion"), ("beyond_us", "beyond the work")] {
-        if answer[key].is_object() {
-            parts.push(format!("{name}: {}", spread(&answer[key])));
+    let machine = &answer["machine"];
+    for (of, name) in [
+        (&answer["late_us"], "after the completion"),
+        (&answer["beyond_us"], "beyond the work"),
+        (&machine["polling_ring_us"], "the machine's own threads in a ring, polling"),
+        (&machine["sleeping_ring_us"], "asleep"),
+        (&machine["late_us"], "late for another thread's timer"),
+    ] {
+        if of.is_object() {
+            parts.push(format!("{name}: {}", spread(of)));
+        }
+    }
+    for (key, name) in [
+        ("trip_to_polling_ring", "a trip, of the polling ring"),
+        ("trip_to_sleeping_ring", "of the sleeping ring"),
+        ("late_to_timer", "after the completion, of a timer's"),
+    ] {
+        let of = &answer["ratios"][key];
+        if of.is_object() {
+            parts.push(format!("{name}: {:.1}, p99 {:.1}", number(&of["p50"]), number(&of["p99"])));
         }
     }
     let times = answer["processor_us"].as_object().into_iter().flatten();
@@ -159,9 +177,20 @@ fn figures(arguments: &WaitArgs) -> Result<Value> {
     };
     let trips = measured["trip_ns"]["count"].as_f64().filter(|&count| count > 0.0).context("no trips")?;
     let micro = |value: &Value| value.as_f64().map(|nanoseconds| nanoseconds / 1e3);
-    let spread = |key: &str| {
-        let of = &measured[key];
-        of.is_object().then(|| json!({ "p50": micro(&of["p50"]), "p99": micro(&of["p99"]) }))
+    let spread_of =
+        |of: &Value| of.is_object().then(|| json!({ "p50": micro(&of["p50"]), "p99": micro(&of["p99"]) }));
+    let spread = |key: &str| spread_of(&measured[key]);
+    let machine = &measured["machine"];
+    let own = machine.is_object().then(|| {
+        json!({
+            "polling_ring_us": spread_of(&machine["polling_ring_ns"]),
+            "sleeping_ring_us": spread_of(&machine["sleeping_ring_ns"]),
+            "late_us": spread_of(&machine["late_ns"]),
+        })
+    });
+    let ratio = |of: &str, own: &str| {
+        let at = |key: &str| Some(measured[of][key].as_f64()? / machine[own][key].as_f64()?);
+        machine[own].is_object().then(|| json!({ "p50": at("p50"), "p99": at("p99") }))
     };
     let mut processor = json!({ "client": micro(&measured["client_ns"]).map(|time| time / trips) });
     for (name, time) in times {
@@ -180,6 +209,12 @@ fn figures(arguments: &WaitArgs) -> Result<Value> {
         "trip_us": spread("trip_ns"),
         "late_us": spread("late_ns").filter(|_| !arguments.guest),
         "beyond_us": spread("beyond_ns"),
+        "machine": own,
+        "ratios": {
+            "trip_to_polling_ring": ratio("trip_ns", "polling_ring_ns"),
+            "trip_to_sleeping_ring": ratio("trip_ns", "sleeping_ring_ns"),
+            "late_to_timer": ratio("late_ns", "late_ns"),
+        },
         "processor_us": processor,
     }))
 }
@@ -198,7 +233,8 @@ fn on_sim(
     let mut child = Command::new(programs::launcher()?)
         .arg(programs::standin()?)
         .args(stand_in)
-        .arg("--stay")
+        // The program's thread, the session's, and the worker's.
+        .args(["--ring", if arguments.worker { "3" } else { "2" }, "--stay"])
         .env("VGPU_SYSFS", bed.sysfs())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

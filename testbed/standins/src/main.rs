@@ -8,6 +8,7 @@ mod driver;
 mod facts;
 mod ggml;
 mod load;
+mod machine;
 mod maps;
 mod mix;
 mod parent;
@@ -127,6 +128,9 @@ enum Play {
         /// Launches take time, and a copy of 16 bytes tells when they started and ended.
         #[arg(long)]
         timed: bool,
+        /// Number of threads of this process that first hand on words in a ring, to compare the waits with.
+        #[arg(long, value_name = "THREADS")]
+        ring: Option<usize>,
         /// After the figures, stay until stdin closes.
         #[arg(long)]
         stay: bool,
@@ -197,7 +201,7 @@ fn main() -> ExitCode {
         Play::Load { kib, rounds } => load::measure(kib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Rates { launches, mib } => rates::measure(launches, mib),
-        Play::Wait { seconds, timed, stay } => wait::measure(seconds, timed, stay),
+        Play::Wait { seconds, timed, ring, stay } => wait::measure(seconds, timed, ring, stay),
         Play::Busy => Ok(wait::keep_busy()),
         Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
         Play::Share { load, seconds, steps, kernels, endless_blocks, pause_ms } => {

@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::machine::{self, Waits};
 use crate::percentiles::{nanoseconds, percentiles};
 use crate::rates::Program;
 
 /// Time for which waits are made before they count.
 const WARM: Duration = Duration::from_millis(500);
+/// Time for which this machine's own threads are measured, in each way.
+const MACHINE: Duration = Duration::from_millis(300);
 /// Size in bytes of the copy by which the null executor tells when the launch started and ended.
 const TIMES_BYTES: usize = 16;
 
@@ -41,13 +44,30 @@ fn trips<const N: usize>(
     Ok(())
 }
 
+/// Returns what the machine's own threads need: a ring of so many, and, if launches take time, a word that
+/// comes `after` such a time, at least a hundred times.
+fn machine_times(threads: usize, after: Option<Duration>) -> Value {
+    json!({
+        "polling_ring_ns": percentiles(machine::ring(threads, Waits::Polling, MACHINE)),
+        "sleeping_ring_ns": percentiles(machine::ring(threads, Waits::Asleep, MACHINE)),
+        "late_ns": after.map(|after| percentiles(machine::late(after, MACHINE.max(after * 100)))),
+    })
+}
+
 /// Makes waits for `seconds` and prints a line of JSON when it starts to count, and one with the figures.
-/// `timed` tells that launches take time and the device tells when they are over. `stay` makes the process
-/// remain until stdin closes.
-pub fn measure(seconds: f64, timed: bool, stay: bool) -> Result<ExitCode> {
+/// `timed` tells that launches take time and the device tells when they are over. With `ring`, a ring of so
+/// many threads of the machine's own is measured before. `stay` makes the process remain until stdin closes.
+pub fn measure(seconds: f64, timed: bool, ring: Option<usize>, stay: bool) -> Result<ExitCode> {
     let program = Program::begin(4096)?;
     let time = Duration::try_from_secs_f64(seconds).context("so long a time cannot be")?;
-    trips::<4>(&program, WARM, |_, _| {})?;
+    let mut usual = Vec::new();
+    trips::<4>(&program, WARM, |_, took| usual.push(took))?;
+    usual.sort_unstable();
+    let after = usual.get(usual.len() / 2).filter(|_| timed).map(|took| Duration::from_nanos(*took));
+    let machine = ring.map(|threads| machine_times(threads, after));
+    if machine.is_some() {
+        trips::<4>(&program, WARM, |_, _| {})?;
+    }
     println!("{}", json!({ "started": true }));
     std::io::stdout().flush()?;
     let used = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
@@ -68,7 +88,12 @@ pub fn measure(seconds: f64, timed: bool, stay: bool) -> Result<ExitCode> {
     }
     let elapsed = nanoseconds(start);
     let used = clock(libc::CLOCK_PROCESS_CPUTIME_ID) - used;
-    let mut answer = json!({ "trip_ns": percentiles(waits), "client_ns": used, "elapsed_ns": elapsed });
+    let mut answer = json!({
+        "trip_ns": percentiles(waits),
+        "client_ns": used,
+        "elapsed_ns": elapsed,
+        "machine": machine,
+    });
     if timed {
         // From the completion on the device's clock, which is this one where both run on one kernel; and the
         // time that a launch took beyond that of its work, whatever the clocks.
