@@ -262,6 +262,7 @@ impl GpuSession {
     pub(crate) fn destroy_stream(&mut self, stream: u32, message: u64) -> Result<(), DriverError> {
         let freed = match self.products.forget(stream) {
             Some(workspace) => {
+                let workspace = self.drop_aside(workspace);
                 self.streams.on_complete(stream, message, OnComplete::Drop(Arc::new(workspace)))
             }
             None => Ok(()),
