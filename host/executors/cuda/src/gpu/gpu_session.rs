@@ -244,6 +244,15 @@ impl GpuSession {
         BackgroundDrop::new(value, self.reaper.as_ref())
     }
 
+    /// Wraps a value that unmaps memory when it is dropped, or that needs the memory of earlier ones. While
+    /// unmapping may wait for a held stream, the reaper's thread drops both, in their order.
+    pub(crate) fn unmap_aside<T: Send + 'static>(&mut self, value: T) -> BackgroundDrop<T> {
+        match self.holds.unmapping_waits() {
+            Some(waits) => self.drop_aside(value).while_held(waits),
+            None => BackgroundDrop::new(value, None),
+        }
+    }
+
     /// Enqueues the product of a message, after its preparation.
     pub(crate) fn enqueue_product(
         &mut self,
@@ -262,7 +271,7 @@ impl GpuSession {
     pub(crate) fn destroy_stream(&mut self, stream: u32, message: u64) -> Result<(), DriverError> {
         let freed = match self.products.forget(stream) {
             Some(workspace) => {
-                let workspace = self.drop_aside(workspace);
+                let workspace = self.unmap_aside(workspace);
                 self.streams.on_complete(stream, message, OnComplete::Drop(Arc::new(workspace)))
             }
             None => Ok(()),

@@ -14,7 +14,7 @@
 //! ordered before it. A guest that breaks this rule waits until its session ends.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +52,18 @@ pub(crate) struct Holds {
     releases: Arc<Releases>,
     /// Fence behind the newest hold for which a host function waits.
     newest: Option<Arc<Fence>>,
+}
+
+/// Tells any thread whether a stream waits for the guest.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldsOpen(Weak<()>);
+
+impl HoldsOpen {
+    /// Returns whether a stream waits for the guest, or its wait has ended a moment ago.
+    pub(crate) fn any(&self) -> bool {
+        // One is that of the holds themselves.
+        self.0.strong_count() > 1
+    }
 }
 
 /// The number of the newest hold that was released, as far as this process has been told.
@@ -96,6 +108,12 @@ impl Holds {
 
     fn host(&self) -> &SessionHost {
         self.health.host()
+    }
+
+    /// Returns what tells other threads whether a stream waits for the guest, if the driver may wait for such
+    /// a stream before it unmaps memory. One whose streams wait for words does not (580.159.04).
+    pub(crate) fn unmapping_waits(&self) -> Option<HoldsOpen> {
+        (!self.by_words).then(|| HoldsOpen(Arc::downgrade(&self.waiting)))
     }
 
     /// Returns whether any stream waits for the guest.

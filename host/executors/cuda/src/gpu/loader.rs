@@ -13,6 +13,7 @@ use vgpu_device::{TrackedGuard, lock_tracked, threads};
 
 use crate::driver::context::DriverContext;
 use crate::gpu::health::Health;
+use crate::gpu::holds::HoldsOpen;
 
 /// Time between two checks whether a wait for the loader is still useful.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -164,17 +165,30 @@ impl Loader {
 pub(crate) struct BackgroundDrop<T: Send + 'static> {
     value: Option<T>,
     tasks: Option<Sender<LoaderTask>>,
+    /// Whether the drop would wait, if that is not always so.
+    waits: Option<HoldsOpen>,
 }
 
 impl<T: Send + 'static> BackgroundDrop<T> {
     /// Wraps a value. Without a thread it is dropped where this is.
     pub(crate) fn new(value: T, loader: Option<&Loader>) -> Self {
-        Self { value: Some(value), tasks: loader.and_then(|loader| loader.tasks.clone()) }
+        let tasks = loader.and_then(|loader| loader.tasks.clone());
+        Self { value: Some(value), tasks, waits: None }
+    }
+
+    /// Has the thread drop the value only while the drop would wait.
+    pub(crate) fn while_held(self, waits: HoldsOpen) -> Self {
+        let mut this = self;
+        this.waits = Some(waits);
+        this
     }
 }
 
 impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
+        if self.waits.as_ref().is_some_and(|waits| !waits.any()) {
+            return;
+        }
         let (Some(value), Some(tasks)) = (self.value.take(), self.tasks.take()) else { return };
         // The thread receives until all senders are gone, so this does not fail.
         let _ = tasks.send(Box::new(move || drop(value)));

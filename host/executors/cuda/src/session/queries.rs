@@ -161,6 +161,7 @@ impl CudaSession {
             Err(error) if error.code() == CUresult::OUT_OF_MEMORY.0 => {
                 let memory = Arc::clone(&gpu.memory);
                 let later = DeferredAlloc { host, health, memory, to, ask: Box::new(ask) };
+                let later = gpu.unmap_aside(later);
                 let done = gpu.drop_after_all(number, later);
                 self.report_failure(number, done);
             }

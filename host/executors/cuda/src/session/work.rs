@@ -147,8 +147,7 @@ impl CudaSession {
             }
             return;
         };
-        // The driver may wait for a held stream before it unmaps memory.
-        let freed = gpu.drop_aside(freed);
+        let freed = gpu.unmap_aside(freed);
         let done = match stream {
             Some(stream) => gpu.streams.on_complete(stream, work.number, OnComplete::Drop(Arc::new(freed))),
             None => gpu.drop_after_all(work.number, freed),
@@ -166,12 +165,10 @@ impl CudaSession {
         let outcome = match &work.message.body {
             Body::MemMap(body) => gpu.when_unmapped(|memory| memory.map(body)),
             Body::MemUnreserve(body) => gpu.when_unmapped(|memory| memory.unreserve(body)),
-            Body::MemUnmap(body) => {
-                gpu.memory.unmap(body).and_then(|unmapped| {
-                    let unmapped = gpu.drop_aside(unmapped);
-                    Ok(gpu.drop_after_all(number, unmapped)?)
-                })
-            }
+            Body::MemUnmap(body) => gpu.memory.unmap(body).and_then(|unmapped| {
+                let unmapped = gpu.unmap_aside(unmapped);
+                Ok(gpu.drop_after_all(number, unmapped)?)
+            }),
             Body::MemSetAccess(body) => gpu.memory.set_access(body),
             Body::MemRelease(body) => gpu.memory.release(body.handle),
             _ => Ok(()),

@@ -53,6 +53,22 @@ fn allocations_are_counted_and_come_back() {
     });
 }
 
+/// The driver unmaps freed memory in a thread of its own here, which an allocation that needs it waits for.
+#[test]
+fn freed_memory_is_there_for_the_next_allocation() {
+    looped("memory::freed_memory_is_there_for_the_next_allocation", |looped| {
+        let mut guest = looped.bench.guest(0);
+        for round in 0..100 {
+            let bytes = MEMORY - 2 * GRANULE;
+            let (status, data) = guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]);
+            assert_eq!(status, 0, "in round {round}");
+            let address = Address::read_from_bytes(&data).expect("an address").address;
+            guest.send(&MemFree { address }, &[]);
+        }
+        assert_eq!(guest.late(), None);
+    });
+}
+
 #[test]
 fn window_memory_is_freed_when_earlier_work_is_complete() {
     looped("memory::window_memory_is_freed_when_earlier_work_is_complete", |looped| {
