@@ -20,14 +20,15 @@ fn launches(figures: &Value, vm: usize) -> f64 {
     figures["vms"][vm]["launches_per_second"].as_f64().unwrap()
 }
 
-/// Kernels of 0.3 ms and of 1.6 ms, of which a message of each process is more than a slice. The bounds are
-/// wide, because other tests run meanwhile. `vgpu-testbed share` measures.
+/// Kernels of 0.3 ms and of 1.6 ms, of which a message of each process is more than a slice. Other tests run
+/// meanwhile, which five processes feel more than one, so that there is no bound for those. `vgpu-testbed
+/// share` measures.
 #[test]
 fn a_vm_with_five_processes_gets_no_more_than_its_weight() {
     for block in ["0.04ms", "0.2ms"] {
         let figures = share(&["--processes", "1,5", "--seconds", "3", "--block-time", block]);
         let share = figures["shares"][0].as_f64().unwrap();
-        assert!((0.4..0.6).contains(&share), "{block}: {figures}");
+        assert!(share > 0.4, "{block}: {figures}");
     }
 }
 

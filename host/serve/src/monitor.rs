@@ -1,15 +1,20 @@
 //! The monitor of a running QEMU: by its QMP socket, or by libvirt, which keeps the socket to itself.
 
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 
-/// Maximum time that QEMU may take to answer a command.
-const ANSWER_MOST: Duration = Duration::from_secs(10);
+use crate::vm::ANSWER_MOST_MS;
+
+/// Maximum time that QEMU may take to answer a command. It answers nothing while it waits for a device that
+/// has died, for which it has a limit of its own ([`ANSWER_MOST_MS`]).
+const ANSWER_MOST: Duration = Duration::from_millis(ANSWER_MOST_MS as u64 + 10_000);
 /// Maximum length of a line of the monitor in bytes.
 const LINE_MOST: u64 = 1 << 20;
 
@@ -24,6 +29,17 @@ pub(crate) enum MonitorError {
         /// Error of the system call.
         #[source]
         source: io::Error,
+    },
+    /// QEMU does not answer.
+    #[error(
+        "QEMU does not answer at {}: another client may have its monitor, or it waits for the old device, for \
+         {} s at most; try again",
+        .socket.display(),
+        ANSWER_MOST_MS / 1000
+    )]
+    Silent {
+        /// Path of the QMP socket.
+        socket: PathBuf,
     },
     /// virsh cannot be started.
     #[error("start virsh")]
@@ -56,7 +72,7 @@ pub(crate) enum Monitor {
 impl Monitor {
     /// Connects to a QMP socket, which serves one client at a time.
     pub(crate) fn qmp(socket: &Path) -> Result<Self, MonitorError> {
-        let failed = |source| MonitorError::Socket { socket: socket.to_owned(), source };
+        let failed = |source| failed(socket, source);
         let connect = || {
             let stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(ANSWER_MOST))?;
@@ -84,7 +100,7 @@ impl Monitor {
         let request = json!({ "execute": command, "arguments": arguments });
         let mut answer = match self {
             Self::Qmp { socket, stream } => {
-                let failed = |source| MonitorError::Socket { socket: socket.clone(), source };
+                let failed = |source| failed(socket, source);
                 writeln!(stream.get_mut(), "{request}").map_err(failed)?;
                 // Events may come first.
                 loop {
@@ -106,10 +122,31 @@ impl Monitor {
         }
     }
 
+    /// Returns whether the VM was started with `text` in its arguments or its domain.
+    pub(crate) fn was_started_with(&self, text: &str) -> Result<bool, MonitorError> {
+        let description = match self {
+            Self::Qmp { socket, stream } => {
+                let failed = |source| MonitorError::Socket { socket: socket.clone(), source };
+                let process = socket_peercred(stream.get_ref()).map_err(|error| failed(error.into()))?.pid;
+                fs::read(format!("/proc/{process}/cmdline")).map_err(failed)?
+            }
+            Self::Libvirt { domain } => virsh(&["dumpxml", domain])?,
+        };
+        Ok(String::from_utf8_lossy(&description).contains(text))
+    }
+
     /// Returns whether the VM has a device of this id.
     pub(crate) fn has_device(&mut self, id: &str) -> Result<bool, MonitorError> {
         let devices = self.execute("qom-list", &json!({ "path": "/machine/peripheral" }))?;
         Ok(devices.as_array().is_some_and(|devices| devices.iter().any(|device| device["name"] == id)))
+    }
+}
+
+fn failed(socket: &Path, source: io::Error) -> MonitorError {
+    let socket = socket.to_owned();
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => MonitorError::Silent { socket },
+        _ => MonitorError::Socket { socket, source },
     }
 }
 
@@ -123,41 +160,52 @@ fn read_line(stream: &mut BufReader<UnixStream>) -> io::Result<Value> {
 }
 
 fn through_virsh(domain: &str, request: &Value) -> Result<Value, MonitorError> {
-    let mut virsh = Command::new("virsh");
-    virsh.args(["qemu-monitor-command", domain, &request.to_string()]);
-    let output = virsh.output().map_err(MonitorError::Virsh)?;
+    let answer = virsh(&["qemu-monitor-command", domain, &request.to_string()])?;
+    serde_json::from_slice(&answer)
+        .map_err(|_| MonitorError::Answer(String::from_utf8_lossy(&answer).into_owned()))
+}
+
+/// Runs virsh, and returns its output.
+fn virsh(arguments: &[&str]) -> Result<Vec<u8>, MonitorError> {
+    let output = Command::new("virsh").args(arguments).output().map_err(MonitorError::Virsh)?;
     if !output.status.success() {
         return Err(MonitorError::Libvirt(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|_| MonitorError::Answer(String::from_utf8_lossy(&output.stdout).into_owned()))
+    Ok(output.stdout)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
     use super::*;
 
     /// Plays QEMU: it greets, and answers each line by the next of `answers`.
-    fn played(answers: &'static [&'static str], session: impl FnOnce(Result<Monitor, MonitorError>)) {
+    /// Returns the names of the commands that it was given.
+    pub(crate) fn played(
+        answers: &'static [&'static str],
+        session: impl FnOnce(Result<Monitor, MonitorError>),
+    ) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("qmp");
         let listener = UnixListener::bind(&socket).unwrap();
         thread::scope(|scope| {
-            scope.spawn(move || {
+            let commands = scope.spawn(move || {
                 let mut stream = BufReader::new(listener.accept().unwrap().0);
                 let (greeting, answers) = answers.split_first().unwrap();
                 writeln!(stream.get_mut(), "{greeting}").unwrap();
+                let mut commands = Vec::new();
                 for answer in answers {
                     let request = read_line(&mut stream).unwrap();
-                    assert!(request["execute"].is_string(), "{request}");
+                    commands.push(request["execute"].as_str().unwrap().to_owned());
                     writeln!(stream.get_mut(), "{answer}").unwrap();
                 }
+                commands
             });
             session(Monitor::qmp(&socket));
-        });
+            commands.join().unwrap()
+        })
     }
 
     #[test]
@@ -172,6 +220,10 @@ mod tests {
             let mut monitor = monitor.unwrap();
             assert!(monitor.has_device("vgpu").unwrap());
             assert!(!monitor.has_device("vgpu").unwrap());
+            // The other end is this program.
+            assert!(
+                monitor.was_started_with("vgpu").unwrap() && !monitor.was_started_with("no such").unwrap()
+            );
         });
     }
 

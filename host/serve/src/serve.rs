@@ -197,10 +197,15 @@ fn greet(settings: &Settings, bus: &Bus) -> Result<()> {
             format!(
                 "Start the VM with QEMU 10.1 or later and these arguments:\n\n{}\n\n\
                  or with libvirt and these elements in its domain:\n\n{}\n\
-                 Start the VM after this line. When vgpu-device was restarted, `vgpu-device replug` gives a VM \
-                 that runs its GPU back.\n",
+                 Start the VM after this line. {}\n",
                 vm.shell(),
-                vm.libvirt()
+                vm.libvirt(),
+                match vm.slot {
+                    Some(_) => "Start it anew whenever vgpu-device was restarted.",
+                    None =>
+                        "When vgpu-device was restarted, `vgpu-device replug` gives a VM that runs its GPU back,\n\
+                         by libvirt or by QEMU's monitor (-qmp unix:SOCKET,server=on,wait=off).",
+                }
             )
         }
         Bus::Sim(folder) => {

@@ -20,11 +20,11 @@ const CHASSIS: u8 = 200;
 ///
 /// Meanwhile QEMU holds its global lock, so that the VM and its monitor stand still. A shorter limit does not
 /// keep them going: the next access waits anew, and once a limit has passed the connection is of no use, so
-/// that the VM has lost its GPU until it is restarted. The limit is longer than a host that swaps or pages in
+/// that the VM has lost its GPU until the device is replugged. The limit is longer than a host that swaps or pages in
 /// takes to run this process again. It is shorter than the 90 s that systemd gives a service to stop, so that
 /// a VM's unit can be stopped without SIGKILL, and than the 120 s after which Linux in the guest reports hung
 /// tasks. `docs/host.md` has the measurements.
-const ANSWER_MOST_MS: u32 = 60_000;
+pub(crate) const ANSWER_MOST_MS: u32 = 60_000;
 
 /// A virtual machine that is given a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,13 @@
 //! A connection to a VMM: what it has negotiated and changed, and how its requests are answered.
 //!
-//! A request stays in the socket until its reply was sent. A process that dies in between leaves it to the
-//! next one, which must not answer a second time: QEMU takes a reply that it does not expect for the start of
-//! the next message, as far as that reply has a payload. So [`Answering`] records that an answer is on its
-//! way, and a request that may have been answered ([`SavedConnection::in_doubt`]) gets a reply without payload.
+//! Where another process continues the connection, a request stays in the socket until its reply was sent. A
+//! process that dies in between leaves it to the next one, which must not answer a second time: QEMU takes a
+//! reply that it does not expect for the start of the next message, as far as that reply has a payload. So
+//! [`Answering`] records that an answer is on its way, and a request that may have been answered
+//! ([`SavedConnection::in_doubt`]) gets a reply without payload.
+//!
+//! Where nobody continues it, a request is taken before it is carried out: a socket that is closed with a
+//! request unread resets the connection, and QEMU 11.1.3 ends by an assertion then.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -109,12 +113,17 @@ impl Connection {
         }
     }
 
+    /// Closes the connection. The VMM sees its end, and no reset.
+    pub(crate) fn close(self) {
+        self.stream.close();
+    }
+
     /// Answers requests until the VMM closes its end or the thread is told to stop. A stop comes between two
     /// requests, or while the VMM leaves no room for a reply, which is then kept.
     pub(crate) fn serve(
         &mut self,
         regions: &Regions,
-        answering: &Answering,
+        answering: Option<&Answering>,
     ) -> Result<Ended, ConnectionError> {
         let silent_at = Instant::now() + NEGOTIATION_MOST;
         // One byte more than a message shows that another one follows.
@@ -151,6 +160,9 @@ impl Connection {
             if peeked.files_cut {
                 return Err(broken(&header, "descriptors", peeked.files.len() as u64).into());
             }
+            if answering.is_none() {
+                self.stream.take(bytes)?;
+            }
             let refused = self.prepare_reply(regions, &header, &buffer[HEADER_BYTES..bytes], peeked.files)?;
             if header.wants_reply() {
                 if !self.finish_reply(regions, answering)? {
@@ -158,7 +170,9 @@ impl Connection {
                 }
             } else {
                 self.reply.request = 0;
-                self.stream.take(bytes)?;
+                if answering.is_some() {
+                    self.stream.take(bytes)?;
+                }
             }
             if let Some(refused) = refused.filter(|_| self.limits.is_none()) {
                 // The VMM was told why.
@@ -196,12 +210,18 @@ impl Connection {
 
     /// Sends what remains of the reply, and takes its request from the socket. Returns whether that is done:
     /// otherwise the thread is to stop.
-    fn finish_reply(&mut self, regions: &Regions, answering: &Answering) -> Result<bool, ConnectionError> {
+    fn finish_reply(
+        &mut self,
+        regions: &Regions,
+        answering: Option<&Answering>,
+    ) -> Result<bool, ConnectionError> {
         let reply = &mut self.reply;
         if reply.request == 0 {
             return Ok(true);
         }
-        answering(true);
+        if let Some(answering) = answering {
+            answering(true);
+        }
         while reply.sent < reply.bytes.len() {
             // The descriptor goes with the first byte.
             let file = reply.bar.filter(|_| reply.sent == 0).and_then(|bar| regions.memory(bar));
@@ -210,9 +230,11 @@ impl Connection {
                 None => return Ok(false),
             }
         }
-        self.stream.take(reply.request)?;
+        if let Some(answering) = answering {
+            self.stream.take(reply.request)?;
+            answering(false);
+        }
         reply.request = 0;
-        answering(false);
         Ok(true)
     }
 

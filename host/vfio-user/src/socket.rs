@@ -36,7 +36,8 @@ pub struct FunctionSocket {
     regions: Regions,
     ram: SharedRam,
     connection: Option<Connection>,
-    answering: Answering,
+    /// What records answers, if another process is to continue the connection.
+    answering: Option<Answering>,
     stop: Stop,
 }
 
@@ -77,8 +78,8 @@ impl FunctionSocket {
             })
             .transpose()
             .map_err(failed)?;
-        let (listener, answering) = (Some(listener), Arc::new(|_: bool| ()));
-        Ok(Self { path: path.to_owned(), listener, regions, ram, connection, answering, stop })
+        let (path, listener) = (path.to_owned(), Some(listener));
+        Ok(Self { path, listener, regions, ram, connection, answering: None, stop })
     }
 
     /// Returns what stops [`FunctionSocket::serve`] from another thread.
@@ -87,9 +88,10 @@ impl FunctionSocket {
         self.stop.clone()
     }
 
-    /// Records from now on whether a reply is being sent.
+    /// Records from now on whether a reply is being sent, and leaves each request in the socket until then. Who
+    /// is to save the connection, or to leave it to the next process, calls this before it serves.
     pub fn record(&mut self, answering: Answering) {
-        self.answering = answering;
+        self.answering = Some(answering);
     }
 
     /// Serves VMMs, one after the other, until it is told to stop. Nothing that a VMM sends ends it.
@@ -104,7 +106,7 @@ impl FunctionSocket {
                 self.connection = Some(accepted);
                 continue;
             };
-            match connection.serve(&self.regions, &self.answering) {
+            match connection.serve(&self.regions, self.answering.as_ref()) {
                 Ok(Ended::Stopped) => return Ok(()),
                 Ok(Ended::Gone) => {}
                 // The end of the machine, whatever its reason, is not an error of this program.
@@ -115,7 +117,9 @@ impl FunctionSocket {
             // The VMM learns of the end after all that it had is gone.
             self.regions.reset();
             self.ram.change().clear();
-            self.connection = None;
+            if let Some(connection) = self.connection.take() {
+                connection.close();
+            }
         }
     }
 

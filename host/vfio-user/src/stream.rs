@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, Shutdown, recv, recvmsg, sendmsg, shutdown,
 };
 
 use crate::frame::{MAX_DESCRIPTORS, MAX_MESSAGE};
@@ -120,6 +120,14 @@ impl Stream {
     /// Returns the socket.
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
+    }
+
+    /// Closes the socket for both ends. What is unread is read first, because the VMM would see a reset.
+    pub(crate) fn close(self) {
+        // A VMM that has gone needs no end.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        let mut unread = [0; MAX_MESSAGE];
+        while recv(&self.socket, &mut unread[..], RecvFlags::DONTWAIT).is_ok_and(|(count, _)| count > 0) {}
     }
 
     /// Returns whether the VMM has closed its end, after which nothing more arrives.

@@ -37,7 +37,7 @@ fn a_vmm_keeps_its_connection_while_servers_change() {
     vmm.ask(command::WRITE, &[access(CONFIG, 0x10, 4), vec![0, 0, 0, 0xfe]].concat());
     // A VMM that does not stop to ask.
     let asks = std::thread::spawn(move || {
-        for at in 0..5_000u64 {
+        for at in 0..500u64 {
             let read = vmm.ask(command::READ, &access(0, at % 64 * 4, 4));
             assert_eq!(read.payload[16..], [0x5a; 4]);
         }
@@ -55,7 +55,7 @@ fn a_vmm_keeps_its_connection_while_servers_change() {
     }
     let mut vmm = asks.join().unwrap();
     reads += served.function.take().len();
-    assert_eq!(reads, 5_000, "each was carried out once, and none was a reset");
+    assert_eq!(reads, 500, "each was carried out once, and none was a reset");
     let mut bytes = [1; 4];
     assert!(served.ram.read(0x8000, &mut bytes) && bytes == [0; 4]);
     assert_eq!(vmm.ask(command::READ, &access(CONFIG, 0x10, 4)).payload[16..], [0, 0, 0, 0xfe]);

@@ -95,6 +95,16 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");
         let ram = SharedRam::default();
+        let mut socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
+        socket.record(Arc::new(|_| ()));
+        Self::serve(path, Some(folder), function, ram, socket)
+    }
+
+    /// Starts a server that nobody continues.
+    pub fn last() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        let (function, ram) = (Remembers::new(true), SharedRam::default());
         let socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
         Self::serve(path, Some(folder), function, ram, socket)
     }
@@ -137,7 +147,8 @@ impl Stopped {
     pub fn restore(self) -> Result<Served, SocketError> {
         let (function, ram) = (Remembers::new(true), SharedRam::default());
         let (shown, held) = (Arc::clone(&function) as _, ram.clone());
-        let socket = FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held)?;
+        let mut socket = FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held)?;
+        socket.record(Arc::new(|_| ()));
         Ok(Served::serve(self.path, self.folder, function, ram, socket))
     }
 

@@ -66,42 +66,43 @@ fn a_vmm_finds_the_function_and_its_memory() {
 
 #[test]
 fn accesses_reach_the_function_and_are_answered_once() {
-    let served = Served::start();
-    let mut vmm = Vmm::start(&served.path);
-    let read = vmm.ask(command::READ, &access(0, 8, 3));
-    assert_eq!((read.flags, read.payload), (REPLY, [access(0, 8, 3), vec![0x5a; 3]].concat()));
-    let write = [access(0, 0x10, 4), vec![1, 2, 3, 4]].concat();
-    let wrote = vmm.ask(command::WRITE, &write);
-    assert_eq!((wrote.flags, wrote.payload), (REPLY, access(0, 0x10, 4)));
-    // Posted, and in one piece with the next ones.
-    let posted = request(900, command::WRITE, NO_REPLY, &write);
-    let read = request(901, command::READ, 0, &access(0, 0, 1));
-    vmm.send(&[&posted[..], &posted, &read, &posted].concat(), &[]);
-    assert_eq!(vmm.reply().id, 901);
-    assert!(vmm.ask(command::RESET, &[]).payload.is_empty());
-    // Even an error is not answered if nobody wants an answer.
-    vmm.post(command::WRITE, NO_REPLY, &access(0, 0, 99), &[]);
-    vmm.post(command::READ, NO_REPLY, &access(0, 0, 4), &[]);
-    vmm.post(command::DIRTY_PAGES, NO_REPLY, &[1; 9], &[]);
-    // All ones, where nothing is.
-    for (region, offset, count) in [(0, 0x1ffe, 4), (1, 0, 4), (5, 0, 1), (2, 1 << 40, 8), (8, 0, 2)] {
-        let read = vmm.ask(command::READ, &access(region, offset, count));
-        assert_eq!(read.payload[16..], vec![0xff; count as usize], "{region}");
-        let nothing = [access(region, offset, count), vec![7; count as usize]].concat();
-        assert_eq!(vmm.ask(command::WRITE, &nothing).flags, REPLY);
+    for served in [Served::start(), Served::last()] {
+        let mut vmm = Vmm::start(&served.path);
+        let read = vmm.ask(command::READ, &access(0, 8, 3));
+        assert_eq!((read.flags, read.payload), (REPLY, [access(0, 8, 3), vec![0x5a; 3]].concat()));
+        let write = [access(0, 0x10, 4), vec![1, 2, 3, 4]].concat();
+        let wrote = vmm.ask(command::WRITE, &write);
+        assert_eq!((wrote.flags, wrote.payload), (REPLY, access(0, 0x10, 4)));
+        // Posted, and in one piece with the next ones.
+        let posted = request(900, command::WRITE, NO_REPLY, &write);
+        let read = request(901, command::READ, 0, &access(0, 0, 1));
+        vmm.send(&[&posted[..], &posted, &read, &posted].concat(), &[]);
+        assert_eq!(vmm.reply().id, 901);
+        assert!(vmm.ask(command::RESET, &[]).payload.is_empty());
+        // Even an error is not answered if nobody wants an answer.
+        vmm.post(command::WRITE, NO_REPLY, &access(0, 0, 99), &[]);
+        vmm.post(command::READ, NO_REPLY, &access(0, 0, 4), &[]);
+        vmm.post(command::DIRTY_PAGES, NO_REPLY, &[1; 9], &[]);
+        // All ones, where nothing is.
+        for (region, offset, count) in [(0, 0x1ffe, 4), (1, 0, 4), (5, 0, 1), (2, 1 << 40, 8), (8, 0, 2)] {
+            let read = vmm.ask(command::READ, &access(region, offset, count));
+            assert_eq!(read.payload[16..], vec![0xff; count as usize], "{region}");
+            let nothing = [access(region, offset, count), vec![7; count as usize]].concat();
+            assert_eq!(vmm.ask(command::WRITE, &nothing).flags, REPLY);
+        }
+        let wrote = || Done::Write(0, 0x10, vec![1, 2, 3, 4]);
+        let expected = [
+            Done::Read(0, 8, 3),
+            wrote(),
+            wrote(),
+            wrote(),
+            Done::Read(0, 0, 1),
+            wrote(),
+            Done::Reset,
+            Done::Read(0, 0, 4),
+        ];
+        assert_eq!(served.function.take(), expected);
     }
-    let wrote = || Done::Write(0, 0x10, vec![1, 2, 3, 4]);
-    let expected = [
-        Done::Read(0, 8, 3),
-        wrote(),
-        wrote(),
-        wrote(),
-        Done::Read(0, 0, 1),
-        wrote(),
-        Done::Reset,
-        Done::Read(0, 0, 4),
-    ];
-    assert_eq!(served.function.take(), expected);
 }
 
 #[test]

@@ -244,13 +244,12 @@ impl GpuSession {
         BackgroundDrop::new(value, self.reaper.as_ref())
     }
 
-    /// Wraps a value that unmaps memory when it is dropped, or that needs the memory of earlier ones. While
-    /// unmapping may wait for a held stream, the reaper's thread drops both, in their order.
+    /// Wraps a value that unmaps memory when it is dropped, or that needs the memory of earlier ones. It follows
+    /// what the reaper's thread has still to drop. That thread also drops it while unmapping may wait for a
+    /// held stream.
     pub(crate) fn unmap_aside<T: Send + 'static>(&mut self, value: T) -> BackgroundDrop<T> {
-        match self.holds.unmapping_waits() {
-            Some(waits) => self.drop_aside(value).while_held(waits),
-            None => BackgroundDrop::new(value, None),
-        }
+        let waits = self.holds.unmapping_waits();
+        self.drop_aside(value).in_order(waits)
     }
 
     /// Enqueues the product of a message, after its preparation.

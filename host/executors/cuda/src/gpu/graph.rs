@@ -156,6 +156,7 @@ impl GraphInstance {
         }
         if !replaced.is_empty() {
             // Earlier launches may still use it.
+            let replaced = gpu.drop_aside(replaced);
             gpu.drop_after_all(message, replaced)?;
         }
         if numbers.iter().any(|&number| nodes[number as usize].span().is_some()) {
@@ -201,6 +202,7 @@ impl GraphInstance {
                 if std::mem::replace(&mut self.launched, false) {
                     gpu.streams.join(JOIN_ALL, message)?;
                 }
+                let former = gpu.drop_aside(former);
                 gpu.drop_after_all(message, former)?;
             }
         }

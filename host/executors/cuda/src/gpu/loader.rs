@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -123,6 +124,8 @@ pub(crate) type LoaderTask = Box<dyn FnOnce() + Send>;
 pub(crate) struct Loader {
     /// Queue of tasks, or `None` while the thread ends.
     tasks: Option<Sender<LoaderTask>>,
+    /// Number of values that the thread is to drop and has not dropped.
+    undropped: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -146,7 +149,7 @@ impl Loader {
             context.leave();
         };
         let thread = threads::spawn(name, run).ok()?;
-        Some(Self { tasks: Some(tasks), thread: Some(thread) })
+        Some(Self { tasks: Some(tasks), undropped: Arc::default(), thread: Some(thread) })
     }
 
     /// Enqueues a task for the loader's thread.
@@ -164,34 +167,58 @@ impl Loader {
 #[derive(Debug)]
 pub(crate) struct BackgroundDrop<T: Send + 'static> {
     value: Option<T>,
-    tasks: Option<Sender<LoaderTask>>,
-    /// Whether the drop would wait, if that is not always so.
-    waits: Option<HoldsOpen>,
+    thread: Option<(Sender<LoaderTask>, Arc<AtomicUsize>)>,
+    aside: Aside,
+}
+
+/// When a value is the thread's to drop.
+#[derive(Debug)]
+enum Aside {
+    Always,
+    /// While the thread has others to drop, or a stream is held for which the drop would wait.
+    InOrder(Option<HoldsOpen>),
 }
 
 impl<T: Send + 'static> BackgroundDrop<T> {
     /// Wraps a value. Without a thread it is dropped where this is.
     pub(crate) fn new(value: T, loader: Option<&Loader>) -> Self {
-        let tasks = loader.and_then(|loader| loader.tasks.clone());
-        Self { value: Some(value), tasks, waits: None }
+        let thread = loader.and_then(|loader| Some((loader.tasks.clone()?, Arc::clone(&loader.undropped))));
+        Self { value: Some(value), thread, aside: Aside::Always }
     }
 
-    /// Has the thread drop the value only while the drop would wait.
-    pub(crate) fn while_held(self, waits: HoldsOpen) -> Self {
+    /// Has the thread drop the value only after others that it has still to drop, or while a stream is held
+    /// for which the drop would wait.
+    pub(crate) fn in_order(self, waits: Option<HoldsOpen>) -> Self {
         let mut this = self;
-        this.waits = Some(waits);
+        this.aside = Aside::InOrder(waits);
         this
     }
 }
 
 impl<T: Send + 'static> Drop for BackgroundDrop<T> {
     fn drop(&mut self) {
-        if self.waits.as_ref().is_some_and(|waits| !waits.any()) {
-            return;
+        let (Some(value), Some((tasks, undropped))) = (self.value.take(), self.thread.take()) else { return };
+        if let Aside::InOrder(waits) = &self.aside
+            && undropped.load(Ordering::Acquire) == 0
+            && !waits.as_ref().is_some_and(HoldsOpen::any)
+        {
+            return drop(value);
         }
-        let (Some(value), Some(tasks)) = (self.value.take(), self.tasks.take()) else { return };
+        undropped.fetch_add(1, Ordering::AcqRel);
         // The thread receives until all senders are gone, so this does not fail.
-        let _ = tasks.send(Box::new(move || drop(value)));
+        let _ = tasks.send(Box::new(move || {
+            let _counted = Counted(undropped);
+            drop(value);
+        }));
+    }
+}
+
+/// Counts a value as dropped, also where the drop panics.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

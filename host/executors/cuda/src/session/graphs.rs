@@ -114,6 +114,7 @@ impl CudaSession {
             Err(error @ GraphError::Violation(_)) => self.report_graph_error(message, Err(error)),
             // The next launch instantiates the graph again, and reports the error.
             Err(_) => {
+                let instance = gpu.drop_aside(instance);
                 let kept = gpu.drop_after_all(message, instance);
                 self.report_failure(message, kept);
                 Ok(())
@@ -189,6 +190,8 @@ impl CudaSession {
     pub(super) fn destroy_graph(&mut self, message: u64, number: u32) -> Result<(), SessionError> {
         let graph = self.graphs.remove(number)?;
         if let Some(gpu) = &mut self.gpu {
+            // It may own memory, modules and registrations.
+            let graph = gpu.drop_aside(graph);
             let done = gpu.drop_after_all(message, graph);
             self.report_failure(message, done);
         }

@@ -110,8 +110,11 @@ impl CudaSession {
                 gpu.streams.wait(stream, &fence)?;
             }
             let to = gpu.streams.begin_work(stream)?;
-            let waiting = gpu.holds.hold(&gpu.context, gpu.copies.memory(), to, body.hold)?;
+            // Before it is held, so that no buffer is freed meanwhile.
             gpu.staging.set_held(true);
+            let held = gpu.holds.hold(&gpu.context, gpu.copies.memory(), to, body.hold);
+            gpu.staging.set_held(gpu.holds.any());
+            let waiting = held?;
             gpu.streams.hold(stream, body.hold, before);
             if let Some(fence) = gpu.streams.fence(stream, number)? {
                 gpu.holds.follow(fence);
