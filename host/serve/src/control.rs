@@ -160,8 +160,7 @@ impl ControlPath {
         let answer = move |line: &str| match serde_json::from_str(line) {
             Ok(Request::Status) => {
                 let connected = served.figures.as_ref().map(|read| read().connected);
-                let instance =
-                    Instance { connected, ..instance(&name, &bus, start.elapsed(), &(served.status)()) };
+                let instance = instance(&name, &bus, start.elapsed(), connected, &(served.status)());
                 serde_json::to_value(instance).unwrap_or_else(|error| json!({ "error": error.to_string() }))
             }
             Ok(Request::End { session }) => {
@@ -181,6 +180,15 @@ impl ControlPath {
             error @ ListenError::File { .. } => ControlError::Listen(error),
         })
     }
+}
+
+/// Returns the control socket of an instance: `given`, or that of its name in one of the usual directories.
+pub(crate) fn socket_of(name: &str, given: Option<&Path>) -> Result<PathBuf> {
+    let found = || places().into_iter().find(|place| place.name == name).map(|place| place.socket);
+    let Some(socket) = given.map(Path::to_owned).or_else(found) else {
+        bail!("no device of the name {name} is served that this user may ask; vgpu-device status lists them");
+    };
+    Ok(socket)
 }
 
 /// Returns the name by which [`places`] finds a socket: that of its directory.
@@ -209,7 +217,7 @@ fn other(socket: &Path) -> PathBuf {
     }
 }
 
-fn instance(name: &str, bus: &Bus, uptime: Duration, status: &Value) -> Instance {
+fn instance(name: &str, bus: &Bus, uptime: Duration, connected: Option<bool>, status: &Value) -> Instance {
     let (devices, mediator) = match bus {
         Bus::VfioUser(_) => (vec![status.clone()], None),
         Bus::Sim(_) => (status["devices"].as_array().cloned().unwrap_or_default(), None),
@@ -221,7 +229,7 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, status: &Value) -> Instance
         process: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seconds: uptime.as_secs(),
-        connected: None,
+        connected,
         // These values were serialized from `DeviceStatus` just now, so none is lost.
         devices: devices.into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect(),
         mediator,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::ask;
-use crate::control::{EndReply, places};
+use crate::control::{EndReply, socket_of};
 
 /// Options of the command `end`.
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,7 @@ pub struct EndArguments {
 /// Ends the session. Returns exit code 0 if it has ended, and 1 if it is still ending or does not exist.
 pub fn end_session(arguments: &EndArguments) -> Result<ExitCode> {
     let EndArguments { name, session, control } = arguments;
-    let found = || places().into_iter().find(|place| place.name == *name).map(|place| place.socket);
-    let Some(socket) = control.clone().or_else(found) else {
-        bail!("no device of the name {name} is served that this user may ask; vgpu-device status lists them");
-    };
+    let socket = socket_of(name, control.as_deref())?;
     match ask::end(&socket, *session)? {
         EndReply::Ended => println!("session {session} of {name} has ended"),
         EndReply::Ending => {

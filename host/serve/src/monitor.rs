@@ -126,7 +126,7 @@ impl Monitor {
     pub(crate) fn was_started_with(&self, text: &str) -> Result<bool, MonitorError> {
         let description = match self {
             Self::Qmp { socket, stream } => {
-                let failed = |source| MonitorError::Socket { socket: socket.clone(), source };
+                let failed = |source| failed(socket, source);
                 let process = socket_peercred(stream.get_ref()).map_err(|error| failed(error.into()))?.pid;
                 fs::read(format!("/proc/{process}/cmdline")).map_err(failed)?
             }

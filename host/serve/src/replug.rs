@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::control::places;
+use crate::control::socket_of;
 use crate::monitor::Monitor;
 use crate::values::Bus;
 use crate::vm::{DEVICE, PORT, device_at_port};
@@ -57,10 +57,7 @@ struct MonitorArguments {
 /// Takes the device out of the VM and puts it in again. Returns exit code 0 once the VM is connected.
 pub fn replug_device(arguments: &ReplugArguments) -> Result<ExitCode> {
     let name = &arguments.name;
-    let found = || places().into_iter().find(|place| place.name == *name).map(|place| place.socket);
-    let Some(control) = arguments.control.clone().or_else(found) else {
-        bail!("no device of the name {name} is served that this user may ask; vgpu-device status lists them");
-    };
+    let control = socket_of(name, arguments.control.as_deref())?;
     let instance = ask::status(&control)?;
     if instance.name != *name {
         bail!("the device at {} is {}, not {name}", control.display(), instance.name);
@@ -111,16 +108,12 @@ fn take_out(monitor: &mut Monitor, limit: Duration) -> Result<()> {
         return Ok(());
     }
     monitor.execute("device_del", &json!({ "id": DEVICE }))?;
-    let end = Instant::now() + limit;
-    while monitor.has_device(DEVICE)? {
-        if Instant::now() > end {
-            bail!(
-                "the guest does not give the device up within {} s: its kernel has to run, and to have PCIe \
-                 hotplug (pciehp)",
-                limit.as_secs()
-            );
-        }
-        thread::sleep(LOOK);
+    if !until(limit, || Ok(!monitor.has_device(DEVICE)?))? {
+        bail!(
+            "the guest does not give the device up within {} s: its kernel has to run, and to have PCIe hotplug \
+             (pciehp)",
+            limit.as_secs()
+        );
     }
     Ok(())
 }
@@ -128,8 +121,13 @@ fn take_out(monitor: &mut Monitor, limit: Duration) -> Result<()> {
 /// Waits until a VM is connected, or none is. Returns false if that does not come to be. A device that does not
 /// know counts as what is waited for.
 fn wait_for(connected: bool, status: impl Fn() -> Result<Option<bool>>) -> Result<bool> {
-    let end = Instant::now() + CONNECTS_MOST;
-    while status()? == Some(!connected) {
+    until(CONNECTS_MOST, || Ok(status()? != Some(!connected)))
+}
+
+/// Looks again and again until `done`, but not beyond the limit. Returns whether it is.
+fn until(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let end = Instant::now() + limit;
+    while !done()? {
         if Instant::now() > end {
             return Ok(false);
         }

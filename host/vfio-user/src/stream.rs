@@ -89,7 +89,7 @@ pub(crate) enum Woken {
 /// What lies at the start of the socket.
 #[derive(Debug)]
 pub(crate) struct Peeked {
-    /// Number of bytes.
+    /// Number of bytes that were copied.
     pub(crate) bytes: usize,
     /// Duplicates of the descriptors that came with these bytes.
     pub(crate) files: Vec<OwnedFd>,

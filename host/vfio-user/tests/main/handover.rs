@@ -163,9 +163,11 @@ fn an_answer_is_recorded_while_it_is_sent() {
     let (mut vmm, stopped) = left(false);
     let (told, changes) = mpsc::channel();
     let end = vmm.stream.try_clone().unwrap();
-    let served = stopped.restore_recorded(Arc::new(move |answering| {
-        told.send((answering, rustix::io::ioctl_fionread(&end).unwrap())).unwrap();
-    }));
+    let served = stopped
+        .restore_recorded(Arc::new(move |answering| {
+            told.send((answering, rustix::io::ioctl_fionread(&end).unwrap())).unwrap();
+        }))
+        .unwrap();
     vmm.post(command::READ, 0, &access(0, 0, 4), &[]);
     // Before the answer nothing has arrived; after it, it is there.
     assert_eq!(changes.recv().unwrap(), (true, 0));

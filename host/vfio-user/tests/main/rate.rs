@@ -43,15 +43,18 @@ fn rate_of_doubt() {
     let mut vmm = Vmm::start(&served.path);
     let times = Arc::new(Mutex::new((Instant::now(), Vec::<Duration>::new())));
     let taken = Arc::clone(&times);
-    let _served = served.stop().restore_recorded(Arc::new(move |answering| {
-        let mut times = taken.lock().unwrap();
-        if answering {
-            times.0 = Instant::now();
-        } else {
-            let time = times.0.elapsed();
-            times.1.push(time);
-        }
-    }));
+    let _served = served
+        .stop()
+        .restore_recorded(Arc::new(move |answering| {
+            let mut times = taken.lock().unwrap();
+            if answering {
+                times.0 = Instant::now();
+            } else {
+                let time = times.0.elapsed();
+                times.1.push(time);
+            }
+        }))
+        .unwrap();
     for _ in 0..ACCESSES {
         assert_eq!(vmm.ask(command::READ, &access(0, 0, 4)).error, 0);
     }

@@ -92,20 +92,22 @@ impl Served {
     }
 
     pub fn with(function: Arc<Remembers>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("device");
-        let ram = SharedRam::default();
-        let mut socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
-        socket.record(Arc::new(|_| ()));
-        Self::serve(path, Some(folder), function, ram, socket)
+        Self::bind(function, true)
     }
 
     /// Starts a server that nobody continues.
     pub fn last() -> Self {
+        Self::bind(Remembers::new(true), false)
+    }
+
+    fn bind(function: Arc<Remembers>, continued: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");
-        let (function, ram) = (Remembers::new(true), SharedRam::default());
-        let socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
+        let ram = SharedRam::default();
+        let mut socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
+        if continued {
+            socket.record(Arc::new(|_| ()));
+        }
         Self::serve(path, Some(folder), function, ram, socket)
     }
 
@@ -145,20 +147,15 @@ pub struct Stopped {
 impl Stopped {
     /// Starts the next server, whose function is a new one.
     pub fn restore(self) -> Result<Served, SocketError> {
-        let (function, ram) = (Remembers::new(true), SharedRam::default());
-        let (shown, held) = (Arc::clone(&function) as _, ram.clone());
-        let mut socket = FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held)?;
-        socket.record(Arc::new(|_| ()));
-        Ok(Served::serve(self.path, self.folder, function, ram, socket))
+        self.restore_recorded(Arc::new(|_| ()))
     }
 
     /// Starts the next server, which records its answers.
-    pub fn restore_recorded(self, answering: Answering) -> Served {
+    pub fn restore_recorded(self, answering: Answering) -> Result<Served, SocketError> {
         let (function, ram) = (Remembers::new(true), SharedRam::default());
         let (shown, held) = (Arc::clone(&function) as _, ram.clone());
-        let mut socket =
-            FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held).unwrap();
+        let mut socket = FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held)?;
         socket.record(answering);
-        Served::serve(self.path, self.folder, function, ram, socket)
+        Ok(Served::serve(self.path, self.folder, function, ram, socket))
     }
 }

@@ -249,7 +249,12 @@ impl GpuSession {
     /// held stream.
     pub(crate) fn unmap_aside<T: Send + 'static>(&mut self, value: T) -> BackgroundDrop<T> {
         let waits = self.holds.unmapping_waits();
-        self.drop_aside(value).in_order(waits)
+        // Without the thread, nothing is there to follow.
+        let value = match waits {
+            Some(_) => self.drop_aside(value),
+            None => BackgroundDrop::new(value, self.reaper.as_ref()),
+        };
+        value.in_order(waits)
     }
 
     /// Enqueues the product of a message, after its preparation.

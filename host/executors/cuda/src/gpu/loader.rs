@@ -188,10 +188,9 @@ impl<T: Send + 'static> BackgroundDrop<T> {
 
     /// Has the thread drop the value only after others that it has still to drop, or while a stream is held
     /// for which the drop would wait.
-    pub(crate) fn in_order(self, waits: Option<HoldsOpen>) -> Self {
-        let mut this = self;
-        this.aside = Aside::InOrder(waits);
-        this
+    pub(crate) fn in_order(mut self, waits: Option<HoldsOpen>) -> Self {
+        self.aside = Aside::InOrder(waits);
+        self
     }
 }
 

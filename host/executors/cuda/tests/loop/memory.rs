@@ -53,7 +53,7 @@ fn allocations_are_counted_and_come_back() {
     });
 }
 
-/// The driver unmaps freed memory in a thread of its own here, which an allocation that needs it waits for.
+/// An allocation that needs memory which was freed before waits until that is unmapped.
 #[test]
 fn freed_memory_is_there_for_the_next_allocation() {
     looped("memory::freed_memory_is_there_for_the_next_allocation", |looped| {
