@@ -255,7 +255,10 @@ fn piped_output_is_plain() {
     let output = vgpu_run(&bus.0, &["check", "--no-ollama"]);
     let said = text(&output.stdout);
     assert!(said.is_ascii() && !said.contains('\u{1b}'), "no locale, no terminal: {said}");
-    assert_eq!(text(&output.stderr), "", "no progress where nobody sees it");
+    // But a line for each link that takes five seconds, as on a busy machine.
+    let said_besides = text(&output.stderr);
+    let shown = said_besides.lines().find(|line| !line.starts_with("vgpu-run: check: "));
+    assert_eq!(shown, None, "no progress where nobody sees it");
     assert!(said.contains("[x] PCI function") && said.contains("\nBroken: PCI function: "));
     assert!(said.contains("not reached (needs pci)"));
     let quiet = text(&vgpu_run(&bus.0, &["check", "-q", "--no-ollama"]).stdout);

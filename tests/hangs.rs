@@ -16,8 +16,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use vgpu_artifacts::executable;
 
-/// Time limit for a check. It ends within 15 s on an idle machine, but these tests run in parallel.
-const CHECK: Duration = Duration::from_secs(25);
+/// Time limit for a command. A check ends within its `--timeout`, but these tests run in parallel.
+const CHECK: Duration = Duration::from_mins(2);
 
 /// Directory with an empty PCI bus and the files of a test.
 struct Bed(tempfile::TempDir);
@@ -178,8 +178,8 @@ fn fifos_in_other_places_hold_nobody() {
         ("XDG_RUNTIME_DIR", &fifo),
     ];
     for (name, value) in variables {
-        let mut check = bed.command(&["check", "--json", "--no-ollama", "--ollama", ollama]);
-        let output = ends(check.env(name, value), CHECK);
+        let words = ["check", "--json", "--timeout", "60", "--no-ollama", "--ollama", ollama];
+        let output = ends(bed.command(&words).env(name, value), CHECK);
         assert_eq!(output.status.code(), Some(1), "{name}: {}", text(&output.stderr));
         let found = report(&output);
         assert_eq!(found["unanswered"], serde_json::json!([]), "{name}: {found:#}");
@@ -242,7 +242,8 @@ fn what_does_not_answer_is_named_when_time_is_up() {
     let mut check = bed.command(&["check", "--json", "--no-ollama", "--service", "--timeout", "3"]);
     let begin = Instant::now();
     let output = ends(check.env("PATH", format!("{}:/usr/bin:/bin", tools.display())), CHECK);
-    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    // What follows shows that its time was up. Without that it would wait for systemctl without end.
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let found = report(&output);
     assert_eq!(found["verdict"], "incomplete");
@@ -313,16 +314,16 @@ fn a_file_system_that_does_not_answer_holds_no_check() {
     fs::create_dir(&at).unwrap();
     let Some(_mount) = DeadMount::new(&at) else { return };
     let program = at.join("bin/ollama");
-    let words = ["check", "--json", "--timeout", "3", "--ollama", program.to_str().unwrap()];
+    let words = ["check", "--json", "--timeout", "10", "--ollama", program.to_str().unwrap()];
     let begin = Instant::now();
     let output = ends(&mut bed.command(&words), CHECK);
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
     let found = report(&output);
     assert_eq!(output.status.code(), Some(1), "the bus is empty: {found:#}");
     assert_eq!(found["first_failure"]["link"], "pci", "{found:#}");
     assert_eq!(found["unanswered"][0], program.to_str().unwrap(), "{found:#}");
     let bundle = bed.path("bundle.json");
-    let words = ["check", "--quiet", "--timeout", "2", "--bundle", bundle.to_str().unwrap()];
+    let words = ["check", "--quiet", "--timeout", "10", "--bundle", bundle.to_str().unwrap()];
     let output = ends(bed.command(&words).env("PATH", at.join("bin")), CHECK);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let bundle: Value = serde_json::from_slice(&fs::read(bundle).unwrap()).unwrap();

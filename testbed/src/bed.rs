@@ -21,7 +21,7 @@ use vgpu_serve::Facts;
 use crate::programs;
 
 /// Limit of the wait for a condition that normally holds within milliseconds.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Interval between two queries of a status that is waited for.
 pub const TICK: Duration = Duration::from_millis(1);

@@ -60,7 +60,7 @@ fn cpu_has(feature: &str) -> bool {
 /// the end depends on who else uses the processors.
 #[test]
 fn a_wait_for_work_takes_as_long_as_the_work() {
-    let wait = ["bench", "wait", "--complete-after", "4ms", "--seconds", "1", "--worker", "--json"];
+    let wait = ["bench", "wait", "--complete-after", "4ms", "--seconds", "4", "--worker", "--json"];
     let figures = good_report_of(&mut testbed(&wait));
     assert!(number(&figures, "trips") >= 5.0, "{figures:#}");
     assert!(number(&figures["trip_us"], "p50") >= 3900.0, "{figures:#}");

@@ -64,7 +64,13 @@ fn copies_between_devices() {
         let folder = TempDir::with_prefix("vgpu-c-").unwrap();
         let program = compile(folder.path(), "devices.c", &[define], &[runtime, "libcuda.so.1"]);
         for count in [2, 3] {
-            let facts: Vec<Facts> = (0..count).map(|_| random_facts(&["7.5"])).collect();
+            let mut facts: Vec<Facts> = Vec::new();
+            while facts.len() < count {
+                let next = random_facts(&["7.5"]);
+                if facts.iter().all(|other| other.address != next.address) {
+                    facts.push(next);
+                }
+            }
             let bed = Bed::start_with("soft", &facts, &["--adversarial", "13"]).unwrap();
             run_checks(&bed, &program, &[&count.to_string()]);
         }

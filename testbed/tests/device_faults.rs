@@ -17,7 +17,7 @@ use crate::support::launcher;
 
 const EXECUTORS: [&str; 2] = ["soft", "cuda-loop"];
 /// Options that limit kernels without an end. Other kernels end long before, however busy the machine is.
-const TIMEOUT: &[&str] = &["--kernel-timeout", "3s"];
+const TIMEOUT: &[&str] = &["--kernel-timeout", "15s"];
 
 /// Path of the program, which is compiled once for all tests of this process.
 static PROGRAM: LazyLock<(TempDir, std::path::PathBuf)> = LazyLock::new(|| {

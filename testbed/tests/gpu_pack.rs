@@ -78,7 +78,7 @@ fn a_pack_is_unpacked_and_runs_by_itself() {
 
 fn every_stage_prints_its_result(made: &Path) {
     let out = made.join("figures.json");
-    let small = "--executor cuda-loop --budget 5m --rounds 1 --sentences 1 --tokens 4 --launches 500 --mib 4 \
+    let small = "--executor cuda-loop --budget 30m --rounds 1 --sentences 1 --tokens 4 --launches 500 --mib 4 \
         --soak-operations 60 --ops-filter ADD --out";
     let mut words: Vec<&str> = small.split_whitespace().collect();
     words.push(out.to_str().expect("a path"));
@@ -153,7 +153,7 @@ fn what_cannot_be_tried_is_told(made: &Path) {
 
     // A stage whose time is over says so, has the log of the device beside it, and the next one is tried; so
     // is one that fails.
-    let words = "--executor soft --steps rates,generate,ops --step-limit 1 --mib 8192 --tokens 100000 \
+    let words = "--executor soft --steps rates,generate,ops --step-limit 5 --mib 8192 --tokens 100000 \
         --ops-filter NONE";
     let output = start(made, &words.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));

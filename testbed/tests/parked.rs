@@ -19,7 +19,7 @@ use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
 
 /// Limit of a command in an emulated guest, which takes seconds on an idle machine.
-const GUEST_LIMIT: Duration = Duration::from_mins(2);
+const GUEST_LIMIT: Duration = Duration::from_mins(5);
 /// Number of bytes that the stand-in `message` has allocated when its first fill arrives.
 const HELD: u64 = 1 << 20;
 

@@ -47,6 +47,13 @@ fn processes_are_shown_with_what_the_host_counts() {
 
     let mut guests = ["copy", "capturing"].map(|state| Program::start(bed.sysfs(), state).unwrap());
     let held = guests.each_mut().map(|guest| guest.ready().unwrap());
+    // Registers follow in steps of 10 ms.
+    let copier = guests[0].pid();
+    bed.until("it has copied for a while", |status| {
+        vgpu_testbed::bed::session_of(status, copier)
+            .is_some_and(|session| session["busy_us"].as_u64() > Some(50_000))
+    })
+    .unwrap();
     let before = numbers(&bed);
     let report = json(bed.sysfs());
     assert_eq!(numbers(&bed), before, "nobody noticed");

@@ -148,7 +148,7 @@ fn report(command: &mut Command) -> (Option<i32>, Value) {
 fn a_check_that_is_killed_leaves_nothing() {
     let scene = Scene::new();
     for signal in [Signal::KILL, Signal::TERM] {
-        let mut check = scene.check("hang", &[]).stdout(Stdio::null()).spawn().unwrap();
+        let mut check = scene.check("hang", &["--timeout", "120"]).stdout(Stdio::null()).spawn().unwrap();
         let processes = scene.served(&mut check);
         assert!(!scene.folders(&processes).is_empty(), "the server's home is there");
         kill_process(Pid::from_child(&check), signal).unwrap();
@@ -161,7 +161,7 @@ fn a_check_that_is_killed_leaves_nothing() {
 fn a_check_that_ends_leaves_nothing() {
     let scene = Scene::new();
     for (what, cause) in [("cpu", "found-cpu"), ("die", "server-died"), ("hang", "server-silent")] {
-        let (code, report) = report(&mut scene.check(what, &["--timeout", "45"]));
+        let (code, report) = report(&mut scene.check(what, &["--timeout", "120"]));
         assert_eq!((code, &report["first_failure"]["cause"]), (Some(1), &cause.into()), "{report:#}");
         assert!(scene.processes().is_empty() && scene.folders(&[]).is_empty(), "{what}");
     }

@@ -11,6 +11,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MOST: u32 = 10;
 /// Longest extension of a limit on a busy machine.
 const EXTRA: Duration = Duration::from_secs(10);
+/// Longest interval for which a limit is charged. A process that comes back later than that did not run
+/// meanwhile, whatever its share is now.
+const LONGEST: Duration = Duration::from_millis(50);
 
 /// Returns the fraction of a processor, at most 1, that each runnable program gets now.
 pub fn share() -> f64 {
@@ -46,7 +49,7 @@ impl Budget {
     /// Spends `time` during which the process had this [`share`] of a processor. Returns whether any budget
     /// is left.
     pub fn spend(&mut self, time: Duration, share: f64) -> bool {
-        self.left = self.left.saturating_sub(time.mul_f64(share));
+        self.left = self.left.saturating_sub(time.min(LONGEST).mul_f64(share));
         self.most = self.most.saturating_sub(time);
         !self.left.is_zero() && !self.most.is_zero()
     }

@@ -206,7 +206,8 @@ mod tests {
             assert_eq!(budget.wait(|| 1, look, |_| WaitEvent::News), WaitEvent::News);
             spins += u32::from(looked);
         }
-        assert!((140..180).contains(&spins), "{spins}");
+        // A quarter, and some more or less where this thread lost its processor.
+        assert!((100..320).contains(&spins), "{spins}");
     }
 
     /// Waits for a message that comes after `end`. Returns whether the thread saw it while it spun.
@@ -230,7 +231,7 @@ mod tests {
         let mut budget = SpinBudget::new(4);
         assert!(!spins_through(&mut budget, end), "nothing is known yet");
         // A busy machine may miss many.
-        let awake = (0..400).filter(|_| spins_through(&mut budget, end)).take(10).count();
+        let awake = (0..20_000).filter(|_| spins_through(&mut budget, end)).take(10).count();
         assert_eq!(awake, 10);
     }
 

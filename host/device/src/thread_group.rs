@@ -75,6 +75,6 @@ mod tests {
         crew.spawn("parked", move || assert!(parked.recv().is_err())).unwrap();
         assert!(!crew.wait(Instant::now() + Duration::from_millis(1)));
         drop(release);
-        assert!(crew.wait(Instant::now() + Duration::from_secs(20)));
+        assert!(crew.wait(Instant::now() + Duration::from_mins(1)));
     }
 }

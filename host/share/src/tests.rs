@@ -201,7 +201,8 @@ fn one_process_at_a_time_measures() {
     let turn = one.lock_measurement(Duration::ZERO).unwrap();
     assert!(turn.is_some() && other.lock_measurement(Duration::ZERO).unwrap().is_none());
     drop(turn);
-    assert!(other.lock_measurement(Duration::ZERO).unwrap().is_some());
+    // A process that another test starts at this moment has a duplicate until it executes its program.
+    assert!(other.lock_measurement(Duration::from_mins(1)).unwrap().is_some());
 }
 
 #[test]

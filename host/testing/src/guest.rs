@@ -19,7 +19,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Time limit for everything that a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Polls `done` until it returns true. Panics with `what` if that takes too long.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -387,7 +387,7 @@ impl Guest {
                 return sleeps;
             }
             sleeps += 1;
-            let limit = futex::Timespec { tv_sec: 20, tv_nsec: 0 };
+            let limit = futex::Timespec { tv_sec: 60, tv_nsec: 0 };
             let slept = futex::wait(wake, futex::Flags::empty(), before, Some(&limit));
             assert_ne!(slept, Err(rustix::io::Errno::TIMEDOUT), "nobody woke the guest");
         }

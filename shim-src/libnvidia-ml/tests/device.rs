@@ -169,11 +169,12 @@ fn what_the_devices_say_is_what_a_program_gets() {
     let status = loop {
         match memory(device) {
             Err(status) => break status,
-            Ok(_) => assert!(gone.elapsed() < Duration::from_secs(10), "nobody noticed"),
+            Ok(_) => assert!(gone.elapsed() < Duration::from_mins(1), "nobody noticed"),
         }
     };
     assert_eq!(status, NvmlReturn::GPU_IS_LOST);
-    assert!(gone.elapsed() < Duration::from_secs(2), "it took {:?}", gone.elapsed());
+    // About a second, on a machine that has a processor for it.
+    assert!(gone.elapsed() < Duration::from_secs(20), "it took {:?}", gone.elapsed());
     // Facts that were known of it are still reported.
     assert_eq!(text(nvmlDeviceGetName, device), gpus[0].name);
     // SAFETY: no arguments.

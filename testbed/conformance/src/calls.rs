@@ -167,7 +167,7 @@ pub fn memory_info() -> (usize, usize) {
 /// Checks that the device has `bytes` of free memory, or has them soon: memory that earlier work has used
 /// comes back a moment after that work.
 pub fn wait_for_free_memory(bytes: usize) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_mins(1);
     while memory_info().0 != bytes && Instant::now() < end {
         std::thread::yield_now();
     }

@@ -16,7 +16,7 @@ use super::limit::within;
 use super::process::{Device, Start};
 
 /// Limit of a device's answer.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_mins(1);
 /// Memory in MiB of the device that stands in for a GPU.
 const LOOP_MIB: u64 = 8 << 10;
 

@@ -12,7 +12,7 @@ use vgpu_testbed::programs;
 use super::{plan, report};
 
 /// Limit of the wait for a device to free the resources of dead sessions, and for a program to start.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 /// Time between two queries of a device's status.
 const PAUSE: Duration = Duration::from_millis(20);
 

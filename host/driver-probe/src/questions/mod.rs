@@ -59,7 +59,7 @@ impl Question {
     /// Returns the time after which the question's process is killed.
     pub(crate) const fn limit(self) -> Duration {
         // A call that waits for a held stream is waited for twice; one that hangs ends the question.
-        Duration::from_secs(if matches!(self, Self::CallsBehindAHold) { 25 } else { 10 })
+        Duration::from_secs(if matches!(self, Self::CallsBehindAHold) { 40 } else { 20 })
     }
 
     pub(crate) fn answer(self, driver: Driver) -> Result<Value, CallError> {

@@ -26,7 +26,7 @@ impl Gpu {
 /// Waits until the device has stored these figures, which no later ones exceed.
 fn expect<const N: usize>(slot: &SlotView, expected: [(Figure, u64); N]) {
     let now = || expected.map(|(figure, _)| (figure, slot.figure(figure)));
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
     while now() != expected {
         assert!(std::time::Instant::now() < end, "{:?} should be {expected:?}", now());
         std::thread::yield_now();

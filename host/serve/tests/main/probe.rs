@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::guest::until;
 use vgpu_recording_cuda::Recording;
 
 use crate::program::program;
@@ -43,18 +44,47 @@ fn common<'a>(one: &'a Value, other: &Value, least: usize) -> [Map<String, Value
     [of(one, other), values.collect()]
 }
 
+/// Returns how answers about a held stream differ from recorded ones.
+fn differences(answers: &Value, recorded: &Value) -> Vec<String> {
+    let [held, expected] = [answers, recorded].map(|from| &from["while_a_stream_waits_for_the_host"]);
+    let mut pairs = Vec::new();
+    if held["calls"].is_object() {
+        let [given, calls] = common(&held["calls"], &expected["calls"], 19);
+        pairs.push((Value::Object(given), Value::Object(calls)));
+    }
+    for call in ["cuModuleLoadData", "cuMemFreeHost", "cuMemFree"] {
+        let key = "beside_a_call_that_blocks";
+        pairs.push((held[key][call].clone(), expected[key][call].clone()));
+    }
+    let key = "launches_queued_before_one_blocks";
+    pairs.push((held[key].clone(), expected[key].clone()));
+    let wrong = pairs.into_iter().filter(|(given, expected)| given != expected);
+    wrong.map(|(given, expected)| format!("{given} instead of {expected}")).collect()
+}
+
 /// The recorded answers of a driver, unconfined and confined.
 #[test]
 fn the_recording_libcuda_answers_as_a_driver_did() {
     let options = json!({ "blocking": BLOCKING, "queue": 1021, "system_calls": true });
     let recording = Recording::new(&options).unwrap();
-    let report = probe(&recording.library(), |command| {
-        let only = "reservations,registrations,word-order,calls-behind-a-hold,queue-depth";
-        command.args(["--confined", "--only", only]);
-    });
-    assert_eq!(report["unanswered"], json!([]), "{report:#}");
     let text = std::fs::read(root().join("testbed/bench/drivers/h100-580.159.04.json")).unwrap();
     let recorded: Value = serde_json::from_slice(&text).unwrap();
+    // A call that has no processor for 0.6 s is taken for one that waits, which happens on a busy machine, but
+    // not each time.
+    let mut tries = Vec::new();
+    let report = loop {
+        let report = probe(&recording.library(), |command| {
+            let only = "reservations,registrations,word-order,calls-behind-a-hold,queue-depth";
+            command.args(["--confined", "--only", only]);
+        });
+        let both = [&report, &report["confined"]];
+        let wrong: Vec<_> = both.iter().flat_map(|answers| differences(answers, &recorded)).collect();
+        if wrong.is_empty() && report["unanswered"] == json!([]) {
+            break report;
+        }
+        tries.push((wrong, report["unanswered"].clone()));
+        assert!(tries.len() < 5, "{tries:#?}");
+    };
     for answers in [&report, &report["confined"]] {
         let reservations = answers["cuMemAddressReserve"].as_array().unwrap();
         for reservation in recorded["cuMemAddressReserve"].as_array().unwrap() {
@@ -65,15 +95,6 @@ fn the_recording_libcuda_answers_as_a_driver_did() {
             let [given, expected] = [answers, &recorded].map(|from| &from["cuMemHostRegister"][kind]);
             assert_eq!(given, expected, "{kind}");
         }
-        let [held, expected] = [answers, &recorded].map(|from| &from["while_a_stream_waits_for_the_host"]);
-        let [given, calls] = common(&held["calls"], &expected["calls"], 19);
-        assert_eq!(given, calls);
-        for call in ["cuModuleLoadData", "cuMemFreeHost", "cuMemFree"] {
-            let key = "beside_a_call_that_blocks";
-            assert_eq!(held[key][call], expected[key][call], "beside {call}");
-        }
-        let key = "launches_queued_before_one_blocks";
-        assert_eq!(held[key], expected[key]);
         assert_eq!(answers["word_order"]["write"], 0);
     }
 }
@@ -108,7 +129,7 @@ fn what_was_answered_in_time_is_printed() {
     let recording = Recording::new(&json!({})).unwrap();
     recording.hold_call("cuMemAddressReserve").unwrap();
     let mut command = program();
-    command.args(["probe", "--only", "facts,reservations,teardown", "--limit", "2", "--libcuda"]);
+    command.args(["probe", "--only", "facts,reservations,teardown", "--limit", "9", "--libcuda"]);
     let output = command.arg(recording.library()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -154,5 +175,5 @@ fn this_projects_libcuda_can_be_asked() {
     let questions: Vec<&Value> = unanswered.map(|one| &one["question"]).collect();
     let expected = ["word-order", "calls-behind-a-hold", "queue-depth"].map(|name| [name; 2]);
     assert_eq!(questions, expected.concat(), "{report:#}");
-    assert_eq!(bench.allocated(), 0);
+    until("the last process has ended at the device", || bench.allocated() == 0);
 }

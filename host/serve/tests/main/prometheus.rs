@@ -41,7 +41,7 @@ fn free_address() -> String {
     addresses.find(|address| TcpListener::bind(address).is_ok()).unwrap()
 }
 
-/// A Prometheus that scrapes an address once a second.
+/// A Prometheus that scrapes an address every two seconds.
 struct Prometheus {
     address: String,
     _process: Running,
@@ -52,7 +52,7 @@ impl Prometheus {
         let address = free_address();
         let configuration = folder.join("prometheus.yml");
         let text = format!(
-            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n\
+            "global: {{ scrape_interval: 2s, scrape_timeout: 2s }}\n\
              scrape_configs: [{{ job_name: vgpu, static_configs: [{{ targets: ['{scraped}'] }}] }}]\n"
         );
         std::fs::write(&configuration, text).unwrap();
@@ -125,7 +125,12 @@ fn a_real_prometheus_scrapes_what_promtool_finds_clean() {
     until("the bytes are known", || prometheus.value(copied) == "1000");
     // As joins with DCGM's metrics are made.
     let joined = "vgpu_memory_limit_bytes * on (vm, UUID) group_left (device_uuid) vgpu_info{vm=\"vm2\"}";
-    let result = prometheus.query(joined);
+    let mut result = Vec::new();
+    // After a scrape that failed there are no values until the next one.
+    until("the join has a result", || {
+        result = prometheus.query(joined);
+        !result.is_empty()
+    });
     assert_eq!(result.len(), 1, "{result:?}");
     assert_eq!(result[0]["metric"]["device_uuid"], gpu.slot("vm2").device_uuid().to_string());
     assert_eq!(result[0]["value"][1], (2u64 << 30).to_string());

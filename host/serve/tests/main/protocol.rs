@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::serve::Served;
 
 /// Time limit for an end on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Size in bytes of a message's header, and of the versions after it.
 const HEADER: u32 = 16;
 const VERSIONS: u32 = 4;

@@ -165,6 +165,12 @@ impl Gpu {
     }
 
     pub(crate) fn status(&self, name: &str) -> Value {
+        // A device that has no processor for two seconds is not heard of.
+        for _ in 0..10 {
+            if let (true, text) = self.status_text(name, &["--json"]) {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
         let (good, text) = self.status_text(name, &["--json"]);
         assert!(good, "{text}");
         serde_json::from_str(&text).unwrap()

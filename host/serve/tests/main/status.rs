@@ -85,9 +85,13 @@ fn shares_and_waits_are_shown_to_the_host_and_to_each_guest() {
                 share.enforced && share.ppm == ppm && share.charged_us > 0 && share.waited_us > 0
             });
         }
-        let (good, text) = gpu.status_text("vm1", &[]);
-        assert!(good && text.contains("2 VMs promised 3 GiB"), "{text}");
-        assert!(text.contains("; the node process shares its time\n"), "{text}");
+        let mut text = String::new();
+        until("both devices answer, and the node process is alive", || {
+            let (good, said) = gpu.status_text("vm1", &[]);
+            text = said;
+            good && text.contains("; the node process shares its time\n")
+        });
+        assert!(text.contains("2 VMs promised 3 GiB"), "{text}");
         let row = text.lines().find(|line| line.starts_with("  vm2 ")).unwrap();
         let cells: Vec<_> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!((cells[1], cells[2], cells[4], cells[7]), ("3", "75 %", "2 GiB", "yes"), "{text}");
@@ -150,14 +154,17 @@ fn a_device_that_hangs_is_named_and_hides_nothing() {
     assert_eq!(json["instances"].as_array().unwrap().len(), 0);
     assert_eq!((&vms(&json)[1]["name"], &vms(&json)[1]["promised"]), (&"vm2".into(), &(2 * GIB).into()));
     // The other one, and the part about the GPU, are not affected.
-    let (good, text) = gpu.status_text("vm1", &[]);
-    assert!(good, "{text}");
+    let mut text = String::new();
+    until("the other one answers", || {
+        let (good, said) = gpu.status_text("vm1", &[]);
+        text = said;
+        good
+    });
     for line in ["  vm1 ", "  vm2 ", "vm1  sim:"] {
         assert!(text.lines().any(|shown| shown.starts_with(line)), "{line}: {text}");
     }
     drop(stopped);
-    let (good, text) = gpu.status_text("vm2", &[]);
-    assert!(good, "{text}");
+    until("it answers again", || gpu.status_text("vm2", &[]).0);
     // A killed device leaves its socket, at which nobody listens.
     drop(two);
     assert!(gpu.control("vm2").exists());
@@ -196,9 +203,13 @@ fn watching_prints_every_second_and_ends_with_the_pipe() {
     };
     let first = next();
     assert!(first["gpus"][0]["vms"][0]["last_second"].is_null(), "{first}");
-    let second = next();
-    assert_eq!(second["gpus"][0]["vms"][0]["last_second"]["waits"], 0.0, "{second}");
-    assert_eq!(second["instances"][0]["process"], vm1.process());
+    // A line may come early or late, and a device that has no processor for half a second is not heard of.
+    until("there is a last second, and the device answers", || {
+        let report = next();
+        let waits = &report["gpus"][0]["vms"][0]["last_second"]["waits"];
+        assert!(waits.is_null() || *waits == 0.0, "{report}");
+        !waits.is_null() && report["instances"][0]["process"] == vm1.process()
+    });
     // A device that hangs delays nothing, and its share is shown.
     let stopped = Stopped::stop(vm1.process());
     let mut report = next();

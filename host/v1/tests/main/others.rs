@@ -174,6 +174,9 @@ fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
     until("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
 }
 
+/// Time limit that [`MANY`] calls exceed if each of them waits.
+const IN_TIME: Duration = Duration::from_secs(20);
+
 /// Runs `what`, which must not wait for parked work.
 fn in_time(what: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
@@ -181,7 +184,7 @@ fn in_time(what: impl FnOnce() + Send + 'static) {
         what();
         let _ = done.send(());
     });
-    waiting.recv_timeout(PATIENCE).expect("the end of many takes no longer than that of one");
+    waiting.recv_timeout(IN_TIME).expect("the end of many takes no longer than that of one");
 }
 
 /// Number of calls, such that half a second for each would exceed the test's time limit.

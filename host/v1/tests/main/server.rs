@@ -92,7 +92,7 @@ fn the_mediator_hangs_up_on_what_is_no_call() {
 
 #[test]
 fn machines_that_call_too_often_are_turned_away_and_others_not() {
-    let mediator = Mediator::new(null(), MediatorRules::new(Some(5), [])).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::new(Some(1), [])).unwrap();
     let (_dir, path, _server) = listen(&mediator);
     let mut guest = device(&path);
     let start = Instant::now();

@@ -63,7 +63,7 @@ fn events_are_recorded_waited_for_and_timed() {
     }
     let (op, args) = elapsed(start, end);
     let milliseconds = f32::from_bits(guest.call(op, &args, &[]).one() as u32);
-    assert!(milliseconds > 0.0 && milliseconds < 20_000.0, "{milliseconds}");
+    assert!(milliseconds > 0.0 && milliseconds < 600_000.0, "{milliseconds}");
     let (op, args) = elapsed(start, untimed);
     assert_eq!(guest.call(op, &args, &[]).failed(), 400);
     guest.call(Op::StreamWaitEvent, &[&wide(&[stream, end])[..], &[0, 0]].concat(), &[]).nothing();

@@ -253,7 +253,7 @@ fn the_private_table_is_there() {
             while done < 3 {
                 // SAFETY: a live place.
                 assert_eq!(unsafe { (table.done)(&raw mut done) }, CUresult::SUCCESS);
-                assert!(begin.elapsed().as_secs() < 10, "greeting and two echoes");
+                assert!(begin.elapsed().as_secs() < 60, "greeting and two echoes");
             }
         },
     );

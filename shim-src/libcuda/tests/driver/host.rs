@@ -6,8 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
+use vgpu_device::{DeviceConfig, DeviceStatus, GpuConfig, SimBus};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
 
@@ -59,16 +60,28 @@ impl Host {
     }
 
     /// Checks that the guests' ends left no memory and no session behind.
+    ///
+    /// An ending process waits for the device only for a while. What it did not tell the device to end would
+    /// stay for good, because no other process looks for the dead.
     pub fn assert_nothing_left(&self) {
-        let left = self.bus.as_ref().unwrap().status();
-        for device in &left.devices {
-            assert!(device.allocated == 0 && device.sessions.is_empty(), "something is left: {left:?}");
-        }
+        self.wait_until("something is left", |device| device.allocated == 0 && device.sessions.is_empty());
     }
 
-    /// Returns what the only device has allocated.
-    pub fn allocated(&self) -> u64 {
-        self.bus.as_ref().unwrap().status().devices[0].allocated
+    /// Checks that the guests' ends left no memory behind, like [`Self::assert_nothing_left`].
+    pub fn assert_nothing_allocated(&self) {
+        self.wait_until("memory is left", |device| device.allocated == 0);
+    }
+
+    fn wait_until(&self, what: &str, done: impl Fn(&DeviceStatus) -> bool) {
+        let end = Instant::now() + Duration::from_mins(1);
+        loop {
+            let left = self.bus.as_ref().unwrap().status();
+            if left.devices.iter().all(&done) {
+                return;
+            }
+            assert!(Instant::now() < end, "{what}: {left:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

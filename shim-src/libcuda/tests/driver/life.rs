@@ -139,8 +139,8 @@ fn the_end_of_a_process_is_clean() {
             let begin = Instant::now();
             let status = guest.wait().unwrap();
             assert_eq!(status.code(), Some(code), "{how}: {status}");
-            assert!(begin.elapsed() < Duration::from_secs(10));
-            assert_eq!(host.allocated(), 0, "{how}");
+            assert!(begin.elapsed() < Duration::from_mins(1));
+            host.assert_nothing_allocated();
         }
     }
 }
@@ -158,7 +158,7 @@ fn a_device_that_goes_away_is_told() {
             if status != 0 {
                 break status;
             }
-            assert!(begin.elapsed() < Duration::from_secs(30));
+            assert!(begin.elapsed() < Duration::from_mins(2));
         };
         assert_eq!(code, 46);
         for _ in 0..2 {
@@ -213,7 +213,7 @@ fn many_processes_at_once() {
     let host = Host::serve(vec![device(), null("0000:00:06.0", |_| ())]);
     let guests: Vec<_> = (0..8).map(|_| host.guest(NAME, &[]).spawn().unwrap()).collect();
     guests.into_iter().for_each(finish);
-    assert_eq!(host.allocated(), 0);
+    host.assert_nothing_allocated();
 }
 
 #[test]

@@ -90,5 +90,5 @@ fn a_dead_process_gives_its_memory_to_who_needs_it() {
     let killed = host.guest(NAME, &[("DIE", "1")]).status().unwrap();
     assert!(!killed.success());
     host.run(NAME, &[]);
-    assert_eq!(host.allocated(), 0);
+    host.assert_nothing_allocated();
 }

@@ -25,7 +25,7 @@ use vgpu_wire::v1::registers as reg;
 use crate::version1::{Bed, NO_MEMORY, WINDOWED, attach_in};
 
 /// Maximum time that any step may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Length in bytes of the device memory that a victim allocates.
 const HELD: u64 = 32 << 20;
 /// Length in bytes of a victim's copies: several calls each way, and not a whole number of them.

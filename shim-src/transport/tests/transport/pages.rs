@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use vgpu_device::{DeviceConfig, SimBus};
 use vgpu_transport::{ReturnPath, Session, Why};
-use vgpu_transport_bed::{allocate, attach_in, echo, folder, functions, pattern, soft};
+use vgpu_transport_bed::{allocate, attach_in, echo, eventually, folder, functions, pattern, soft};
 use vgpu_wire::{area, pci};
 
 /// Length in bytes of a session's guest pages.
@@ -115,7 +115,8 @@ fn the_next_on_a_channel_has_its_pages() {
             session.close();
         }
         drop(session);
-        assert_eq!(machine.page_bytes(), [0; 0]);
+        // A device that is slow is not waited for.
+        eventually("the session has ended", || machine.page_bytes().is_empty());
     }
 }
 

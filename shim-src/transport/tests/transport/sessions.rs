@@ -147,7 +147,8 @@ fn closing_ends_what_other_threads_do() {
         assert_eq!(waiter.join().unwrap(), Err(SessionError::Closed));
     }
     assert_eq!(sender.join().unwrap(), SessionError::Closed);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // What they wait for never comes.
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     eventually("detached", || bed.status().sessions.is_empty());
 
     // The memory is private by now: whoever has the channel and the window next is not disturbed.

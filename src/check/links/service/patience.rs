@@ -143,7 +143,7 @@ mod tests {
         let mut works = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let one = server(works.id());
         let (end, ends) = channel::<()>();
-        let found = waited(move || u8::from(ends.recv().is_ok()), &one, 100, 1000);
+        let found = waited(move || u8::from(ends.recv().is_ok()), &one, 2000, 7000);
         drop(end);
         works.kill().unwrap();
         works.wait().unwrap();

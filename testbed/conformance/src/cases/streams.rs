@@ -31,6 +31,7 @@ fn events_order_and_tell() {
     ok!(cuEventSynchronize(event));
     ok!(cuStreamWaitEvent(b, event, 0));
     assert_eq!(fails!(f32, cuEventElapsedTime(timed[0], timed[1])), 400, "never recorded");
+    let mut at_once = 0;
     for round in 0..30_u8 {
         ok!(cuEventRecord(timed[0], a));
         ok!(cuMemsetD8Async(address, round, 4 << 20, a));
@@ -42,8 +43,14 @@ fn events_order_and_tell() {
         assert_eq!(back, [round; 100], "the other stream's work came first");
         ok!(cuEventSynchronize(timed[1]));
         let milliseconds = get!(f32, cuEventElapsedTime(timed[0], timed[1]));
-        assert!((0.0..10_000.0).contains(&milliseconds), "{milliseconds} ms");
+        assert!((0.0..600_000.0).contains(&milliseconds), "{milliseconds} ms");
         assert!(get!(f32, cuEventElapsedTime(timed[1], timed[0])) <= 0.0);
+        // A host that has no processor for a while stores the second mark later than the library waits for it.
+        match cu!(cuEventQuery(event)) {
+            0 => at_once += 1,
+            status => assert_eq!(status, 600),
+        }
+        ok!(cuEventSynchronize(event));
         ok!(cuEventQuery(event));
         // What a synchronize that did not wait has covered is done for whoever asks.
         ok!(cuEventRecord(timed[0], a));
@@ -59,6 +66,7 @@ fn events_order_and_tell() {
             _ => assert!(get!(f32, cuEventElapsedTime(timed[0], timed[1])) >= 0.0),
         }
     }
+    assert!(at_once >= 15, "{at_once} of 30 were known at once");
     assert_eq!(fails!(f32, cuEventElapsedTime(event, timed[0])), 400, "no timing");
     assert_eq!(fails!(CUevent, cuEventCreate(64)), 1);
     assert_eq!(fails!(CUevent, cuEventCreate(4 | 2)), 801, "no other process can have it");

@@ -23,7 +23,7 @@ const INVALID_CONTEXT: u32 = 201;
 /// Number of the machine that a device of version 1 belongs to by default.
 const MACHINE: u32 = 0;
 /// Limit of a mediator's answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Gives the scene a device of version 1 whose mediator is started by `serve` at a socket of the scene's own.
 pub fn behind(plan: &mut ScenePlan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {

@@ -79,7 +79,7 @@ fn launches_cost_few_queries() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = start(&mut guest);
     synchronize(&mut guest);
-    for (waits, each) in [(true, 3), (false, 0)] {
+    for (waits, each) in [(true, 6), (false, 0)] {
         let (begun, before) = (Instant::now(), queries(&gpu));
         for number in 1..=LAUNCHES {
             kernel(&mut guest, memory, 0);

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde_json::{Value, json};
@@ -86,6 +88,15 @@ impl RecordingBench {
     /// Lets held work complete.
     pub fn release(&self) {
         self.recording.release().expect("a directory that can be written to");
+    }
+
+    /// Waits until a call of a function waits, by the options `blocking` and `queue`.
+    pub fn until_held(&self, call: &str) {
+        let end = Instant::now() + Duration::from_mins(1);
+        while !self.recording.has_held(call) {
+            assert!(Instant::now() < end, "no {call} waits");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Creates a context, which is then current in this thread.

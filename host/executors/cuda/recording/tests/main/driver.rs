@@ -12,7 +12,10 @@ use vgpu_abi::driver::CUcontext;
 use crate::bench::RecordingBench;
 
 /// Time after which a call is taken to wait.
-const WAITS: Duration = Duration::from_millis(200);
+const WAITS: Duration = Duration::from_millis(500);
+
+/// Time limit of what does not wait.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn reserve(bench: &RecordingBench, bytes: usize, wish: u64) -> (u32, u64) {
     let mut address = 0;
@@ -41,10 +44,13 @@ fn aside(
     call: impl FnOnce() -> u32 + Send + 'static,
 ) -> mpsc::Receiver<u32> {
     let (sender, receiver) = mpsc::channel();
+    let (begins, begun) = mpsc::channel();
     thread::spawn(move || {
         assert_eq!(cu!(bench, cuCtxSetCurrent(context)), 0);
+        begins.send(()).unwrap();
         sender.send(call()).unwrap();
     });
+    begun.recv_timeout(PATIENCE).unwrap();
     receiver
 }
 
@@ -63,6 +69,7 @@ fn calls_that_wait_keep_submissions_waiting() {
     let (address, other) = (word.addr() as u64, bench.stream(1));
     assert_eq!(cu!(bench, cuStreamWaitValue32_v2(stream, address, 1, 0)), 0);
     let unload = aside(bench, context, move || cu!(bench, cuModuleUnload(module)));
+    bench.until_held("cuModuleUnload");
     assert!(unload.recv_timeout(WAITS).is_err());
     let record = aside(bench, context, move || cu!(bench, cuEventRecord(event, stream)));
     assert!(record.recv_timeout(WAITS).is_err());
@@ -86,8 +93,9 @@ fn a_full_channel_keeps_submissions_waiting() {
     assert_eq!([first, first, first].map(fill), [0; 3]);
     let full = aside(bench, context, move || fill(ninth));
     // The ninth stream does not wait for the word, so its work leaves the channel by itself.
-    assert_eq!(full.recv_timeout(WAITS), Ok(0));
+    assert_eq!(full.recv_timeout(PATIENCE), Ok(0));
     let full = aside(bench, context, move || fill(first));
+    bench.until_held("cuMemsetD8Async");
     assert!(full.recv_timeout(WAITS).is_err());
     let other = aside(bench, context, move || fill(ninth));
     assert!(other.recv_timeout(WAITS).is_err());
