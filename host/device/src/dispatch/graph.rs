@@ -13,6 +13,8 @@ use crate::charges::limits::Resource;
 use crate::session::stats::GraphWork;
 use crate::session::violation::Violation;
 
+mod saved;
+
 /// Maximum number of bytes of the records of one message, which the host copies.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
 
@@ -216,10 +218,21 @@ impl Graphs {
             }
         }
         at_end(rest, count)?;
-        let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
+        Ok(self.insert(graph, kinds, all, copies)?)
+    }
+
+    /// Charges a graph and adds it.
+    fn insert(
+        &mut self,
+        graph: u32,
+        kinds: Vec<Kind>,
+        work: GraphWork,
+        copies: BTreeMap<u32, GraphWork>,
+    ) -> Result<(), OverLimit> {
+        let nodes = self.charges.charge(Resource::GraphNodes, kinds.len() as u64)?;
         let bytes = kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES;
         let bytes = self.charges.charge(Resource::HostBytes, bytes as u64)?;
-        self.graphs.insert(graph, KnownGraph { kinds, work: all, copies, _nodes: nodes, _bytes: bytes });
+        self.graphs.insert(graph, KnownGraph { kinds, work, copies, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 

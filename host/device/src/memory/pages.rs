@@ -34,6 +34,11 @@ impl MappedRun {
     pub(crate) const fn in_worker(memory: Window) -> Self {
         Self { start: 0, memory, address: 0 }
     }
+
+    /// Returns the guest-physical address of the run.
+    pub(crate) const fn address(&self) -> u64 {
+        self.address
+    }
 }
 
 /// Segment of guest pages, with its runs in the order of their offsets.
@@ -63,6 +68,11 @@ impl PageSegment {
     /// Returns all runs of the segment, in the order of their offsets.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<MappedRun>> {
         self.0.iter()
+    }
+
+    /// Returns guest-physical address and bytes of each run.
+    pub(crate) fn save(&self) -> Vec<(u64, u64)> {
+        self.0.iter().map(|run| (run.address, run.memory.bytes())).collect()
     }
 
     /// Returns the number of bytes of all runs.

@@ -10,11 +10,17 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
-use vgpu_device::{Addresses, Executor, ExecutorError, Session, SessionHost, WorkerCount};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use vgpu_device::{
+    Addresses, Executor, ExecutorError, KeptDescriptors, NotSaved, RestoreError, RetiredState, Session,
+    SessionHost, WorkerCount,
+};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::MemoryPool;
+use crate::device::saved::{ExecutorState, WorkerSessionState};
 use crate::device::session::WorkerSession;
 use crate::device::spawn::WorkerProgram;
 use crate::device::worker_lock::WorkerLock;
@@ -186,6 +192,37 @@ impl Executor for WorkerExecutor {
 
     fn workers(&self) -> Option<WorkerCount> {
         Some(self.context.pool.workers())
+    }
+
+    fn save(&self) -> Result<Value, NotSaved> {
+        Ok(json!(self.context.pool.save()))
+    }
+
+    fn check(&self, state: &Value) -> Result<(), RestoreError> {
+        self.context.pool.check(&ExecutorState::deserialize(state)?)
+    }
+
+    fn restore(&self, state: &Value) -> Result<(), RestoreError> {
+        self.check(state)?;
+        self.context.pool.restore(&ExecutorState::deserialize(state)?);
+        Ok(())
+    }
+
+    fn check_session(&self, number: u64, state: &Value) -> Result<Vec<RetiredState>, RestoreError> {
+        let Some(worker) = WorkerSessionState::deserialize(state)?.worker else { return Ok(Vec::new()) };
+        worker.check(number)?;
+        Ok(worker.retired.into_iter().map(|(_, memory)| memory).collect())
+    }
+
+    fn restore_session(
+        &self,
+        host: SessionHost,
+        state: &Value,
+        descriptors: &mut KeptDescriptors,
+    ) -> Result<Box<dyn Session>, RestoreError> {
+        let state = WorkerSessionState::deserialize(state)?;
+        let session = WorkerSession::restore(Arc::clone(&self.context), host, &state, descriptors)?;
+        Ok(Box::new(session))
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {

@@ -2,6 +2,7 @@
 //! Each word has one writer, except for the two flags by which a sleeper is woken. A reader loads a word once
 //! and checks the value.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,11 @@ impl StatusPage {
     /// Interprets `memory`, which has [`STATUS_PAGE_BYTES`], as a status page.
     pub(crate) const fn new(memory: Window) -> Self {
         Self(memory)
+    }
+
+    /// Returns the file of the page.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
     }
 
     fn load(&self, word: u64) -> u64 {
