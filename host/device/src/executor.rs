@@ -105,6 +105,12 @@ pub trait Executor: Send + Sync {
     /// it held.
     fn tidy(&self) {}
 
+    /// Begins or ends a pause of the device. Sessions that wait for the executor stop waiting in a pause, as
+    /// [`SessionError::Paused`] says.
+    fn set_pausing(&self, pausing: bool) {
+        let _ = pausing;
+    }
+
     /// Returns the executor's own state, without that of its sessions. All sessions are at a boundary between
     /// two messages. By default sessions cannot be saved.
     fn save(&self) -> Result<Value, NotSaved> {

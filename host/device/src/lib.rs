@@ -23,8 +23,13 @@
 //!  executor   what carries messages out
 //!  session    what an executor reaches of its session's guest
 //!  supply     what executors share out among their sessions
+//!  saved      what another process needs to continue a device
 //!  memory, charges, gpu
 //! ```
+//!
+//! **A device outlives its process.** [`Device::pause`] stops all sessions between two messages and describes
+//! them, and [`Device::restore`] continues them in another process of the same number, if their executor has
+//! them in worker processes.
 //!
 //! **Nothing that a guest writes is trusted.** Messages are decoded from private copies. Lengths, slots,
 //! words, spans, reserved fields and graph records are checked before an executor sees them. A violation ends

@@ -3,6 +3,7 @@
 //! Worker processes compute on, and guests fill their rings. The caller keeps registers from being accessed,
 //! and sessions from being ended, from before the pause until it has ended or the process is replaced.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
@@ -11,7 +12,7 @@ use zerocopy::IntoBytes;
 use super::Device;
 use crate::saved::bytes::HexBytes;
 use crate::saved::descriptors::KeptDescriptors;
-use crate::saved::error::{PauseError, STATE_VERSION};
+use crate::saved::error::{NotSaved, PauseError, RestoreError, STATE_VERSION};
 use crate::saved::state::{ChannelState, DeviceState};
 
 /// A device that is paused, as another process can continue it.
@@ -31,6 +32,7 @@ impl Device {
         self.save_executor()?;
         self.pauses.begin()?;
         self.gate.set_paused(true);
+        self.executor.set_pausing(true);
         for channel in &self.channels {
             channel.with_session(|host| host.pause());
             channel.ring();
@@ -43,6 +45,7 @@ impl Device {
         for channel in &self.channels {
             channel.with_session(|host| host.resume());
         }
+        self.executor.set_pausing(false);
         self.gate.set_paused(false);
         self.pauses.end();
         for channel in &self.channels {
@@ -61,11 +64,11 @@ impl Device {
         let mut descriptors = KeptDescriptors::default();
         for session in stopped {
             let number = session.state.number;
-            let source = |error: crate::RestoreError| PauseError::Session {
+            let refused = |error: RestoreError| PauseError::Session {
                 session: number,
-                source: crate::NotSaved::Descriptor(error.to_string()),
+                source: NotSaved::Descriptor(error.to_string()),
             };
-            descriptors.append(session.descriptors).map_err(source)?;
+            descriptors.append(session.descriptors).map_err(refused)?;
             channels[session.channel as usize].session = Some(session.state);
         }
         let state = DeviceState {
@@ -79,7 +82,7 @@ impl Device {
             pages_key: self.pages_key(),
             window_bytes: self.window.bytes(),
             clock: u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            next_session: self.next_session.load(std::sync::atomic::Ordering::Relaxed),
+            next_session: self.next_session.load(Ordering::Relaxed),
             held: self.gate.held(),
             reads: self.accesses().bar0.reads,
             writes: self.accesses().bar0.writes,

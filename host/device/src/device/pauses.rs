@@ -119,3 +119,51 @@ impl Pauses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refused(pauses: &Pauses, turn: Option<u64>, session: u32) {
+        pauses.arrive(session, turn.unwrap(), Err(NotSaved::Ending));
+    }
+
+    #[test]
+    fn a_session_that_arrives_late_or_is_no_more_belongs_to_no_pause() {
+        let (pauses, now) = (Pauses::default(), Instant::now());
+        pauses.enter(1);
+        pauses.enter(2);
+        assert_eq!(pauses.turn(), None);
+        pauses.begin().unwrap();
+        let first = pauses.turn();
+        assert_eq!(pauses.begin(), Err(PauseError::Paused));
+        assert_eq!(pauses.wait(now).unwrap_err(), PauseError::Busy(vec![1, 2]));
+        pauses.end();
+        // It belongs to a pause that has ended, whether another one goes on or not.
+        refused(&pauses, first, 1);
+        pauses.begin().unwrap();
+        refused(&pauses, first, 1);
+        pauses.leave(2);
+        assert_eq!(pauses.wait(now).unwrap_err(), PauseError::Busy(vec![1]));
+        refused(&pauses, pauses.turn(), 2);
+        refused(&pauses, pauses.turn(), 1);
+        let error = PauseError::Session { session: 1, source: NotSaved::Ending };
+        assert_eq!(pauses.wait(now).unwrap_err(), error);
+        pauses.withdraw(1);
+        assert_eq!(pauses.wait(now).unwrap_err(), PauseError::Busy(vec![1]));
+    }
+
+    #[test]
+    fn the_last_session_that_leaves_ends_the_wait() {
+        let pauses = Pauses::default();
+        pauses.enter(1);
+        pauses.begin().unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pauses.wait(Instant::now() + Duration::from_mins(2)));
+            pauses.leave(1);
+            assert_eq!(waits.join().unwrap().unwrap().len(), 0);
+        });
+    }
+}

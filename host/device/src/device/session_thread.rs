@@ -175,7 +175,7 @@ impl SessionThread {
             if let Err(error) = self.rest() {
                 return self.failed(error);
             }
-            if !self.wait(&mut awake) {
+            if self.host.interrupted() || !self.wait(&mut awake) {
                 return self.interrupted();
             }
         }

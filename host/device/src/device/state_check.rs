@@ -36,6 +36,11 @@ impl DeviceState {
         Ok(serde_json::from_slice(text)?)
     }
 
+    /// Returns the state as JSON, which [`DeviceState::parse`] reads.
+    pub fn to_json(&self) -> Result<String, RestoreError> {
+        Ok(serde_json::to_string(self)?)
+    }
+
     /// Checks every field against the others and against the configuration of the device that is to continue.
     pub fn check(&self, config: &DeviceConfig) -> Result<(), RestoreError> {
         if self.version != STATE_VERSION {

@@ -107,7 +107,7 @@ impl Dispatcher {
     /// Tells the executor that no other message follows at once. Returns the number of messages that the
     /// guest may be told are carried out.
     pub(crate) fn progress(&mut self) -> Progress {
-        self.session.progress(self.number)
+        self.session.progress(self.number - u64::from(self.pending.is_some()))
     }
 
     /// Asks the executor to tell the session's host when all work so far is complete.

@@ -114,3 +114,20 @@ fn nobody_waits_to_be_admitted_at_a_gate_that_is_not_metered() {
     assert!(!gate.admit(1, 0));
     assert_eq!(gate.presences().admission.first_waiting(), None);
 }
+
+#[test]
+fn a_pause_is_nobodys_who_holds_the_gate() {
+    let (gate, told) = gate();
+    let calls = gate.calls();
+    gate.set_paused(true);
+    assert!(gate.is_paused() && !gate.is_open() && !gate.held());
+    assert_eq!((gate.passage(), gate.calls()), (GateMode::Open, calls + 1), "sessions that wait look at it");
+    gate.arbitrate(1, GateMode::Shut);
+    gate.set(true);
+    gate.arbitrate(2, GateMode::Open);
+    gate.set(false);
+    assert!(gate.is_paused() && !gate.is_open());
+    assert_eq!(told.lock().unwrap().len(), 1, "the arbiter is not told of a pause");
+    gate.set_paused(false);
+    assert!(gate.is_open() && !gate.is_paused());
+}

@@ -10,7 +10,8 @@ use crate::memory::window::WindowError;
 /// form.
 pub const STATE_VERSION: u32 = 1;
 
-/// Length of the longest state in bytes. 64 sessions at all of their limits need less.
+/// Length of the longest state in bytes. Only sessions whose graphs have millions of nodes that copy need
+/// more; they cannot be restored.
 pub const STATE_MAX: usize = 1 << 30;
 
 /// Reason for which an executor or a session cannot be saved.

@@ -194,6 +194,10 @@ impl Executor for WorkerExecutor {
         Some(self.context.pool.workers())
     }
 
+    fn set_pausing(&self, pausing: bool) {
+        self.context.pool.set_pausing(pausing);
+    }
+
     fn save(&self) -> Result<Value, NotSaved> {
         Ok(json!(self.context.pool.save()))
     }

@@ -35,8 +35,10 @@ pub(crate) struct MemoryPool {
     /// Device memory that a context costs, in bytes.
     context_bytes: AtomicU64,
     sessions: Mutex<Sessions>,
-    /// Notified when a worker has reported its memory, or is gone.
+    /// Notified when a worker has reported its memory, or is gone, and when the device is paused.
     reported: Condvar,
+    /// Whether the device is paused, so that sessions do not wait for reports.
+    pausing: AtomicBool,
     next: AtomicU64,
     started: AtomicU64,
     running: AtomicU64,
@@ -118,6 +120,7 @@ impl MemoryPool {
             context_bytes: AtomicU64::new(context_bytes),
             sessions: Mutex::default(),
             reported: Condvar::new(),
+            pausing: AtomicBool::new(false),
             next: AtomicU64::new(0),
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -190,40 +193,50 @@ impl MemoryPool {
         self.reported.notify_all();
     }
 
-    /// Waits until `bytes` fit, as long as reports that are due may say so. Returns whether they fit.
+    /// Begins or ends a pause of the device.
+    pub(crate) fn set_pausing(&self, pausing: bool) {
+        self.pausing.store(pausing, Ordering::SeqCst);
+        self.take_report();
+    }
+
+    /// Waits until `bytes` fit, as long as reports that are due may say so. A session does not wait while the
+    /// device is paused, but a worker, which is answered at once, does. Returns whether they fit.
     fn wait_for<'a>(
         &self,
         sessions: MutexGuard<'a, Sessions>,
         bytes: u64,
+        for_worker: bool,
     ) -> (MutexGuard<'a, Sessions>, bool) {
         let mut fits = false;
         let in_doubt = |sessions: &mut Sessions| {
             let held = self.sum(sessions);
             fits = bytes <= self.total.saturating_sub(held.all());
-            !fits && bytes <= self.total.saturating_sub(held.certain)
+            let waits = for_worker || !self.pausing.load(Ordering::SeqCst);
+            !fits && waits && bytes <= self.total.saturating_sub(held.certain)
         };
         let waited = self.reported.wait_timeout_while(sessions, DOUBT_MOST, in_doubt);
         (waited.unwrap_or_else(PoisonError::into_inner).0, fits)
     }
 
     /// Calls `take` with `bytes` in whole units, if the device has so many. Returns false otherwise.
-    fn reserve_units(&self, bytes: u64, take: impl FnOnce(u64)) -> bool {
+    fn reserve_units(&self, bytes: u64, for_worker: bool, take: impl FnOnce(u64)) -> bool {
         let Some(units) = bytes.checked_next_multiple_of(self.unit) else { return false };
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units);
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units, for_worker);
         if fits {
             take(units);
         }
         fits
     }
 
-    /// Reserves memory for the message of a number. Returns false if the device has too little.
+    /// Reserves memory for the message of a number. Returns false if the device has too little, or is paused
+    /// while reports are due.
     pub(crate) fn reserve(&self, quota: &SessionUsage, number: u64, bytes: u64) -> bool {
-        self.reserve_units(bytes, |units| lock(&quota.pending).push_back((number, units)))
+        self.reserve_units(bytes, false, |units| lock(&quota.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
     pub(crate) fn reserve_for_worker(&self, quota: &SessionUsage, bytes: u64) -> bool {
-        self.reserve_units(bytes, |units| {
+        self.reserve_units(bytes, true, |units| {
             let mut asked = lock(&quota.asked);
             asked.granted += 1;
             asked.bytes += units;
@@ -237,7 +250,7 @@ impl MemoryPool {
         if quota.context.load(Ordering::Relaxed) {
             return true;
         }
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes());
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes(), false);
         quota.context.store(fits, Ordering::Relaxed);
         fits
     }

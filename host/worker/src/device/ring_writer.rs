@@ -24,7 +24,8 @@ pub(crate) struct RingWriter {
     published: u64,
     /// Number of bytes that the worker had copied when the status page was last read.
     head: u64,
-    /// Frames for which there was no room when the device was paused. They are written before any other.
+    /// Frames for which there was no room when the device was paused: those of one message with its payload,
+    /// and a few small ones. They are written before any other.
     backlog: VecDeque<Box<[u8]>>,
 }
 

@@ -271,7 +271,8 @@ impl WorkerSession {
     }
 
     /// Reserves the memory that a message requests, and that of the context which it may need. Returns the
-    /// number of bytes for which the device has too little.
+    /// number of bytes for which the device has too little. Fails if the device is paused before that is
+    /// certain.
     fn reserve_for(&mut self, work: &Work<'_>) -> Result<Option<u64>, SessionError> {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
@@ -287,7 +288,8 @@ impl WorkerSession {
         }
         // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
-        Ok(lacking(&worker.quota))
+        let bytes = lacking(&worker.quota);
+        if bytes.is_some() && self.host.pausing() { Err(SessionError::Paused) } else { Ok(bytes) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::fstat;
 use serde_json::{Value, json};
-use vgpu_device::{KeptDescriptors, NotSaved, Resource, RestoreError, SessionHost, Window};
+use vgpu_device::{KeptDescriptors, NotSaved, Resource, RestoreError, SessionHost, Window, WorkerLink as _};
 
 use super::{SessionWorker, WorkerSession};
 use crate::device::context::ExecutorContext;
@@ -90,6 +90,8 @@ impl SessionWorker {
         let link = WorkerProcess::restore(host.clone(), Arc::clone(&page), socket, pidfd, state)?;
         let link = Arc::new(link);
         let quota = context.pool.reopen(&page, &state.usage);
+        // Nobody else has shown them to the guest yet.
+        link.show(host.gauges());
         host.set_worker(Some(Arc::clone(&link) as _));
         Ok(Self {
             ring: RingWriter::restore(ring, page, state.tail, &state.backlog),
