@@ -110,7 +110,7 @@ impl Reloadable {
         read.check(&config).expect("a state of this device");
         let window = self.window.try_clone().expect("the window's file");
         let window = Window::from_file_range(window, 0, self.bytes).expect("the window");
-        let new = Device::restore(&config, read, &mut descriptors, Arc::new(window), WAKE_FUTEX);
+        let new = Device::restore(&config, &read, &mut descriptors, Arc::new(window), WAKE_FUTEX);
         *device = Some(new.expect("a restored device"));
         assert_eq!(descriptors.iter().count(), 0, "each descriptor has its place");
         text

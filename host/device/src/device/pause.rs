@@ -14,6 +14,7 @@ use crate::saved::bytes::HexBytes;
 use crate::saved::descriptors::KeptDescriptors;
 use crate::saved::error::{NotSaved, PauseError, RestoreError, STATE_VERSION};
 use crate::saved::state::{ChannelState, DeviceState};
+use crate::session::host::SessionHost;
 
 /// A device that is paused, as another process can continue it.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl Device {
         self.gate.set_paused(true);
         self.executor.set_pausing(true);
         for channel in &self.channels {
-            channel.with_session(|host| host.pause());
+            channel.with_session(SessionHost::pause);
             channel.ring();
         }
         self.collect(deadline).inspect_err(|_| self.resume())
@@ -43,7 +44,7 @@ impl Device {
     /// Ends a pause. All sessions go on as if nothing had been.
     pub fn resume(&self) {
         for channel in &self.channels {
-            channel.with_session(|host| host.resume());
+            channel.with_session(SessionHost::resume);
         }
         self.executor.set_pausing(false);
         self.gate.set_paused(false);

@@ -36,7 +36,7 @@ impl Device {
     /// which [`DeviceState::check`] rules out but for lacking memory and descriptors.
     pub fn restore(
         config: &DeviceConfig,
-        state: DeviceState,
+        state: &DeviceState,
         descriptors: &mut KeptDescriptors,
         window: Arc<Window>,
         wake: u32,
@@ -108,7 +108,7 @@ impl Device {
         };
         let session = self.executor.restore_session(host.clone(), &running.executor, descriptors)?;
         let (greeting, number) = (Arc::clone(&self.greeting), running.number);
-        let dispatcher = Dispatcher::restore(host.clone(), greeting, session, number, &running.dispatch)?;
+        let dispatcher = Dispatcher::restore(&host, greeting, session, number, &running.dispatch)?;
         let thread = self.thread(channel, &host, dispatcher).after(running);
         Ok((host, RestoredSession::Running(Box::new(thread))))
     }

@@ -47,7 +47,7 @@ struct Inherited {
     memory: u64,
 }
 
-fn config(gpu: GpuConfig) -> DeviceConfig {
+fn config(gpu: &GpuConfig) -> DeviceConfig {
     bench::config(WorkerExecutor::new(worker_config_of("soft", gpu)).expect("an executor of workers"))
 }
 
@@ -89,7 +89,7 @@ pub fn before() -> ExitCode {
     let gpu = gpu();
     let window = Window::anonymous(WINDOW).expect("a window");
     let file = File::from(window.file().try_clone_to_owned().expect("its file"));
-    let device = Device::new(&config(gpu.clone()), Arc::new(window), WAKE_FUTEX).expect("a device");
+    let device = Device::new(&config(&gpu), Arc::new(window), WAKE_FUTEX).expect("a device");
     let device = Arc::new(device);
     let mut guest = Guest::attach_silently(function(&device, &file), CHANNEL);
     guest.hello();
@@ -134,9 +134,9 @@ pub fn after(inherited: &str) -> ExitCode {
     let file = File::from(kept.take(FILE).expect("the window"));
     let state = DeviceState::parse(text.as_bytes()).expect("a state");
     let mapped = Window::from_file_range(file.try_clone().expect("a copy"), 0, WINDOW).expect("the window");
-    let config = config(inherited.gpu.clone());
+    let config = config(&inherited.gpu);
     state.check(&config).expect("a state of this device");
-    let device = Device::restore(&config, state, &mut kept, Arc::new(mapped), WAKE_FUTEX);
+    let device = Device::restore(&config, &state, &mut kept, Arc::new(mapped), WAKE_FUTEX);
     let device = Arc::new(device.expect("a device"));
     assert_eq!(kept.iter().count(), 0);
 

@@ -298,7 +298,9 @@ fn compare(steps: &[(usize, Step)]) {
         devices.each_ref().map(|device| (device.device().figures().lost, device.device().generation()));
     assert_eq!(figures[0].0, figures[1].0);
     for (device, clients) in devices.iter().zip(&mut clients) {
-        clients.iter().for_each(|client| client.guest.detach());
+        for client in clients {
+            client.guest.detach();
+        }
         let status = device.device().status();
         assert_eq!((status.allocated, status.charged_bytes, status.workers_running), (0, 0, Some(0)));
     }

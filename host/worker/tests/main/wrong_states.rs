@@ -215,14 +215,14 @@ pub fn what_is_missing_is_named() {
             }
             _ => {
                 state["channels"][0]["session"]["running"]["executor"]["worker"]["pid"] =
-                    json!(std::process::id())
+                    json!(std::process::id());
             }
         }
         let state = DeviceState::parse(state.to_string().as_bytes()).expect("a state");
         let window = Window::private(WINDOW).expect("a window");
         let config = configured(&workers, &memory());
         let refused =
-            Device::restore(&config, state, &mut kept, window.into(), 0).expect_err(case).to_string();
+            Device::restore(&config, &state, &mut kept, window.into(), 0).expect_err(case).to_string();
         let named = if case == "another process" { "process of a worker" } else { ring.as_str() };
         assert!(refused.contains(named), "{case}: {refused}");
         device.device().resume();

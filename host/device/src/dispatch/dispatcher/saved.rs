@@ -40,7 +40,7 @@ impl Dispatcher {
 
     /// Makes the dispatcher of a saved session whose newest message has this number.
     pub(crate) fn restore(
-        host: SessionHost,
+        host: &SessionHost,
         greeting: Arc<Greeting>,
         session: Box<dyn Session>,
         number: u64,
@@ -59,7 +59,7 @@ impl Dispatcher {
             let message = pending.check(number)?;
             dispatcher.kind = Some(message.body.kind());
             // It was checked, with the same memory. This only guards against a wrong state.
-            let checked = dispatcher.checks.message(&host, &message.body);
+            let checked = dispatcher.checks.message(host, &message.body);
             checked.map_err(|violation| RestoreError::field("message that waits", violation))?;
             if let Some(records) = &pending.records {
                 let charge = host.charges().charge(Resource::HostBytes, records.0.len() as u64)?;
