@@ -129,8 +129,8 @@ pub trait Executor: Send + Sync {
     }
 
     /// Checks the saved state of a session whose newest message has this number, without taking anything.
-    /// Returns the memory that the session has retired.
-    fn check_session(&self, number: u64, state: &Value) -> Result<Vec<RetiredState>, RestoreError> {
+    /// Returns what no other session may have.
+    fn check_session(&self, number: u64, state: &Value) -> Result<SessionClaims, RestoreError> {
         let _ = (number, state);
         Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
     }
@@ -146,6 +146,12 @@ pub trait Executor: Send + Sync {
         Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
     }
 
+    /// Ends what is left of a saved session that cannot be restored: when this returns, nothing accesses its
+    /// memory any more.
+    fn abandon_session(&self, state: &Value) {
+        let _ = state;
+    }
+
     /// Opens a session. This is cheap, because guests attach only to read the facts. Expensive objects, such
     /// as a GPU context, are made by the first message that needs them.
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;
@@ -155,6 +161,15 @@ impl MemoryInUse for Arc<dyn Executor> {
     fn bytes(&self) -> u64 {
         self.allocated()
     }
+}
+
+/// What a saved session has for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionClaims {
+    /// Memory that the session has retired.
+    pub retired: Vec<RetiredState>,
+    /// Number of its worker process.
+    pub process: Option<u32>,
 }
 
 /// Worker processes of an executor.

@@ -157,9 +157,9 @@ impl Gate {
         }
     }
 
-    /// Adds a session, which has no work yet.
-    pub(crate) fn enter(&self, session: u32, thread: Thread) {
-        self.presences().enter(session, thread);
+    /// Adds a session. It has no work yet, unless it is `doubtful` because it was restored.
+    pub(crate) fn enter(&self, session: u32, thread: Thread, doubtful: bool) {
+        self.presences().enter(session, thread, doubtful);
     }
 
     /// Removes a session, whose work has ended.

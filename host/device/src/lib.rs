@@ -79,7 +79,9 @@ pub use control::{ControlSocket, LineHandler};
 pub use device::{Device, DeviceConfig, DeviceError, PausedDevice};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
-pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
+pub use executor::{
+    Executor, ExecutorError, Progress, Session, SessionClaims, SessionError, Work, WorkerCount,
+};
 pub use figures::{DeviceFigures, LostSessions, WorkDone};
 pub use gate::{Gate, GateListener, GateMode, GateReport};
 pub use gpu::{

@@ -73,7 +73,7 @@ fn session(number: u32, range: u64) -> Value {
                 "protocol": 1, "pid": 4711, "pidfd": true, "age": 5, "newest": 9, "done_here": 3, "asked": 2,
                 "known": 9, "retirements": 6, "files": 2,
                 "retired": [[5, { "Window": { "offset": range + 0x1_0000, "bytes": 0x1_0000 } }]],
-                "tail": 0x400, "backlog": ["01000000100000000900000000000000"],
+                "tail": 0x400, "backlog": 16,
                 "usage": { "context": true, "pending": [[8, 4096]], "granted": 1, "granted_bytes": 4096 },
             } },
         },

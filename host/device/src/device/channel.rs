@@ -198,9 +198,12 @@ impl Channel {
         }
         self.doorbells.store(state.doorbells, Ordering::Relaxed);
         self.error.store(state.error, Ordering::Relaxed);
-        if state.session.as_ref().is_some_and(|session| session.running.is_none()) {
-            self.set(control, channel::STATE_FAILED);
-        }
+    }
+
+    /// Changes the state of a restored session from attached to failed.
+    pub(crate) fn restore_failed(&self, control: &ChannelControl<'_>, error: u32) {
+        self.error.store(error, Ordering::Relaxed);
+        self.set(control, channel::STATE_FAILED);
     }
 
     /// Sets the thread that doorbells wake.

@@ -31,7 +31,7 @@ use crate::threads::panic_message;
 pub(crate) use ended::EndedSession;
 
 /// Status `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
-const CUDA_ERROR_UNKNOWN: u32 = 999;
+pub(crate) const CUDA_ERROR_UNKNOWN: u32 = 999;
 /// Maximum number of messages between two updates of the guest's progress.
 const BATCH_MOST: u32 = 32;
 
@@ -105,7 +105,7 @@ impl SessionThread {
     pub(crate) fn run_session(mut self, executor: &dyn Executor) {
         self.host.served_here();
         let session = self.host.session();
-        self.gate.enter(session, thread::current());
+        self.gate.enter(session, thread::current(), self.unasked);
         let gate = Arc::clone(&self.gate);
         self.host.on_settled(Box::new(move |number| gate.settled(session, number)));
         // A panic is a bug of this program, not of the guest. It ends the session, not the device.
@@ -352,16 +352,18 @@ impl SessionThread {
                 return Ok(());
             }
             if !self.gate.is_paused() {
-                break;
+                self.ask()?;
+                self.tell(ThreadState::Rest);
+                // A call that came before this thread told where it is counts as seen.
+                if !self.gate.is_paused() {
+                    return Ok(());
+                }
             }
             self.wait_while_paused(None)?;
             if self.host.interrupted() {
                 return Ok(());
             }
         }
-        self.ask()?;
-        self.tell(ThreadState::Rest);
-        Ok(())
     }
 
     /// Asks the executor to tell when all work so far is complete, unless it was asked.

@@ -14,10 +14,11 @@ use crate::dispatch::handles::RESOURCES;
 use crate::memory::address_space::AddressSpace;
 use crate::memory::window_allocator::{free_space, take_range};
 use crate::saved::error::{RestoreError, STATE_MAX, STATE_VERSION, require};
-use crate::saved::state::{DeviceState, MemoryState, RetiredState, RunningState, SessionState};
+use crate::saved::state::{ChannelState, DeviceState, MemoryState, RetiredState, RunningState, SessionState};
 
-/// Longest time on a device's clock, in nanoseconds: 146 years.
-const CLOCK_MOST: u64 = 1 << 62;
+/// Greatest number of anything that is counted, such as the nanoseconds of 146 years. Sums of a few do not
+/// overflow.
+const COUNT_MOST: u64 = 1 << 62;
 
 /// The part of a state that every version has.
 #[derive(Deserialize)]
@@ -63,13 +64,17 @@ impl DeviceState {
             "number of channels",
             self.channels.len(),
         )?;
-        require(self.clock < CLOCK_MOST, "clock", self.clock)?;
+        require(self.clock < COUNT_MOST, "clock", self.clock)?;
+        let counted = |channel: &ChannelState| channel.doorbells.max(channel.earlier_doorbells);
+        let doorbells = self.channels.iter().map(counted).max().unwrap_or(0);
+        require(doorbells < COUNT_MOST, "number of doorbells", doorbells)?;
         config.executor.check(&self.executor_state)?;
         let areas = u64::from(config.channels) * area::AREA_BYTES;
         let mut taken = TakenMemory {
             pages: self.pages_key != 0,
             window: free_space(self.window_bytes, areas).0,
             runs: Vec::new(),
+            processes: BTreeSet::new(),
         };
         let mut numbers = BTreeSet::new();
         for session in self.channels.iter().filter_map(|channel| channel.session.as_ref()) {
@@ -77,6 +82,7 @@ impl DeviceState {
             require(number != 0 && numbers.insert(number), "number of a session", number)?;
             session.check(config, &mut taken).map_err(|error| error.of(number))?;
         }
+        require(!numbers.contains(&self.next_session), "number of the next session", self.next_session)?;
         taken.check_runs()
     }
 
@@ -107,6 +113,7 @@ struct TakenMemory {
     window: AddressSpace,
     /// Start and end of each run of guest pages.
     runs: Vec<(u64, u64)>,
+    processes: BTreeSet<u32>,
 }
 
 impl TakenMemory {
@@ -144,7 +151,11 @@ impl SessionState {
         }
         if let Some(running) = &self.running {
             running.check(&config.limits)?;
-            for retired in config.executor.check_session(running.number, &running.executor)? {
+            let claims = config.executor.check_session(running.number, &running.executor)?;
+            if let Some(process) = claims.process {
+                require(taken.processes.insert(process), "process of a worker", process)?;
+            }
+            for retired in claims.retired {
                 match retired {
                     RetiredState::Window { offset, bytes } => taken.take_range(offset, bytes)?,
                     RetiredState::Pages { runs, slot, number, .. } => {
@@ -190,8 +201,9 @@ impl RunningState {
         require(possible, "size of a message", message)?;
         // Each message has at least a header.
         let least = self.number.checked_mul(MESSAGE_ALIGN).and_then(|bytes| bytes.checked_add(message));
-        let possible =
-            self.head.is_multiple_of(MESSAGE_ALIGN) && least.is_some_and(|least| least <= self.head);
+        let possible = self.head.is_multiple_of(MESSAGE_ALIGN)
+            && self.head < COUNT_MOST
+            && least.is_some_and(|least| least <= self.head);
         require(possible, "position in the ring", self.head)?;
         require(self.done <= self.number, "number of messages that are done", self.done)?;
         let tables = &self.dispatch;

@@ -218,21 +218,9 @@ impl Graphs {
             }
         }
         at_end(rest, count)?;
-        Ok(self.insert(graph, kinds, all, copies)?)
-    }
-
-    /// Charges a graph and adds it.
-    fn insert(
-        &mut self,
-        graph: u32,
-        kinds: Vec<Kind>,
-        work: GraphWork,
-        copies: BTreeMap<u32, GraphWork>,
-    ) -> Result<(), OverLimit> {
-        let nodes = self.charges.charge(Resource::GraphNodes, kinds.len() as u64)?;
-        let bytes = kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES;
-        let bytes = self.charges.charge(Resource::HostBytes, bytes as u64)?;
-        self.graphs.insert(graph, KnownGraph { kinds, work, copies, _nodes: nodes, _bytes: bytes });
+        let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
+        let bytes = self.charges.charge(Resource::HostBytes, host_bytes(&kinds, &copies))?;
+        self.graphs.insert(graph, KnownGraph { kinds, work: all, copies, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 
@@ -270,6 +258,11 @@ impl Graphs {
     pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
         self.graphs.remove(&graph).map(drop).ok_or(Violation::unknown("graph", graph))
     }
+}
+
+/// Returns the number of bytes of host memory that a graph takes.
+fn host_bytes(kinds: &Vec<Kind>, copies: &BTreeMap<u32, GraphWork>) -> u64 {
+    (kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES) as u64
 }
 
 /// Checks a dependency of the node `index`, whose kind is `kind`. `kinds` has the kinds of the earlier nodes.

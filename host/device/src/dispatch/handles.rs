@@ -81,7 +81,7 @@ impl Handles {
         let mut handles = Self::new(charges);
         for (index, (numbers, resource)) in saved.iter().zip(RESOURCES).enumerate() {
             for &number in numbers {
-                let charge = handles.charges.charge(resource, 1)?;
+                let charge = handles.charges.adopt(resource, 1);
                 let before = handles.held[index].insert(number, charge);
                 require(before.is_none(), "number of a handle", number)?;
             }

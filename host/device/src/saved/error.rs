@@ -25,6 +25,9 @@ pub enum NotSaved {
     /// The session will end by itself in a moment.
     #[error("it is ending")]
     Ending,
+    /// Pages of the guest that the session has registered are no longer the guest's memory there.
+    #[error("guest pages at {0:#x}, which it has registered, are other memory now")]
+    Pages(u64),
     /// The process has no room for more descriptors.
     #[error("copy a descriptor: {0}")]
     Descriptor(String),

@@ -191,6 +191,7 @@ pub(crate) struct GraphState {
 #[serde(deny_unknown_fields)]
 pub(crate) struct PendingState {
     pub(crate) message: HexBytes,
-    /// Records of a graph that did not come in the message itself.
-    pub(crate) records: Option<HexBytes>,
+    /// Number of bytes of the records of a graph that did not come in the message itself. They are a
+    /// descriptor of the session.
+    pub(crate) records: Option<u64>,
 }

@@ -58,7 +58,7 @@ struct HostState {
     epoch: Instant,
     stopping: Arc<AtomicBool>,
     /// Whether the device is paused, so that the session's thread must not wait within a message.
-    pausing: Arc<AtomicBool>,
+    pausing: AtomicBool,
     ended: AtomicBool,
     /// Whether the session's memory was freed.
     freed: AtomicBool,
@@ -111,7 +111,7 @@ impl SessionHost {
             process,
             epoch,
             stopping: Arc::default(),
-            pausing: Arc::default(),
+            pausing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             sticky: Mutex::new(false),

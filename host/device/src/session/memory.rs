@@ -73,6 +73,8 @@ pub(crate) struct SessionMemory {
 #[derive(Debug, Default)]
 struct PendingFrees {
     count: u32,
+    /// Number of ranges that have become available so far.
+    freed: u64,
     /// Whether an allocation has waited in vain since the last range became available. Another one does not
     /// wait then, because the session's thread has other messages.
     stuck: bool,
@@ -204,11 +206,16 @@ impl SessionMemory {
     pub(crate) fn allocate_window(&self, bytes: u64, pausing: impl Fn() -> bool) -> WindowRequest {
         let Some(allocator) = &self.allocator else { return WindowRequest::NoRoom };
         let end = Instant::now() + WAIT_FOR_FREED;
-        let mut leaving = lock(&self.leaving);
         loop {
+            let freed = lock(&self.leaving).freed;
+            // Without the lock, because the system may need long to find storage.
             if let Some((offset, bytes)) = allocator.allocate(bytes) {
                 lock(&self.owned).insert(offset, bytes);
                 return WindowRequest::Allocated(offset, bytes);
+            }
+            let mut leaving = lock(&self.leaving);
+            if leaving.freed != freed {
+                continue;
             }
             let left = end.saturating_duration_since(Instant::now());
             if leaving.count == 0 || leaving.stuck || bytes > allocator.bytes() {
@@ -221,7 +228,7 @@ impl SessionMemory {
             if pausing() {
                 return WindowRequest::Paused;
             }
-            leaving = self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner).0;
+            drop(self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -274,6 +281,7 @@ impl SessionMemory {
         }
         let mut leaving = lock(&self.leaving);
         leaving.count -= 1;
+        leaving.freed += 1;
         leaving.stuck = false;
         drop(leaving);
         self.available.notify_all();

@@ -13,7 +13,7 @@ use nix::unistd::{Gid, Uid, User, getgrouplist};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use vgpu_device::{
-    Addresses, Executor, ExecutorError, KeptDescriptors, NotSaved, RestoreError, RetiredState, Session,
+    Addresses, Executor, ExecutorError, KeptDescriptors, NotSaved, RestoreError, Session, SessionClaims,
     SessionHost, WorkerCount,
 };
 use vgpu_wire::facts::DeviceFacts;
@@ -21,7 +21,7 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::MemoryPool;
 use crate::device::saved::{ExecutorState, WorkerSessionState};
-use crate::device::session::WorkerSession;
+use crate::device::session::{WorkerSession, abandon};
 use crate::device::spawn::WorkerProgram;
 use crate::device::worker_lock::WorkerLock;
 use crate::shared::setup::WorkerUser;
@@ -212,10 +212,18 @@ impl Executor for WorkerExecutor {
         Ok(())
     }
 
-    fn check_session(&self, number: u64, state: &Value) -> Result<Vec<RetiredState>, RestoreError> {
-        let Some(worker) = WorkerSessionState::deserialize(state)?.worker else { return Ok(Vec::new()) };
+    fn check_session(&self, number: u64, state: &Value) -> Result<SessionClaims, RestoreError> {
+        let state = WorkerSessionState::deserialize(state)?;
+        let Some(worker) = state.worker else { return Ok(SessionClaims::default()) };
         worker.check(number)?;
-        Ok(worker.retired.into_iter().map(|(_, memory)| memory).collect())
+        let retired = worker.retired.into_iter().map(|(_, memory)| memory).collect();
+        Ok(SessionClaims { retired, process: Some(worker.pid) })
+    }
+
+    fn abandon_session(&self, state: &Value) {
+        if let Ok(WorkerSessionState { worker: Some(worker) }) = WorkerSessionState::deserialize(state) {
+            abandon(&worker);
+        }
     }
 
     fn restore_session(

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -42,18 +42,11 @@ pub(crate) enum Waited {
 
 /// Whether the worker's reports are read.
 #[derive(Debug, Default)]
-pub(crate) struct Reports {
-    /// Whether the device is paused, so that none is read.
-    paused: bool,
+struct Reports {
+    /// Whether one is being handled.
+    handling: bool,
     /// Whether none is read any more, because the worker is dead or is to be killed.
     over: bool,
-}
-
-impl Reports {
-    /// Records that no report is read any more.
-    pub(crate) const fn end(&mut self) {
-        self.over = true;
-    }
 }
 
 /// A worker process, as the device's process controls it.
@@ -66,9 +59,11 @@ pub(crate) struct WorkerProcess {
     pub(crate) pid: u32,
     /// Number of the protocol that the worker speaks.
     protocol: u32,
-    /// Held while a report is handled.
     reports: Mutex<Reports>,
+    /// Notified when `reports` changes, or a pause.
     reading: Condvar,
+    /// Whether no report is read, because the device is paused.
+    unread: AtomicBool,
     /// Whether the process's number is still its own, because nobody has reaped it.
     named: Mutex<bool>,
     /// Start time of the worker, which limits the time that it can claim to have worked.
@@ -110,6 +105,7 @@ impl WorkerProcess {
             protocol: PROTOCOL,
             reports: Mutex::default(),
             reading: Condvar::new(),
+            unread: AtomicBool::new(false),
             named: Mutex::new(true),
             started: Instant::now(),
             newest: AtomicU64::new(0),
@@ -184,25 +180,54 @@ impl WorkerProcess {
         }
     }
 
-    /// Waits while the device is paused. Until the guard is dropped, it is not paused between two reports.
-    pub(crate) fn take_turn(&self) -> MutexGuard<'_, Reports> {
+    /// Begins to handle reports, once the device is not paused.
+    pub(crate) fn begin_reports(&self) {
         let reports = lock(&self.reports);
-        self.reading.wait_while(reports, |reports| reports.paused).unwrap_or_else(PoisonError::into_inner)
+        let unread = |_: &mut Reports| self.unread.load(Ordering::SeqCst);
+        let mut reports = self.reading.wait_while(reports, unread).unwrap_or_else(PoisonError::into_inner);
+        reports.handling = true;
     }
 
-    /// Has no report read until [`WorkerProcess::resume_reports`]. Fails if none is read any more.
-    pub(crate) fn pause_reports(&self) -> Result<(), NotSaved> {
+    /// Returns whether another report may be handled now.
+    pub(crate) fn may_read(&self) -> bool {
+        !self.unread.load(Ordering::SeqCst)
+    }
+
+    /// Ends to handle reports, for ever if `over`.
+    pub(crate) fn end_reports(&self, over: bool) {
         let mut reports = lock(&self.reports);
-        if reports.over {
+        reports.handling = false;
+        reports.over |= over;
+        drop(reports);
+        self.reading.notify_all();
+    }
+
+    /// Has no report read until [`WorkerProcess::resume_reports`]. Waits for the one that is being handled, as
+    /// long as the device is paused. Fails if the session is lost or told to stop, or none is read any more.
+    pub(crate) fn pause_reports(&self) -> Result<(), NotSaved> {
+        self.unread.store(true, Ordering::SeqCst);
+        let busy = |reports: &mut Reports| reports.handling && self.host.pausing() && !self.host.stopping();
+        let reports = self.reading.wait_while(lock(&self.reports), busy);
+        let reports = reports.unwrap_or_else(PoisonError::into_inner);
+        let ending = reports.over || reports.handling || self.is_over();
+        drop(reports);
+        if ending {
+            self.resume_reports();
             return Err(NotSaved::Ending);
         }
-        reports.paused = true;
         Ok(())
     }
 
     /// Has reports read again.
     pub(crate) fn resume_reports(&self) {
-        lock(&self.reports).paused = false;
+        self.unread.store(false, Ordering::SeqCst);
+        self.tell_reader();
+    }
+
+    /// Wakes whoever waits for reports to be read or not to be.
+    fn tell_reader(&self) {
+        // With the lock, so that a thread that has not looked is waiting already.
+        let _reports = lock(&self.reports);
         self.reading.notify_all();
     }
 
@@ -214,7 +239,7 @@ impl WorkerProcess {
     pub(crate) fn lose(&self, loss: SessionLoss) {
         self.host.lose(loss);
         self.over.store(true, Ordering::SeqCst);
-        self.page.wake(Sleeper::Device);
+        self.page.wake_surely(Sleeper::Device);
     }
 
     /// Kills the worker because it broke the rules of its ring or socket.
@@ -297,7 +322,7 @@ impl WorkerProcess {
         self.over.store(true, Ordering::SeqCst);
         *lock(&self.reaped) = true;
         self.reaping.notify_all();
-        self.page.wake(Sleeper::Device);
+        self.page.wake_surely(Sleeper::Device);
     }
 
     /// Waits at most `most` until the worker is reaped. Returns whether it is.
@@ -335,10 +360,12 @@ impl WorkerLink for WorkerProcess {
     fn stop(&self) {
         // Nobody may wait here. A worker that does not read its socket is killed when its session has ended.
         let _ = packet::send(&self.socket, &WorkerOrder::Stop.encode(), &[], SendFlags::DONTWAIT);
-        self.page.wake(Sleeper::Device);
+        self.tell_reader();
+        self.page.wake_surely(Sleeper::Device);
     }
 
     fn interrupt(&self) {
-        self.page.wake(Sleeper::Device);
+        self.tell_reader();
+        self.page.wake_surely(Sleeper::Device);
     }
 }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use vgpu_device::{HexBytes, SessionError, Window};
+use vgpu_device::{Charge, Charges, Resource, RestoreError, SessionError, Window};
 use zerocopy::IntoBytes;
 
 use crate::device::process::{Waited, WorkerProcess};
+use crate::device::saved::split_frame;
 use crate::shared::frame::{FRAME_ALIGN, FRAME_MAX, FrameHead, FrameKind, RING_BYTES, room};
 use crate::shared::status_page::{Sleeper, StatusPage};
 
@@ -26,7 +27,7 @@ pub(crate) struct RingWriter {
     head: u64,
     /// Frames for which there was no room when the device was paused: those of one message with its payload,
     /// and a few small ones. They are written before any other.
-    backlog: VecDeque<Box<[u8]>>,
+    backlog: VecDeque<(Box<[u8]>, Charge)>,
 }
 
 impl RingWriter {
@@ -35,11 +36,29 @@ impl RingWriter {
         Self { ring, page, tail: 0, published: 0, head: 0, backlog: VecDeque::new() }
     }
 
-    /// Creates the writer of a ring to which `tail` bytes have been written.
-    pub(crate) fn restore(ring: Window, page: Arc<StatusPage>, tail: u64, backlog: &[HexBytes]) -> Self {
-        let backlog = backlog.iter().map(|frame| frame.0.as_slice().into()).collect();
+    /// Creates the writer of a ring to which `tail` bytes have been written. `backlog` has the frames that
+    /// wait.
+    pub(crate) fn restore(
+        ring: Window,
+        page: Arc<StatusPage>,
+        tail: u64,
+        mut backlog: &[u8],
+        charges: &Arc<Charges>,
+    ) -> Result<Self, RestoreError> {
         // What the worker has read is checked like all that it says, when it is used.
-        Self { head: page.head(), tail, published: tail, backlog, ..Self::new(ring, page) }
+        let mut writer = Self { head: page.head(), tail, published: tail, ..Self::new(ring, page) };
+        while !backlog.is_empty() {
+            let frame;
+            (frame, backlog) = split_frame(backlog)?;
+            writer.keep(charges, frame.into());
+        }
+        Ok(writer)
+    }
+
+    /// Keeps a frame for which there is no room.
+    fn keep(&mut self, charges: &Arc<Charges>, frame: Box<[u8]>) {
+        let charge = charges.adopt(Resource::HostBytes, frame.len() as u64);
+        self.backlog.push_back((frame, charge));
     }
 
     /// Returns the file of the ring.
@@ -47,11 +66,15 @@ impl RingWriter {
         self.ring.file()
     }
 
-    /// Publishes all frames. Returns how many bytes were ever written, and the frames for which there is no
-    /// room.
-    pub(crate) fn save(&mut self) -> (u64, Vec<HexBytes>) {
+    /// Publishes all frames. Returns how many bytes were ever written.
+    pub(crate) fn save(&mut self) -> u64 {
         self.publish();
-        (self.tail, self.backlog.iter().map(|frame| HexBytes(frame.to_vec())).collect())
+        self.tail
+    }
+
+    /// Returns the frames for which there is no room.
+    pub(crate) fn backlog(&self) -> impl Iterator<Item = &[u8]> {
+        self.backlog.iter().map(|(frame, _)| &**frame)
     }
 
     /// Writes a frame whose body consists of `parts`. Waits for space in the ring; fails if there will be
@@ -70,7 +93,7 @@ impl RingWriter {
         if self.flush(link)? && self.make_room(link, bytes)? {
             self.append(bytes, head.as_bytes(), parts);
         } else {
-            self.backlog.push_back([&[head.as_bytes()], parts].concat().concat().into());
+            self.keep(link.host.charges(), [&[head.as_bytes()], parts].concat().concat().into());
         }
         Ok(())
     }
@@ -78,11 +101,11 @@ impl RingWriter {
     /// Writes the frames that were kept while the device was paused. Returns false if it is paused again
     /// before all are written.
     pub(crate) fn flush(&mut self, link: &WorkerProcess) -> Result<bool, SessionError> {
-        while let Some(bytes) = self.backlog.front().map(|frame| frame.len() as u64) {
+        while let Some(bytes) = self.backlog.front().map(|(frame, _)| frame.len() as u64) {
             if !self.make_room(link, bytes)? {
                 return Ok(false);
             }
-            if let Some(frame) = self.backlog.pop_front() {
+            if let Some((frame, _charge)) = self.backlog.pop_front() {
                 self.append(bytes, &frame, &[]);
             }
         }

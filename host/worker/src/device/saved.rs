@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use vgpu_device::{HexBytes, RestoreError, RetiredState};
+use vgpu_device::{RestoreError, RetiredState};
 use zerocopy::FromBytes;
 
 use crate::shared::frame::{FRAME_ALIGN, FRAME_MAX, FrameHead, FrameKind};
 use crate::shared::protocol;
 
-/// Longest age of a worker, in nanoseconds: 146 years.
-const AGE_MOST: u64 = 1 << 62;
+/// Greatest number of anything that is counted, such as the nanoseconds of 146 years.
+const COUNT_MOST: u64 = 1 << 62;
+/// Maximum number of bytes of frames that wait: those of one message with the longest payload, and a few small
+/// ones.
+const BACKLOG_MAX: u64 = 66 << 20;
 
 /// The executor's own numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +55,8 @@ pub(crate) struct WorkerState {
     pub(crate) retired: Vec<(u64, RetiredState)>,
     /// Number of bytes ever written to the ring, all of which the worker may read.
     pub(crate) tail: u64,
-    /// Frames for which the ring has no room.
-    pub(crate) backlog: Vec<HexBytes>,
+    /// Number of bytes of the frames for which the ring has no room. They are a descriptor of the session.
+    pub(crate) backlog: u64,
     pub(crate) usage: UsageState,
 }
 
@@ -80,7 +83,7 @@ impl WorkerState {
             .map_err(|other| RestoreError::field("protocol of a worker", other))?;
         // Other numbers name no process, or several.
         require((2..=i32::MAX as u32).contains(&self.pid), "process of a worker", self.pid)?;
-        require(self.age < AGE_MOST, "age of a worker", self.age)?;
+        require(self.age < COUNT_MOST, "age of a worker", self.age)?;
         for (field, value) in [
             ("number of the newest message that was forwarded", self.newest),
             ("number of messages that were done without the worker", self.done_here),
@@ -94,10 +97,13 @@ impl WorkerState {
             let possible = (1..=self.retirements).contains(id) && numbers.insert(id);
             require(possible, "number of retired memory", id)?;
         }
-        require(self.tail.is_multiple_of(FRAME_ALIGN), "position in a worker's ring", self.tail)?;
-        for frame in &self.backlog {
-            check_frame(&frame.0)?;
-        }
+        require(self.known <= self.newest, "number of messages that the worker knows", self.known)?;
+        let counts = [self.retirements, self.files, self.usage.granted, self.usage.granted_bytes];
+        let most = counts.into_iter().max().unwrap_or(0);
+        require(most < COUNT_MOST, "number of something of a worker", most)?;
+        let possible = self.tail.is_multiple_of(FRAME_ALIGN) && self.tail < COUNT_MOST;
+        require(possible, "position in a worker's ring", self.tail)?;
+        require(self.backlog <= BACKLOG_MAX, "size of frames that wait", self.backlog)?;
         let requests = &self.usage.pending;
         let ordered = requests.is_sorted_by_key(|request| request.0);
         let newest = requests.last().map_or(0, |request| request.0);
@@ -105,11 +111,12 @@ impl WorkerState {
     }
 }
 
-/// Checks that a frame could stand in the ring.
-fn check_frame(frame: &[u8]) -> Result<(), RestoreError> {
-    let wrong = || RestoreError::field("frame of a worker's ring", format_args!("{} bytes", frame.len()));
-    let (head, _) = FrameHead::read_from_prefix(frame).map_err(|_| wrong())?;
+/// Splits the first frame off, which could stand in the ring. Returns it and the rest.
+pub(crate) fn split_frame(frames: &[u8]) -> Result<(&[u8], &[u8]), RestoreError> {
+    let wrong = || RestoreError::field("frame of a worker's ring", format_args!("{} bytes", frames.len()));
+    let (head, _) = FrameHead::read_from_prefix(frames).map_err(|_| wrong())?;
     let kind = FrameKind::from_number(head.kind).filter(|kind| *kind != FrameKind::Pad);
-    let whole = frame.len() as u64 <= FRAME_MAX && head.bytes as usize == frame.len();
-    kind.filter(|_| whole).map(drop).ok_or_else(wrong)
+    let whole = (size_of::<FrameHead>() as u64..=FRAME_MAX).contains(&head.bytes.into());
+    let split = frames.split_at_checked(head.bytes as usize);
+    split.filter(|_| whole && kind.is_some()).ok_or_else(wrong)
 }

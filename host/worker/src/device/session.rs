@@ -36,6 +36,8 @@ const ENDING_MOST: Duration = Duration::from_secs(5);
 /// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 32;
 
+pub(crate) use saved::abandon;
+
 /// A session, with its worker once it has one.
 #[derive(Debug)]
 pub(crate) struct WorkerSession {

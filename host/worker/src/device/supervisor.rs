@@ -51,20 +51,26 @@ fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(pid = link.pid, "watch a worker: {error}");
-                return link.take_turn().end();
+                return link.end_reports(true);
             }
         }
         let dead = fds.get(1).is_some_and(|process| !process.revents().is_empty());
-        let mut turn = link.take_turn();
-        // The worker's last packets are still readable after its death.
-        while let Some(packet) = receive(link) {
-            match packet {
-                Ok(packet) if handle_report(link, pool, quota, &packet) => {}
-                _ => return turn.end(),
+        link.begin_reports();
+        // The worker's last packets are still readable after its death. A pause of the device comes between two
+        // of them, however many there are.
+        let mut over = false;
+        let mut none = false;
+        while !over && !none && link.may_read() {
+            match receive(link) {
+                Some(Ok(packet)) => over = !handle_report(link, pool, quota, &packet),
+                Some(Err(())) => over = true,
+                None => none = true,
             }
         }
-        if dead {
-            return turn.end();
+        over |= dead && none;
+        link.end_reports(over);
+        if over {
+            return;
         }
     }
 }

@@ -245,6 +245,13 @@ impl StatusPage {
         if flag.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.wake_surely(sleeper);
+    }
+
+    /// Wakes the other side as [`StatusPage::wake`] does, whatever the flag says, because a worker can store
+    /// it and would keep the session's thread asleep.
+    pub(crate) fn wake_surely(&self, sleeper: Sleeper) {
+        let flag = self.0.u32_at(sleeper.offset());
         flag.store(0, Ordering::SeqCst);
         // A wake of a mapped word does not fail.
         let _ = futex::wake(flag, futex::Flags::empty(), i32::MAX as u32);

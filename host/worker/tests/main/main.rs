@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         wrong_states {
             each_impossible_value_is_named,
             random_values_do_no_harm,
-            what_is_missing_is_named,
+            what_is_missing_loses_its_session,
         }
         walls {
             calls_are_refused,

@@ -9,7 +9,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use vgpu_device::{DeviceConfig, NotSaved, PauseError, Ram};
 use vgpu_executor_null::Null;
-use vgpu_host_testing::bench::{MEMORY, SHARED, config, folder, gpu};
+use vgpu_host_testing::bench::{CHANNELS, MEMORY, SHARED, config, folder, gpu};
 use vgpu_host_testing::commands::{LAUNCH, allocate, window};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_host_testing::reload::Reloadable;
@@ -142,7 +142,7 @@ pub fn a_kernel_that_never_ends_keeps_no_pause_waiting() {
         guest.send(&Signal { stream: hold, reserved: 0, mark: Mark::new(5, hold.into()) }, &[]);
         let backlog = |text: &str| {
             let running = running(text, 0);
-            running["executor"]["worker"]["backlog"].as_array().expect("a list").len()
+            running["executor"]["worker"]["backlog"].as_u64().expect("a number")
         };
         until("frames wait", || backlog(&device.pause_and_resume().unwrap().to_json().unwrap()) > 0);
         for _ in 0..3 {
@@ -174,7 +174,10 @@ pub fn an_allocation_that_waits_is_carried_out_once() {
         let pending = |text: &str| !running(text, 0)["dispatch"]["pending"].is_null();
         until("the message waits", || pending(&device.pause_and_resume().unwrap().to_json().unwrap()));
         for _ in 0..2 {
-            assert!(pending(&device.reload()), "it waits still");
+            let text = device.reload();
+            assert!(pending(&text), "it waits still");
+            let known = running(&text, 0)["executor"]["worker"]["known"].as_u64().expect("a number");
+            assert!(known < number && guest.done() < number, "it is not carried out");
         }
         guest.store_release(hold);
         guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
@@ -200,39 +203,34 @@ pub fn a_request_for_window_memory_waits_on() {
     let device = reloadable("probe");
     let mut guest = device.guest(0);
     guest.send(&launch(1), &[]);
-    let mut waited = false;
     for hold in 1..200 {
-        let offset = window(&mut guest, SHARED);
+        let request = WindowAlloc { reply: 3, reserved: 0, bytes: SHARED };
+        until("the window is free", || guest.call(request, &[]).0 == 0);
+        let offset = u64::from(CHANNELS) * area::AREA_BYTES;
         until("all is done", || guest.done() == guest.number);
         stand_still(&mut guest, hold);
         guest.send(&WindowFree { offset }, &[]);
-        let number = guest.send(&WindowAlloc { reply: 3, reserved: 0, bytes: SHARED }, &[]);
-        let ticket = guest.returns() + area::RETURN_REPLIES + 3 * area::REPLY_BYTES;
-        let text = device.reload_after(|text| {
-            let pending = running(text, 0)["dispatch"]["pending"].clone();
-            if !pending.is_null() {
-                waited = true;
-                assert_ne!(guest.function.u64_at(ticket).load(Ordering::Acquire), number);
-            }
+        let number = guest.send(&request, &[]);
+        let mut waited = false;
+        device.reload_after(|text| {
+            waited = !running(text, 0)["dispatch"]["pending"].is_null();
             // The worker releases the memory while nobody reads its reports. It knows then of all messages but
             // the one that waits.
             guest.store_release(hold);
             if waited {
-                until("it is released", || guest.done() >= number - 1);
+                until("it is released", || guest.done() == number - 1);
             }
         });
         guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
         let (status, _) = guest.answer(3, number);
-        if waited {
-            assert_eq!(status, 0, "{text}");
-            let owned = device.session(0).expect("a session").window_bytes;
-            assert_eq!(owned, SHARED);
+        if status == 0 && waited {
+            assert_eq!(device.session(0).expect("a session").window_bytes, SHARED);
             return;
         }
-        // The device was paused before the message was read, or after it had waited for long.
+        // The device was paused before the message was read, or after it had waited for long; or this machine
+        // was too slow for the wait after that.
         if status == 0 {
             guest.send(&WindowFree { offset }, &[]);
-            until("it is free", || device.session(0).expect("a session").window_bytes == 0);
         }
     }
     panic!("no request ever waited");

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::{Value, json};
 use vgpu_device::{Device, DeviceConfig, DeviceState, KeptDescriptors, RestoreError, STATE_VERSION, Window};
 use vgpu_host_testing::bench::{CHANNELS, SHARED, WINDOW};
@@ -17,7 +18,7 @@ use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{EventCreate, Signal, StreamCreate, StreamHold};
 use vgpu_wire::{Mark, Span};
 
-use crate::bench::worker_config;
+use crate::bench::{log_lines, worker_config};
 use crate::probe;
 use crate::reload::{configured, memory, reloadable_of};
 
@@ -129,7 +130,8 @@ pub fn each_impossible_value_is_named() {
             "range of the window",
         ),
         (worker, "/tail", json!(8), "position in a worker's ring"),
-        (worker, "/backlog", json!(["00"]), "frame"),
+        (worker, "/backlog", json!(1_u64 << 30), "frames that wait"),
+        (worker, "/files", json!(u64::MAX), "something of a worker"),
         (worker, "/usage/pending", json!([[u64::MAX, 1]]), "requests for memory"),
     ] {
         let mut state = scene.state.clone();
@@ -191,18 +193,21 @@ fn leaves(value: &Value, place: String) -> Vec<String> {
     }
 }
 
-/// A worker of somebody else, and a descriptor that is missing or is another file, are noticed before a session
-/// moves.
-pub fn what_is_missing_is_named() {
+/// A session whose worker is somebody else, or of which a descriptor is missing or is another file, is lost, and
+/// no other with it.
+pub fn what_is_missing_loses_its_session() {
     for case in ["a descriptor", "another file", "another process"] {
         let workers = worker_config("probe");
         let device = reloadable_of(workers.clone());
-        let mut guest = device.guest(0);
-        guest.send(&LAUNCH, &[]);
-        until("all is done", || guest.done() == guest.number);
+        let (mut guest, mut other) = (device.guest(0), device.guest(1));
+        for guest in [&mut guest, &mut other] {
+            guest.send(&LAUNCH, &[]);
+            until("all is done", || guest.done() == guest.number);
+        }
+        let worker = device.session(0).expect("a session").worker.expect("a worker");
         let paused = device.device().pause(Instant::now() + PATIENCE).expect("a state");
-        let number = paused.state.to_json().expect("text");
-        let mut state: Value = serde_json::from_str(&number).expect("JSON");
+        let text = paused.state.to_json().expect("text");
+        let mut state: Value = serde_json::from_str(&text).expect("JSON");
         let session = state["channels"][0]["session"]["number"].as_u64().expect("a number") as u32;
         let mut kept = paused.descriptors;
         let ring = KeptDescriptors::of_session(session, "ring");
@@ -214,18 +219,34 @@ pub fn what_is_missing_is_named() {
                 kept.keep(ring.clone(), file.file()).expect("a descriptor");
             }
             _ => {
-                state["channels"][0]["session"]["running"]["executor"]["worker"]["pid"] =
-                    json!(std::process::id());
+                let worker = &mut state["channels"][0]["session"]["running"]["executor"]["worker"];
+                worker["pid"] = json!(std::process::id());
             }
         }
         let state = DeviceState::parse(state.to_string().as_bytes()).expect("a state");
         let window = Window::private(WINDOW).expect("a window");
         let config = configured(&workers, &memory());
-        let refused =
-            Device::restore(&config, &state, &mut kept, window.into(), 0).expect_err(case).to_string();
-        let named = if case == "another process" { "process of a worker" } else { ring.as_str() };
-        assert!(refused.contains(named), "{case}: {refused}");
-        device.device().resume();
-        guest.echo();
+        let restored = Device::restore(&config, &state, &mut kept, window.into(), 0).expect("a device");
+        assert_eq!(kept.iter().count(), 0, "nothing is left");
+        let status = restored.status();
+        let states: Vec<&str> = status.sessions.iter().map(|session| session.state.as_str()).collect();
+        assert_eq!((states, restored.figures().lost.worker), (vec!["failed", "attached"], 1), "{case}");
+        let named = match case {
+            "a descriptor" => format!("the descriptor {ring} is missing"),
+            "another file" => format!("the descriptor {ring} cannot be used"),
+            _ => format!("process of a worker cannot be {}", std::process::id()),
+        };
+        assert_eq!(
+            log_lines(&["cannot be restored", &format!("session={session}"), &named]).len(),
+            1,
+            "{case}"
+        );
+        // Nobody else uses the memory of a session that is lost.
+        if case != "another process" {
+            let pid = Pid::from_raw(worker.cast_signed()).expect("a process");
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            assert!(waitid(WaitId::Pid(pid), look).is_err(), "{case}: it is reaped");
+        }
+        std::mem::forget((restored, device));
     }
 }

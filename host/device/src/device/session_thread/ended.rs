@@ -27,9 +27,10 @@ impl EndedSession {
         let session = self.host.session();
         while self.channel.state() == STATE_FAILED {
             if let Some(turn) = self.pauses.turn() {
-                let (state, descriptors) = (self.host.save(None), KeptDescriptors::default());
-                let stopped = StoppedSession { channel: self.host.channel(), state, descriptors };
-                self.pauses.arrive(session, turn, Ok(stopped));
+                let (channel, descriptors) = (self.host.channel(), KeptDescriptors::default());
+                let saved = self.host.save(None);
+                let stopped = saved.map(|state| StoppedSession { channel, state, descriptors });
+                self.pauses.arrive(session, turn, stopped);
             }
             thread::park();
         }

@@ -46,7 +46,11 @@ impl SessionThread {
             dispatch,
             executor,
         };
-        Ok(StoppedSession { channel: self.host.channel(), state: self.host.save(Some(running)), descriptors })
+        Ok(StoppedSession {
+            channel: self.host.channel(),
+            state: self.host.save(Some(running))?,
+            descriptors,
+        })
     }
 
     /// Continues where the thread of a saved session was. The dispatcher is that session's already.

@@ -18,6 +18,9 @@ use crate::saved::error::{NotSaved, RestoreError, require};
 use crate::saved::state::{DispatchState, PendingState};
 use crate::session::host::SessionHost;
 
+/// Name of the descriptor of a graph's records, after that of the session.
+const RECORDS: &str = "records";
+
 impl Dispatcher {
     /// Describes the tables, and the session of the executor.
     pub(crate) fn save(
@@ -25,7 +28,13 @@ impl Dispatcher {
         descriptors: &mut KeptDescriptors,
     ) -> Result<(DispatchState, Value), NotSaved> {
         let executor = self.session.save(descriptors)?;
-        let records = self.records.as_ref().map(|records| HexBytes(records.0.clone()));
+        let records = self.records.as_ref().map(|records| records.0.as_slice());
+        if let Some(bytes) = records {
+            let name = KeptDescriptors::of_session(self.host.session(), RECORDS);
+            let kept = descriptors.keep_bytes(name, [bytes]);
+            kept.map_err(|error| NotSaved::Descriptor(error.to_string()))?;
+        }
+        let records = records.map(|bytes| bytes.len() as u64);
         let pending =
             self.pending.as_ref().map(|bytes| PendingState { message: HexBytes(bytes.to_vec()), records });
         let state = DispatchState {
@@ -45,6 +54,7 @@ impl Dispatcher {
         session: Box<dyn Session>,
         number: u64,
         state: &DispatchState,
+        descriptors: &mut KeptDescriptors,
     ) -> Result<Self, RestoreError> {
         let charges = || Arc::clone(host.charges());
         let mut dispatcher = Self {
@@ -61,9 +71,10 @@ impl Dispatcher {
             // It was checked, with the same memory. This only guards against a wrong state.
             let checked = dispatcher.checks.message(host, &message.body);
             checked.map_err(|violation| RestoreError::field("message that waits", violation))?;
-            if let Some(records) = &pending.records {
-                let charge = host.charges().charge(Resource::HostBytes, records.0.len() as u64)?;
-                dispatcher.records = Some((records.0.clone(), charge));
+            if let Some(bytes) = pending.records {
+                let name = KeptDescriptors::of_session(host.session(), RECORDS);
+                let charge = host.charges().adopt(Resource::HostBytes, bytes);
+                dispatcher.records = Some((descriptors.take_bytes(&name, bytes)?, charge));
             }
             dispatcher.pending = Some(pending.message.0.as_slice().into());
         }
@@ -108,7 +119,7 @@ impl PendingState {
         };
         let separate =
             separate.filter(|records| records.segment != SEGMENT_INLINE).map(|records| records.bytes);
-        let found = self.records.as_ref().map(|records| records.0.len() as u64);
+        let found = self.records;
         require(
             found == separate && found.is_none_or(|bytes| bytes <= PAYLOAD_MAX),
             "size of a graph's records that wait",

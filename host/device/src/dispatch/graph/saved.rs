@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use vgpu_wire::Kind;
 
-use super::{Graphs, KnownGraph, can_be_node};
+use super::{Graphs, KnownGraph, can_be_node, host_bytes};
 use crate::charges::charge::Charges;
+use crate::charges::limits::Resource;
 use crate::saved::error::{RestoreError, require};
 use crate::saved::state::GraphState;
 use crate::session::stats::GraphWork;
@@ -37,7 +38,10 @@ impl Graphs {
             for copy in copies.values() {
                 work += *copy;
             }
-            graphs.insert(graph.number, kinds, work, copies)?;
+            let nodes = graphs.charges.adopt(Resource::GraphNodes, kinds.len() as u64);
+            let bytes = graphs.charges.adopt(Resource::HostBytes, host_bytes(&kinds, &copies));
+            let known = KnownGraph { kinds, work, copies, _nodes: nodes, _bytes: bytes };
+            graphs.graphs.insert(graph.number, known);
         }
         Ok(graphs)
     }

@@ -1,7 +1,6 @@
 //! A pause of the device, as a session sees it: its thread must not wait within a message.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::SessionHost;
 
@@ -12,12 +11,6 @@ impl SessionHost {
     #[must_use]
     pub fn pausing(&self) -> bool {
         self.0.pausing.load(Ordering::Acquire)
-    }
-
-    /// Returns the flag that [`SessionHost::pausing`] reads, for others to read.
-    #[must_use]
-    pub fn pause_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0.pausing)
     }
 
     /// Tells the session's thread to come to a boundary between two messages, wherever it waits.
@@ -32,5 +25,9 @@ impl SessionHost {
     /// Lets the session's thread wait again.
     pub(crate) fn resume(&self) {
         self.0.pausing.store(false, Ordering::SeqCst);
+        // The thread may wait for the worker process to be described.
+        if let Some(remote) = self.remote() {
+            remote.interrupt();
+        }
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{RetiredMemory, SessionHost};
-use crate::saved::error::RestoreError;
+use crate::saved::error::{NotSaved, RestoreError};
 use crate::saved::state::{FiguresState, RetiredState, RunningState, SessionState};
 use crate::sync::lock;
 
 impl SessionHost {
     /// Describes the session, whose thread is at a boundary between two messages.
-    pub(crate) fn save(&self, running: Option<RunningState>) -> SessionState {
-        let returns = self.0.returns.as_ref().map(|run| run.address());
+    pub(crate) fn save(&self, running: Option<RunningState>) -> Result<SessionState, NotSaved> {
+        let memory = self.0.memory.save(self.return_run())?;
         let counters = self.counters();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut figures = FiguresState {
@@ -21,14 +21,14 @@ impl SessionHost {
         };
         self.gauges().save(&mut figures);
         counters.stats.save(&mut figures);
-        SessionState {
+        Ok(SessionState {
             number: self.session(),
             process: self.process(),
-            memory: self.0.memory.save(returns),
+            memory,
             sticky: *lock(&self.0.sticky),
             figures,
             running,
-        }
+        })
     }
 
     /// Takes over memory and figures of a saved session. This is a new host with its numbers.

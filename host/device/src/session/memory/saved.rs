@@ -3,23 +3,31 @@
 use vgpu_wire::body::pages::PageRun;
 
 use super::SessionMemory;
-use crate::memory::pages::PageSegment;
-use crate::saved::error::{RestoreError, require};
+use crate::memory::pages::{MappedRun, PageSegment};
+use crate::saved::error::{NotSaved, RestoreError, require};
 use crate::saved::state::{MemoryState, SegmentState};
 use crate::sync::lock;
 
 impl SessionMemory {
-    /// Describes everything that the session owns. `returns` is the guest-physical address of its return area.
-    pub(crate) fn save(&self, returns: Option<u64>) -> MemoryState {
+    /// Describes everything that the session owns. `returns` is its return area, if that is in guest pages.
+    pub(crate) fn save(&self, returns: Option<&MappedRun>) -> Result<MemoryState, NotSaved> {
         let segments = lock(&self.segments);
+        if let Some(pages) = &self.pages {
+            let runs = segments.values().flat_map(PageSegment::runs).map(|run| &**run).chain(returns);
+            for run in runs {
+                if !pages.is_unchanged(run) {
+                    return Err(NotSaved::Pages(run.address()));
+                }
+            }
+        }
         let segment =
             |(&number, segment): (&u32, &PageSegment)| SegmentState { number, runs: segment.save() };
-        MemoryState {
+        Ok(MemoryState {
             may_register: self.pages.is_some(),
-            returns,
+            returns: returns.map(MappedRun::address),
             ranges: self.window_ranges(),
             segments: segments.iter().map(segment).collect(),
-        }
+        })
     }
 
     /// Takes everything that the session owned. Nobody else may have taken a part of it.

@@ -1,6 +1,5 @@
 //! The handle of a worker process in a device's saved state.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-use vgpu_device::{RestoreError, SessionHost, lock};
+use vgpu_device::{RestoreError, RetiredState, SessionHost, lock};
 
 use super::WorkerProcess;
 use crate::device::saved::{UsageState, WorkerState};
@@ -35,7 +34,7 @@ impl WorkerProcess {
             files: 0,
             retired: retired.iter().filter_map(|(&id, memory)| Some((id, memory.save()?))).collect(),
             tail: 0,
-            backlog: Vec::new(),
+            backlog: 0,
             usage: UsageState::default(),
         }
     }
@@ -56,21 +55,30 @@ impl WorkerProcess {
         if child.is_err() {
             return Err(RestoreError::field("process of a worker", state.pid));
         }
-        let mut retired = BTreeMap::new();
-        for (id, memory) in &state.retired {
-            retired.insert(*id, host.restore_retired(memory)?);
-        }
         let age = Duration::from_nanos(state.age) + UNMEASURED;
         let now = Instant::now();
         let link = Self {
             protocol: state.protocol,
             started: now.checked_sub(age).unwrap_or(now),
-            retired: retired.into(),
             ..Self::new(host, page, socket, pidfd, state.pid)
         };
         link.set_newest(state.newest);
         link.set_done_here(state.done_here);
         link.set_asked(state.asked);
         Ok(link)
+    }
+
+    /// Takes over the memory that the process has not released. If that fails, the process is dead when this
+    /// returns, because the memory is free then.
+    pub(crate) fn restore_retired(&self, retired: &[(u64, RetiredState)]) -> Result<(), RestoreError> {
+        let retain = |(id, memory): &(u64, RetiredState)| {
+            self.retain(*id, self.host.restore_retired(memory)?);
+            Ok(())
+        };
+        retired.iter().try_for_each(retain).inspect_err(|_| {
+            self.kill();
+            // It is a child of this process, which was killed.
+            let _ = self.reap();
+        })
     }
 }

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use serde_json::{Value, json};
 use vgpu_device::{KeptDescriptors, NotSaved, Resource, RestoreError, SessionHost, Window, WorkerLink as _};
 
@@ -21,6 +23,7 @@ const RING: &str = "ring";
 const PAGE: &str = "page";
 const SOCKET: &str = "socket";
 const PIDFD: &str = "pidfd";
+const BACKLOG: &str = "backlog";
 
 impl WorkerSession {
     pub(super) fn save_worker(&mut self, descriptors: &mut KeptDescriptors) -> Result<Value, NotSaved> {
@@ -51,7 +54,8 @@ impl SessionWorker {
         descriptors: &mut KeptDescriptors,
     ) -> Result<WorkerState, NotSaved> {
         self.link.pause_reports()?;
-        let (tail, backlog) = self.ring.save();
+        let tail = self.ring.save();
+        let backlog = self.ring.backlog().map(|frame| frame.len() as u64).sum();
         let mut state = WorkerState {
             known: self.known,
             retirements: self.retirements,
@@ -69,6 +73,10 @@ impl SessionWorker {
             .and_then(|()| descriptors.keep(name(PAGE), self.link.page.file()))
             .and_then(|()| descriptors.keep(name(SOCKET), &self.link.socket))
             .and_then(|()| pidfd.map_or(Ok(()), |pidfd| descriptors.keep(name(PIDFD), pidfd)));
+        let kept = kept.and_then(|()| match backlog {
+            0 => Ok(()),
+            _ => descriptors.keep_bytes(name(BACKLOG), self.ring.backlog()),
+        });
         kept.map_err(|error| NotSaved::Descriptor(error.to_string()))?;
         Ok(state)
     }
@@ -79,22 +87,28 @@ impl SessionWorker {
         state: &WorkerState,
         descriptors: &mut KeptDescriptors,
     ) -> Result<Self, RestoreError> {
-        let charge = host.charges().charge(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES)?;
+        let charge = host.charges().adopt(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES);
         let name = |what| KeptDescriptors::of_session(host.session(), what);
         let mut take = |what| descriptors.take(&name(what));
         let page = map(&name(PAGE), take(PAGE)?, STATUS_PAGE_BYTES)?;
         let ring = map(&name(RING), take(RING)?, RING_BYTES)?;
         let socket = take(SOCKET)?;
         let pidfd = state.pidfd.then(|| take(PIDFD)).transpose()?;
+        let backlog = match state.backlog {
+            0 => Vec::new(),
+            bytes => descriptors.take_bytes(&name(BACKLOG), bytes)?,
+        };
         let page = Arc::new(StatusPage::new(page));
+        let ring = RingWriter::restore(ring, Arc::clone(&page), state.tail, &backlog, host.charges())?;
         let link = WorkerProcess::restore(host.clone(), Arc::clone(&page), socket, pidfd, state)?;
+        link.restore_retired(&state.retired)?;
         let link = Arc::new(link);
         let quota = context.pool.reopen(&page, &state.usage);
         // Nobody else has shown them to the guest yet.
         link.show(host.gauges());
         host.set_worker(Some(Arc::clone(&link) as _));
         Ok(Self {
-            ring: RingWriter::restore(ring, page, state.tail, &state.backlog),
+            ring,
             link,
             quota,
             supervisor: None,
@@ -103,6 +117,17 @@ impl SessionWorker {
             files: state.files,
             _charge: charge,
         })
+    }
+}
+
+/// Ends the worker of a saved session that cannot be restored.
+pub(crate) fn abandon(worker: &WorkerState) {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let Some(pid) = Pid::from_raw(worker.pid.cast_signed()) else { return };
+    // A number that is not a child's is somebody else's.
+    if waitid(WaitId::Pid(pid), look).is_ok() {
+        let _ = kill_process(pid, Signal::KILL);
+        while matches!(waitpid(Some(pid), WaitOptions::empty()), Err(Errno::INTR)) {}
     }
 }
 
