@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ struct Inherited {
     worker: u32,
     gpu: GpuConfig,
     descriptors: BTreeMap<String, RawFd>,
+    /// What the process had open before it served a device.
+    open: Vec<String>,
     /// What the guest of the test has written, and where its data is.
     tail: u64,
     number: u64,
@@ -86,6 +88,7 @@ fn check(guest: &Guest, round: u64) {
 
 /// Serves a device, and executes this program while its guest's messages are carried out.
 pub fn before() -> ExitCode {
+    let open = open();
     let gpu = gpu();
     let window = Window::anonymous(WINDOW).expect("a window");
     let file = File::from(window.file().try_clone_to_owned().expect("its file"));
@@ -107,7 +110,7 @@ pub fn before() -> ExitCode {
     let descriptors: BTreeMap<String, RawFd> =
         kept.iter().map(|(name, file)| (name.to_owned(), file.as_raw_fd())).collect();
     let (process, tail, number) = (std::process::id(), guest.tail, guest.number);
-    let inherited = Inherited { process, worker, gpu, descriptors, tail, number, memory };
+    let inherited = Inherited { process, worker, gpu, descriptors, open, tail, number, memory };
     let inherited = serde_json::to_string(&inherited).expect("text");
     for (_, file) in kept.iter() {
         fcntl_setfd(file, FdFlags::empty()).expect("a descriptor that stays open");
@@ -160,21 +163,24 @@ pub fn after(inherited: &str) -> ExitCode {
     assert_eq!((status.workers_started, status.workers_running), (Some(2), Some(0)));
     assert_eq!((status.allocated, status.charged_bytes), (0, 0));
     drop((guest, next, device, config));
-    until("descriptors of sessions are closed", || foreign(&file).is_empty());
+    drop(file);
+    let start = Instant::now();
+    while open() != inherited.open {
+        assert!(start.elapsed() < PATIENCE, "these are open: {:?}, not {:?}", open(), inherited.open);
+        std::thread::yield_now();
+    }
     println!("continued");
     ExitCode::SUCCESS
 }
 
-/// Returns what this process has open beside its standard streams and the window.
-fn foreign(window: &File) -> Vec<String> {
-    let own = window.as_fd().as_raw_fd();
+/// Returns what this process has open.
+fn open() -> Vec<String> {
     let files = std::fs::read_dir("/proc/self/fd").expect("descriptors").filter_map(Result::ok);
-    let name = |number: RawFd| {
-        let target = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
-        Some(target.to_string_lossy().into_owned()).filter(|name| !name.ends_with("/fd"))
-    };
-    let numbers = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
-    numbers.filter(|&number: &RawFd| number > 2 && number != own).filter_map(name).collect()
+    let names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.ends_with("/fd")).collect();
+    names.sort();
+    names
 }
 
 pub fn a_process_that_executes_itself_keeps_its_sessions() {
