@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
-use vgpu_device::{DeviceConfig, NotSaved, PauseError, Ram};
+use vgpu_device::{DeviceConfig, Limits, NotSaved, PauseError, Ram};
 use vgpu_executor_null::Null;
 use vgpu_host_testing::bench::{CHANNELS, MEMORY, SHARED, config, folder, gpu};
 use vgpu_host_testing::commands::{LAUNCH, allocate, window};
@@ -29,13 +29,13 @@ use crate::probe;
 
 /// Returns a device whose sessions have workers of this kind.
 fn reloadable(kind: &str) -> Reloadable {
-    reloadable_of(worker_config(kind))
+    reloadable_of(worker_config(kind), Limits::default())
 }
 
 /// Returns a device whose sessions have such workers.
-pub fn reloadable_of(workers: WorkerConfig) -> Reloadable {
+pub fn reloadable_of(workers: WorkerConfig, limits: Limits) -> Reloadable {
     let ram = memory();
-    Reloadable::new(move || configured(&workers, &ram))
+    Reloadable::new(move || DeviceConfig { limits, ..configured(&workers, &ram) })
 }
 
 /// Returns the memory of a guest.

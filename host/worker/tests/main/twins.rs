@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use vgpu_device::SessionStatus;
+use vgpu_device::{Limits, SessionStatus};
 use vgpu_host_testing::commands::node;
 use vgpu_host_testing::guest::{Guest, end, until};
 use vgpu_host_testing::reload::Reloadable;
@@ -43,8 +43,9 @@ enum Step {
     PagesFree(usize),
     MemoryInfo,
     Echo,
-    /// A message that ends the session, after which the guest attaches anew.
-    Nonsense,
+    /// A message that ends the session, after which the guest attaches anew: one that frees what is not its own,
+    /// or that promises less than an earlier one.
+    Nonsense(bool),
     /// The first device is paused, and goes on or is replaced.
     Pause,
     Reload,
@@ -71,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
         which.prop_map(Step::PagesFree),
         Just(Step::MemoryInfo),
         Just(Step::Echo),
-        Just(Step::Nonsense),
+        any::<bool>().prop_map(Step::Nonsense),
         Just(Step::Pause),
         Just(Step::Reload),
         Just(Step::Reload),
@@ -90,6 +91,8 @@ struct Client {
     /// Newest number of a handle, and of a mark.
     newest: u32,
     value: u64,
+    /// Word of the newest mark, or 0.
+    word: u32,
 }
 
 fn take<T>(all: &mut Vec<T>, which: usize) -> Option<T> {
@@ -121,6 +124,7 @@ impl Client {
             segments: Vec::new(),
             newest: 0,
             value: 0,
+            word: 0,
         }
     }
 
@@ -150,6 +154,7 @@ impl Client {
             Step::CopyOut(which) => {
                 if let Some(source) = pick(&self.memory, which) {
                     self.value += 1;
+                    self.word = 3;
                     let (destination, written) = (Span::bar(staging, 4096), Mark::new(3, self.value));
                     guest.send(&CopyOut { stream: 0, reserved: 0, source, destination, written }, &[]);
                     guest.wait_word(3, self.value);
@@ -185,6 +190,7 @@ impl Client {
             Step::EventRecord(which) => {
                 if let Some(event) = pick(&self.events, which) {
                     self.value += 1;
+                    self.word = 4;
                     let stream = pick(&self.streams, which).unwrap_or(0);
                     guest.send(&EventRecord { event, stream, mark: Mark::new(4, self.value) }, &[]);
                     guest.wait_word(4, self.value);
@@ -236,8 +242,13 @@ impl Client {
                 return format!("{:x?}", guest.call(MemInfo { reply: 0, reserved: 0 }, &[]));
             }
             Step::Echo => guest.echo(),
-            Step::Nonsense => {
-                guest.send(&WindowFree { offset: 1 }, &[]);
+            Step::Nonsense(decreases) => {
+                if decreases && self.word != 0 {
+                    let mark = Mark::new(self.word, 0);
+                    guest.send(&Signal { stream: 0, reserved: 0, mark }, &[]);
+                } else {
+                    guest.send(&WindowFree { offset: 1 }, &[]);
+                }
                 let ended = guest.ended();
                 *self = Self::attach(device, index);
                 return format!("{ended:?}");
@@ -268,7 +279,9 @@ impl Client {
 
 fn compare(steps: &[(usize, Step)]) {
     let config = crate::bench::worker_config("soft");
-    let devices = [reloadable_of(config.clone()), reloadable_of(config)];
+    // So few that some are refused, which excuses later messages.
+    let limits = Limits { streams: 2, events: 2, graphs: 2, ..Limits::default() };
+    let devices = [reloadable_of(config.clone(), limits), reloadable_of(config, limits)];
     let mut clients = devices.each_ref().map(|device| {
         let attach = |index: usize| Client::attach(device, index as u32);
         (0..GUESTS).map(attach).collect::<Vec<_>>()

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::{Value, json};
-use vgpu_device::{Device, DeviceConfig, DeviceState, KeptDescriptors, RestoreError, STATE_VERSION, Window};
+use vgpu_device::{
+    Device, DeviceConfig, DeviceState, KeptDescriptors, Limits, RestoreError, STATE_VERSION, Window,
+};
 use vgpu_host_testing::bench::{CHANNELS, SHARED, WINDOW};
 use vgpu_host_testing::commands::{LAUNCH, allocate, window};
 use vgpu_host_testing::guest::{Guest, PATIENCE, until};
@@ -33,7 +35,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let workers = worker_config("probe");
-        let device = reloadable_of(workers.clone());
+        let device = reloadable_of(workers.clone(), Limits::default());
         let (mut one, mut two) = (device.guest(0), device.guest(3));
         window(&mut two, 0x1_0000);
         let range = window(&mut one, 0x1_0000);
@@ -198,7 +200,7 @@ fn leaves(value: &Value, place: String) -> Vec<String> {
 pub fn what_is_missing_loses_its_session() {
     for case in ["a descriptor", "another file", "another process"] {
         let workers = worker_config("probe");
-        let device = reloadable_of(workers.clone());
+        let device = reloadable_of(workers.clone(), Limits::default());
         let (mut guest, mut other) = (device.guest(0), device.guest(1));
         for guest in [&mut guest, &mut other] {
             guest.send(&LAUNCH, &[]);
