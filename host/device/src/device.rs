@@ -4,10 +4,16 @@
 mod attach;
 mod channel;
 mod end;
+mod pause;
+mod pauses;
 mod registers;
+mod restore;
 mod ring;
 mod session_thread;
+mod state_check;
 mod status_report;
+
+pub use pause::PausedDevice;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -22,6 +28,7 @@ use zerocopy::IntoBytes;
 use crate::charges::charge::DeviceCharges;
 use crate::charges::limits::Limits;
 use crate::device::channel::Channel;
+use crate::device::pauses::Pauses;
 use crate::dispatch::dispatcher::Greeting;
 use crate::executor::Executor;
 use crate::figures::EndedSessions;
@@ -114,6 +121,16 @@ impl std::fmt::Debug for DeviceConfig {
     }
 }
 
+/// What a device has from its first start on, however often its process is replaced.
+struct Origin {
+    facts: DeviceFacts,
+    generation: u32,
+    pages_key: u64,
+    next_session: u32,
+    epoch: Instant,
+    ended: EndedSessions,
+}
+
 /// One VGPU-STUB function. Register accesses may come from any thread.
 pub struct Device {
     address: PciAddress,
@@ -136,6 +153,7 @@ pub struct Device {
     greeting: Arc<Greeting>,
     channels: Vec<Arc<Channel>>,
     gate: Arc<Gate>,
+    pauses: Arc<Pauses>,
     share: Option<Arc<dyn ShareSource>>,
     next_session: AtomicU32,
     epoch: Instant,
@@ -167,6 +185,25 @@ impl Device {
         window: Arc<Window>,
         wake: u32,
     ) -> Result<Self, DeviceError> {
+        let origin = Origin {
+            facts: config.executor.facts(),
+            generation: draw_generation()?,
+            pages_key: draw(|key| key != 0)?,
+            next_session: 1,
+            epoch: Instant::now(),
+            ended: EndedSessions::default(),
+        };
+        Self::assemble(config, hooks, window, wake, origin)
+    }
+
+    /// Makes a device with the numbers that distinguish it.
+    fn assemble(
+        config: &DeviceConfig,
+        hooks: &TestHooks,
+        window: Arc<Window>,
+        wake: u32,
+        origin: Origin,
+    ) -> Result<Self, DeviceError> {
         let channels = config.channels;
         if channels == 0 || channels > MAX_CHANNELS {
             return Err(DeviceError::Channels(channels));
@@ -176,7 +213,7 @@ impl Device {
         if areas > bytes || !bytes.is_multiple_of(1 << 20) || bytes >> 20 > u64::from(u32::MAX) {
             return Err(DeviceError::Window { bytes, channels, areas });
         }
-        let facts = config.executor.facts();
+        let facts = origin.facts;
         // Without storage for the page, the facts read as zeros, which means to a guest that there is no
         // device.
         if window.reserve(area::FACTS, area::FACTS_BYTES)
@@ -189,12 +226,10 @@ impl Device {
         let executor = Box::new(Arc::clone(&config.executor));
         let published = RegisterPage::new(facts.total_bytes, executor, overridden);
         let published = Arc::new(published);
-        let pages = match &config.memory {
-            Some(memory) => Some(Arc::new(PageRegistry::new(Arc::clone(memory), draw(|key| key != 0)?))),
-            None => None,
-        };
+        let registry = |memory| Arc::new(PageRegistry::new(memory, origin.pages_key));
+        let pages = config.memory.clone().map(registry);
         let greeting = Greeting {
-            generation: draw_generation()?,
+            generation: origin.generation,
             window_bytes: allocator.bytes(),
             pages: pages.is_some(),
             facts: Box::new(facts),
@@ -215,12 +250,13 @@ impl Device {
             published,
             limits: config.limits,
             charges: Arc::default(),
-            ended: Arc::default(),
+            ended: Arc::new(origin.ended),
             greeting: Arc::new(greeting),
             gate: Arc::clone(&config.gate),
+            pauses: Arc::default(),
             share: config.share.clone(),
-            next_session: AtomicU32::new(1),
-            epoch: Instant::now(),
+            next_session: AtomicU32::new(origin.next_session),
+            epoch: origin.epoch,
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             longest: Longest::default(),
@@ -260,6 +296,11 @@ impl Device {
 
     pub(crate) fn count_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn restore_accesses(&self, reads: u64, writes: u64) {
+        self.reads.store(reads, Ordering::Relaxed);
+        self.writes.store(writes, Ordering::Relaxed);
     }
 
     pub(crate) fn count_write(&self) {

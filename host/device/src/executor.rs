@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::charges::charge::OverLimit;
 use crate::profile::Profile;
+use crate::saved::descriptors::KeptDescriptors;
+use crate::saved::error::{NotSaved, RestoreError};
+use crate::saved::state::RetiredState;
 use crate::session::host::{RetiredMemory, SessionHost};
 use crate::session::register_page::MemoryInUse;
 use crate::session::remote::SharedRange;
@@ -27,7 +31,8 @@ pub enum ExecutorError {
     Failed(String),
 }
 
-/// Reason for which a session does not carry a message out. Only `OutOfMemory` lets the session go on.
+/// Reason for which a session does not carry a message out. Only `OutOfMemory` and `Paused` let the session go
+/// on.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.
@@ -40,6 +45,10 @@ pub enum SessionError {
     /// The executor lost the session, such as by the death of a worker process.
     #[error("the executor lost the session: {0}")]
     Lost(String),
+    /// The device is being paused ([`SessionHost::pausing`]), and the message would have to wait. It has no
+    /// effect yet. After the pause it is passed again.
+    #[error("the device is paused")]
+    Paused,
 }
 
 impl From<OverLimit> for SessionError {
@@ -96,6 +105,53 @@ pub trait Executor: Send + Sync {
     /// it held.
     fn tidy(&self) {}
 
+    /// Begins or ends a pause of the device. Sessions that wait for the executor stop waiting in a pause, as
+    /// [`SessionError::Paused`] says.
+    fn set_pausing(&self, pausing: bool) {
+        let _ = pausing;
+    }
+
+    /// Returns the executor's own state, without that of its sessions. All sessions are at a boundary between
+    /// two messages. By default sessions cannot be saved.
+    fn save(&self) -> Result<Value, NotSaved> {
+        Err(NotSaved::InProcess)
+    }
+
+    /// Checks the executor's saved state.
+    fn check(&self, state: &Value) -> Result<(), RestoreError> {
+        let _ = state;
+        Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
+    }
+
+    /// Takes over the executor's saved state. It is called once, before any session is opened or restored.
+    fn restore(&self, state: &Value) -> Result<(), RestoreError> {
+        self.check(state)
+    }
+
+    /// Checks the saved state of a session whose newest message has this number, without taking anything.
+    /// Returns what no other session may have.
+    fn check_session(&self, number: u64, state: &Value) -> Result<SessionClaims, RestoreError> {
+        let _ = (number, state);
+        Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
+    }
+
+    /// Restores a session that [`Session::save`] described. Its memory is the host's already.
+    fn restore_session(
+        &self,
+        host: SessionHost,
+        state: &Value,
+        descriptors: &mut KeptDescriptors,
+    ) -> Result<Box<dyn Session>, RestoreError> {
+        let _ = (host, state, descriptors);
+        Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
+    }
+
+    /// Ends what is left of a saved session that cannot be restored: when this returns, nothing accesses its
+    /// memory any more.
+    fn abandon_session(&self, state: &Value) {
+        let _ = state;
+    }
+
     /// Opens a session. This is cheap, because guests attach only to read the facts. Expensive objects, such
     /// as a GPU context, are made by the first message that needs them.
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;
@@ -105,6 +161,15 @@ impl MemoryInUse for Arc<dyn Executor> {
     fn bytes(&self) -> u64 {
         self.allocated()
     }
+}
+
+/// What a saved session has for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionClaims {
+    /// Memory that the session has retired.
+    pub retired: Vec<RetiredState>,
+    /// Number of its worker process.
+    pub process: Option<u32>,
 }
 
 /// Worker processes of an executor.
@@ -195,6 +260,18 @@ pub trait Session: Send {
     fn settle(&mut self, number: u64) -> Result<bool, SessionError> {
         let _ = number;
         Ok(true)
+    }
+
+    /// Describes the session at a boundary between two messages, and adds the descriptors that it needs. The
+    /// session changes nothing of it until [`Session::resume`] is called.
+    fn save(&mut self, descriptors: &mut KeptDescriptors) -> Result<Value, NotSaved> {
+        let _ = descriptors;
+        Err(NotSaved::InProcess)
+    }
+
+    /// Continues after a pause of the device, whether the session was saved or not, and after it was restored.
+    fn resume(&mut self) -> Result<(), SessionError> {
+        Ok(())
     }
 
     /// Retires window memory that the guest has freed. It becomes available when `memory` is dropped, which

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::executor::SessionError;
+use crate::saved::state::EndedState;
 use crate::session::host::SessionHost;
 use crate::sync::lock;
 
@@ -91,7 +92,7 @@ impl EndedSessions {
     pub(crate) fn count_loss(&self, error: &SessionError) {
         let lost = match error {
             SessionError::Violation(_) => &self.violation,
-            SessionError::Lost(_) | SessionError::OutOfMemory(_) => &self.worker,
+            SessionError::Lost(_) | SessionError::OutOfMemory(_) | SessionError::Paused => &self.worker,
         };
         lost.fetch_add(1, Ordering::Relaxed);
     }
@@ -99,6 +100,38 @@ impl EndedSessions {
     /// Counts a session that an operator has ended.
     pub(crate) fn count_end(&self) {
         self.operator.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns all sums.
+    pub(crate) fn save(&self) -> EndedState {
+        let (done, lost) = (*self.done(), self.lost());
+        EndedState {
+            busy_ns: u64::try_from(done.busy.as_nanos()).unwrap_or(u64::MAX),
+            launches: done.launches,
+            copied_in: done.copied_in,
+            copied_out: done.copied_out,
+            out_of_memory: done.out_of_memory,
+            violation: lost.violation,
+            worker: lost.worker,
+            operator: lost.operator,
+        }
+    }
+
+    /// Makes the sums of a saved device.
+    pub(crate) fn restore(state: EndedState) -> Self {
+        let done = WorkDone {
+            busy: Duration::from_nanos(state.busy_ns),
+            launches: state.launches,
+            copied_in: state.copied_in,
+            copied_out: state.copied_out,
+            out_of_memory: state.out_of_memory,
+        };
+        Self {
+            done: Mutex::new(done),
+            violation: state.violation.into(),
+            worker: state.worker.into(),
+            operator: state.operator.into(),
+        }
     }
 
     /// Locks the sum. While it is locked no session becomes one that has ended.

@@ -1,5 +1,6 @@
 //! The gate that messages of all sessions pass. It has two holders: an operator, who holds sessions by `hold`
-//! and `release` of the control socket, and an arbiter, who shares a GPU's time among the VMs of a host.
+//! and `release` of the control socket, and an arbiter, who shares a GPU's time among the VMs of a host. A pause
+//! of the device stops sessions between two messages, whoever holds the gate.
 //!
 //! While neither holds it, a message pays one load of [`Gate::is_open`]. While the arbiter meters it,
 //! sessions ask their executors to tell when the work so far is complete, and the arbiter is told whether the
@@ -27,6 +28,8 @@ const HELD: u32 = 1;
 const METERED: u32 = 2;
 /// The arbiter holds sessions.
 const SHUT: u32 = 4;
+/// The device is paused, so that its state can be saved.
+const PAUSED: u32 = 8;
 
 /// How the arbiter wants messages to pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,10 +61,11 @@ pub type GateListener = Box<dyn Fn(GateReport) + Send + Sync>;
 /// The gate of one device.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// [`HELD`], [`METERED`] and [`SHUT`], or 0 while messages pass freely.
+    /// [`HELD`], [`METERED`], [`SHUT`] and [`PAUSED`], or 0 while messages pass freely.
     state: AtomicU32,
-    /// Number of times that the arbiter has begun to meter. Sessions then say where they are.
-    metering: AtomicU32,
+    /// Number of times that the arbiter has begun to meter, or the device was paused. Sessions that wait for
+    /// messages then look at the gate.
+    calls: AtomicU32,
     presences: Mutex<SessionStates>,
 }
 
@@ -97,9 +101,24 @@ impl Gate {
         }
     }
 
-    /// Returns how often the arbiter has begun to meter.
-    pub(crate) fn metering(&self) -> u32 {
-        self.metering.load(Ordering::Acquire)
+    /// Returns how often sessions that wait for messages were called to look at the gate.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// Pauses the device, or ends the pause. The caller wakes the threads.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        if paused {
+            self.state.fetch_or(PAUSED, Ordering::SeqCst);
+            self.calls.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.state.fetch_and(!PAUSED, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether the device is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state.load(Ordering::Acquire) & PAUSED != 0
     }
 
     fn presences(&self) -> MutexGuard<'_, SessionStates> {
@@ -120,12 +139,12 @@ impl Gate {
             GateMode::Shut => METERED | SHUT,
         };
         let before = self.state.load(Ordering::Relaxed) & METERED;
-        // The operator's bit may change meanwhile.
+        // The other bits may change meanwhile.
         self.state.fetch_or(bits, Ordering::SeqCst);
-        self.state.fetch_and(bits | HELD, Ordering::SeqCst);
+        self.state.fetch_and(bits | HELD | PAUSED, Ordering::SeqCst);
         if bits != 0 && before == 0 {
             presences.doubt_all();
-            self.metering.fetch_add(1, Ordering::SeqCst);
+            self.calls.fetch_add(1, Ordering::SeqCst);
         }
         presences.turn = turn;
         presences.shut = passage == GateMode::Shut;
@@ -138,9 +157,9 @@ impl Gate {
         }
     }
 
-    /// Adds a session, which has no work yet.
-    pub(crate) fn enter(&self, session: u32, thread: Thread) {
-        self.presences().enter(session, thread);
+    /// Adds a session. It has no work yet, unless it is `doubtful` because it was restored.
+    pub(crate) fn enter(&self, session: u32, thread: Thread, doubtful: bool) {
+        self.presences().enter(session, thread, doubtful);
     }
 
     /// Removes a session, whose work has ended.

@@ -23,8 +23,13 @@
 //!  executor   what carries messages out
 //!  session    what an executor reaches of its session's guest
 //!  supply     what executors share out among their sessions
+//!  saved      what another process needs to continue a device
 //!  memory, charges, gpu
 //! ```
+//!
+//! **A device outlives its process.** [`Device::pause`] stops all sessions between two messages and describes
+//! them, and [`Device::restore`] continues them in another process of the same number, if their executor has
+//! them in worker processes.
 //!
 //! **Nothing that a guest writes is trusted.** Messages are decoded from private copies. Lengths, slots,
 //! words, spans, reserved fields and graph records are checked before an executor sees them. A violation ends
@@ -53,6 +58,7 @@ mod local;
 mod longest;
 mod memory;
 mod profile;
+mod saved;
 mod session;
 mod share;
 mod sim;
@@ -70,10 +76,12 @@ pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_
 pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
 pub use control::{ControlSocket, LineHandler};
-pub use device::{Device, DeviceConfig, DeviceError};
+pub use device::{Device, DeviceConfig, DeviceError, PausedDevice};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
-pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
+pub use executor::{
+    Executor, ExecutorError, Progress, Session, SessionClaims, SessionError, Work, WorkerCount,
+};
 pub use figures::{DeviceFigures, LostSessions, WorkDone};
 pub use gate::{Gate, GateListener, GateMode, GateReport};
 pub use gpu::{
@@ -87,6 +95,10 @@ pub use memory::address_space::{AddressSpace, Granularity, NoAddresses};
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};
 pub use profile::{BusProfile, KernelProfile, Profile, SessionProfile, TaskProfile};
+pub use saved::bytes::HexBytes;
+pub use saved::descriptors::KeptDescriptors;
+pub use saved::error::{NotSaved, PauseError, RestoreError, STATE_MAX, STATE_VERSION};
+pub use saved::state::{DeviceState, RetiredState};
 pub use session::gauges::Gauges;
 pub use session::grant::Grant;
 pub use session::host::{RetiredMemory, SessionHost};

@@ -1,9 +1,11 @@
 //! A guest without shims, which accesses registers over the socket and writes messages by hand, whether valid
 //! or not.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,11 @@ use vgpu_wire::registers::{self as reg, channel};
 use vgpu_wire::{Header, Payload, RoundTrip, TABLE_DIGEST, WIRE_VERSION, area, padded};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Operation that reads a register.
+pub const READ: u32 = 1;
+/// Operation that writes a register.
+pub const WRITE: u32 = 2;
 
 /// Time limit for everything that a test waits for.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -38,9 +45,19 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Carries out an access to a register: operation, offset and value. Returns what it read.
+pub type RegisterAccess = Arc<dyn Fn(u32, u32, u32) -> u32 + Send + Sync>;
+
+/// How a function's registers are accessed.
+enum Registers {
+    Socket(OwnedFd),
+    /// In this process, without a bus.
+    Direct(RegisterAccess),
+}
+
 /// BAR0 and BAR2 of a function, as a guest accesses them.
 pub struct Function {
-    socket: OwnedFd,
+    registers: Registers,
     /// Mapping of BAR2 from its file.
     pub window: MmapRegion<()>,
 }
@@ -50,19 +67,28 @@ impl Function {
     pub fn open(folder: &Path, address: PciAddress) -> Self {
         let dir = folder.join("bus/pci/devices").join(address.to_string());
         let socket = register_socket(&dir.join("resource0")).expect("the register socket");
-        let file =
-            std::fs::File::options().read(true).write(true).open(dir.join("resource2")).expect("the window");
+        let file = File::options().read(true).write(true).open(dir.join("resource2")).expect("the window");
         let bytes = file.metadata().expect("the window's size").len();
         let window =
             MmapRegion::from_file(FileOffset::new(file, 0), bytes as usize).expect("the mapped window");
-        Self { socket, window }
+        Self { registers: Registers::Socket(socket), window }
+    }
+
+    /// Makes the function of a device of this process, whose window is a file of `bytes` bytes.
+    pub fn direct(window: File, bytes: u64, access: RegisterAccess) -> Self {
+        let window = MmapRegion::from_file(FileOffset::new(window, 0), bytes as usize);
+        Self { registers: Registers::Direct(access), window: window.expect("the mapped window") }
     }
 
     fn access(&self, operation: u32, offset: u32, value: u32) -> Option<u32> {
+        let socket = match &self.registers {
+            Registers::Socket(socket) => socket,
+            Registers::Direct(access) => return Some(access(operation, offset, value)),
+        };
         let request = [operation, offset, value];
-        send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL).ok()?;
+        send(socket, request.as_bytes(), SendFlags::NOSIGNAL).ok()?;
         let mut answer = [0u8; 8];
-        match recv(&self.socket, &mut answer[..], RecvFlags::empty()) {
+        match recv(socket, &mut answer[..], RecvFlags::empty()) {
             Ok((8, _)) => Some(u32::from_le_bytes([answer[4], answer[5], answer[6], answer[7]])),
             _ => None,
         }
@@ -75,19 +101,20 @@ impl Function {
 
     /// Reads a register. Returns `None` if the device does not answer.
     pub fn try_read(&self, offset: u32) -> Option<u32> {
-        self.access(1, offset, 0)
+        self.access(READ, offset, 0)
     }
 
     /// Writes a register of BAR0.
     pub fn write(&self, offset: u32, value: u32) {
-        self.access(2, offset, value);
+        self.access(WRITE, offset, value);
     }
 
     /// Sends a packet, which need not be a register access, and returns the answer if there is one.
     pub fn packet(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        send(&self.socket, bytes, SendFlags::NOSIGNAL).ok()?;
+        let Registers::Socket(socket) = &self.registers else { return None };
+        send(socket, bytes, SendFlags::NOSIGNAL).ok()?;
         let mut answer = [0u8; 64];
-        match recv(&self.socket, &mut answer[..], RecvFlags::empty()) {
+        match recv(socket, &mut answer[..], RecvFlags::empty()) {
             Ok((bytes, _)) if bytes > 0 => Some(answer[..bytes].to_vec()),
             _ => None,
         }
@@ -175,6 +202,14 @@ impl Guest {
         }
         let area = u64::from(function.read(reg::V2_AREA_STRIDE)) * u64::from(channel);
         Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
+    }
+
+    /// Continues a guest that is attached and has written `tail` bytes, `number` messages.
+    pub fn continued(function: Function, channel: u32, tail: u64, number: u64) -> Self {
+        let area = u64::from(function.read(reg::V2_AREA_STRIDE)) * u64::from(channel);
+        let mut guest = Self { function, channel, area, tail, number, head: 0 };
+        guest.head = guest.head();
+        guest
     }
 
     /// Attaches to a channel without sending the greeting.

@@ -2,7 +2,8 @@
 //!
 //! [`guest::Guest`] is a guest process without shims, whose messages a test writes by hand. [`bench::Bench`]
 //! is a bus with one device in a temporary directory. [`commands`] sends the messages that most tests need,
-//! and [`parking::Parking`] has work stand still. All of them panic where a test has to fail.
+//! and [`parking::Parking`] has work stand still. [`reload::Reloadable`] is a device without a bus that is saved
+//! and restored. All of them panic where a test has to fail.
 
 #![forbid(unsafe_code)]
 
@@ -10,3 +11,4 @@ pub mod bench;
 pub mod commands;
 pub mod guest;
 pub mod parking;
+pub mod reload;

@@ -28,6 +28,9 @@
 //! everything that is mapped in its process. The worker, or its GPU, stores replies, marks and late errors in
 //! the return area directly.
 //!
+//! **A worker outlives the program of the device's process.** It speaks the protocol that it was started with.
+//! The next program takes over ring, status page and socket, and waits for the process, which stays its child.
+//!
 //! Device memory is reserved from the device's pool before an allocation is forwarded ([`WorkerExecutor`]).
 //!
 //! The modules `device` and `worker` are the halves of the two processes; `shared` is their protocol. The

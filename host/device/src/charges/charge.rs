@@ -111,6 +111,19 @@ impl Charges {
         Ok(Charge { charges: Arc::clone(self), resource, amount })
     }
 
+    /// Charges what the session holds already, because it was restored or does not wait, until the guard is
+    /// dropped. No limit refuses it.
+    pub fn adopt(self: &Arc<Self>, resource: Resource, amount: u64) -> Charge {
+        self.used[resource as usize].fetch_add(amount, Ordering::Relaxed);
+        if resource == Resource::HostBytes {
+            self.device.host.adopt(amount);
+        }
+        if is_bytes(resource) {
+            self.device.bytes.fetch_add(amount, Ordering::Relaxed);
+        }
+        Charge { charges: Arc::clone(self), resource, amount }
+    }
+
     /// Writes a log line on behalf of the session, unless its log budget is used up. `bytes` is the length of
     /// the part of the line that the guest chose.
     pub fn log(&self, bytes: usize, write: impl FnOnce()) {
@@ -252,6 +265,11 @@ mod tests {
         let over = one.charge(Resource::HostBytes, 1 << 62).unwrap_err();
         assert!(over.host_lacks && over.to_string().ends_with(", and the host has no memory"), "{over}");
         assert_eq!((one.bytes(), device.bytes()), (5000, 5000));
+        let (narrow, _) = charges(Limits { host_bytes: 1, ..Limits::default() });
+        let adopted = narrow.adopt(Resource::HostBytes, 5000);
+        assert_eq!((narrow.bytes(), narrow.charge(Resource::HostBytes, 1).unwrap_err().used), (5000, 5000));
+        drop(adopted);
+        assert_eq!((narrow.bytes(), narrow.device.bytes(), narrow.device.host.bytes()), (0, 0, 0));
         drop(held);
         assert_eq!((one.bytes(), device.bytes()), (0, 0));
         assert_eq!(device.host.bytes(), 0);

@@ -50,6 +50,12 @@ impl HostMemory {
         there
     }
 
+    /// Counts bytes that are allocated already.
+    pub(crate) fn adopt(&self, bytes: u64) {
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        self.asked.fetch_max(bytes, Ordering::Relaxed);
+    }
+
     /// Counts bytes that were freed. The host may give them to another process, so it is asked again for the
     /// next ones.
     pub(crate) fn release(&self, less: u64) {

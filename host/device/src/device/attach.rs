@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::Thread;
 
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::registers::{Refusal, WAKE_FUTEX, channel};
@@ -83,26 +82,68 @@ impl Device {
             (1.., Some(pages)) => Some(return_area(pages, number, address)?),
             _ => None,
         };
-        let host = SessionHost::new(
-            Arc::clone(&self.window),
-            Some(Arc::clone(&self.allocator)),
-            channel.index(),
-            self.epoch,
-            Arc::clone(&self.published),
-            Charges::new(number, self.limits, Arc::clone(&self.charges)),
-            GuestProcess {
-                process: channel.process(),
-                wakes: self.wake & WAKE_FUTEX != 0,
-                pages: pages.cloned(),
-                returns,
-            },
-        );
+        let host = self.host(channel.index(), number, channel.process(), pages.cloned(), returns);
         host.returns().clear();
         let begun = self.begin_with(channel, control, &host);
         if begun.is_err() {
             host.memory().release_pages();
         }
         begun
+    }
+
+    /// Makes the host of a session with this number.
+    pub(super) fn host(
+        &self,
+        channel: u32,
+        number: u32,
+        process: u32,
+        pages: Option<Arc<PageRegistry>>,
+        returns: Option<Arc<MappedRun>>,
+    ) -> SessionHost {
+        SessionHost::new(
+            Arc::clone(&self.window),
+            Some(Arc::clone(&self.allocator)),
+            channel,
+            self.epoch,
+            Arc::clone(&self.published),
+            Charges::new(number, self.limits, Arc::clone(&self.charges)),
+            GuestProcess { process, wakes: self.wake & WAKE_FUTEX != 0, pages, returns },
+        )
+    }
+
+    /// Makes the thread of a session, which is not started.
+    pub(super) fn thread(
+        &self,
+        channel: &Arc<Channel>,
+        host: &SessionHost,
+        dispatcher: Dispatcher,
+    ) -> SessionThread {
+        SessionThread::new(
+            Arc::clone(&self.label),
+            Arc::clone(channel),
+            host.clone(),
+            Arc::clone(&self.gate),
+            Arc::clone(&self.ended),
+            Arc::clone(&self.pauses),
+            dispatcher,
+        )
+    }
+
+    /// Starts the thread of a session, which doorbells wake. It leaves the device's pauses as its last act.
+    pub(super) fn start(
+        &self,
+        channel: &Channel,
+        control: &ChannelControl<'_>,
+        session: u32,
+        work: impl FnOnce(&dyn Executor) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let executor = Arc::clone(&self.executor);
+        self.pauses.enter(session);
+        // Nobody joins the thread: it frees its channel as its last act.
+        let thread = threads::spawn(format!("session-{session}"), move || work(&*executor));
+        let thread = thread.inspect_err(|_| self.pauses.leave(session))?;
+        channel.sleeps_in(control, thread.thread().clone());
+        Ok(())
     }
 
     /// Opens the executor's session, which does not wait for other sessions, and starts the thread of this
@@ -123,25 +164,15 @@ impl Device {
             }
         })?;
         let dispatcher = Dispatcher::new(host.clone(), Arc::clone(&self.greeting), session);
-        let thread = SessionThread::new(
-            Arc::clone(&self.label),
-            Arc::clone(channel),
-            host.clone(),
-            Arc::clone(&self.gate),
-            Arc::clone(&self.ended),
-            dispatcher,
-        );
+        let thread = self.thread(channel, host, dispatcher);
         let (session, process) = (host.session(), host.process());
         channel.open(control, host.clone());
-        match spawn(session, thread, Arc::clone(&self.executor)) {
-            Ok(thread) => channel.sleeps_in(control, thread),
-            Err(error) => {
-                self.charges.log(0, || {
-                    tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
-                });
-                channel.free(control);
-                return Err(Refusal::NoRoom);
-            }
+        if let Err(error) = self.start(channel, control, session, |executor| thread.run_session(executor)) {
+            self.charges.log(0, || {
+                tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
+            });
+            channel.free(control);
+            return Err(Refusal::NoRoom);
         }
         tracing::debug!(device = %self.label, channel = channel.index(), session, process, "session opened");
         Ok(())
@@ -168,15 +199,12 @@ impl Device {
     }
 }
 
-fn spawn(session: u32, thread: SessionThread, executor: Arc<dyn Executor>) -> std::io::Result<Thread> {
-    // Nobody joins the thread: it frees its channel as its last act.
-    let work = move || thread.run_session(&*executor);
-    let thread = threads::spawn(format!("session-{session}"), work)?;
-    Ok(thread.thread().clone())
-}
-
 /// Maps a return area that lies in guest pages.
-fn return_area(pages: &PageRegistry, session: u32, address: u64) -> Result<Arc<MappedRun>, Refusal> {
+pub(super) fn return_area(
+    pages: &PageRegistry,
+    session: u32,
+    address: u64,
+) -> Result<Arc<MappedRun>, Refusal> {
     let area = PageRun { address, bytes: area::RETURN_BYTES };
     if !area.is_good() {
         return Err(Refusal::ReturnArea);

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use vgpu_wire::registers::{Refusal, channel};
 
+use crate::saved::state::ChannelState;
 use crate::session::host::SessionHost;
 use crate::session::register_page::RegisterPage;
 use crate::sync::lock;
@@ -165,6 +166,44 @@ impl Channel {
         self.published.publish_usage(self.index, |register| host.usage(register));
         *lock(&self.running) = Some(host);
         self.set(control, channel::STATE_ATTACHED);
+    }
+
+    /// Describes the registers, without the session.
+    pub(crate) fn save(&self) -> ChannelState {
+        ChannelState {
+            written: self.written.each_ref().map(load),
+            doorbells: self.doorbells(),
+            earlier_doorbells: self.earlier_doorbells.load(Ordering::Relaxed),
+            reserved: self.reserved.load(Ordering::Relaxed),
+            error: self.error(),
+            session: None,
+        }
+    }
+
+    /// Takes over the registers of a saved channel, and its session if it has one. The caller starts the
+    /// session's thread afterwards.
+    pub(crate) fn restore(
+        &self,
+        control: &ChannelControl<'_>,
+        state: &ChannelState,
+        session: Option<SessionHost>,
+    ) {
+        for (register, value) in self.written.iter().zip(state.written) {
+            register.store(value, Ordering::Relaxed);
+        }
+        self.earlier_doorbells.store(state.earlier_doorbells, Ordering::Relaxed);
+        self.reserved.store(state.reserved, Ordering::Relaxed);
+        if let Some(host) = session {
+            self.open(control, host);
+        }
+        self.doorbells.store(state.doorbells, Ordering::Relaxed);
+        self.error.store(state.error, Ordering::Relaxed);
+    }
+
+    /// Changes the state of a restored session from attached to failed.
+    pub(crate) fn restore_failed(&self, control: &ChannelControl<'_>, error: u32) {
+        self.error.store(error, Ordering::Relaxed);
+        self.set(control, channel::STATE_FAILED);
     }
 
     /// Sets the thread that doorbells wake.

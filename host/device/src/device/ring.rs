@@ -32,6 +32,18 @@ impl Ring {
         Self { area, head: 0, private, start: 0, end: 0 }
     }
 
+    /// Makes the reader of a ring of which `head` bytes have been returned as messages.
+    pub(crate) fn restore(area: u64, head: u64) -> Self {
+        Self { head, ..Self::new(area) }
+    }
+
+    /// Keeps a message that was taken from this ring before. Returns its range, which is valid until
+    /// [`Ring::next`] is called.
+    pub(crate) fn put_back(&mut self, message: &[u8]) -> Range<usize> {
+        self.private[..message.len()].copy_from_slice(message);
+        0..message.len()
+    }
+
     /// Returns the number of bytes that have been returned as messages.
     pub(crate) const fn head(&self) -> u64 {
         self.head

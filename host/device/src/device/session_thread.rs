@@ -2,6 +2,10 @@
 //! the guest breaks the contract, if the executor is lost, or on request. Everything that a session holds is
 //! freed here, however long its executor takes to release it. The channel is free after that.
 
+mod ended;
+mod pausing;
+
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -9,9 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vgpu_wire::area;
-use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
+use vgpu_wire::registers::Refusal;
 
 use crate::device::channel::Channel;
+use crate::device::pauses::Pauses;
 use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
@@ -23,8 +28,10 @@ use crate::session::violation::Violation;
 use crate::spin::{Awake, SpinBudget, WaitEvent, cpus};
 use crate::threads::panic_message;
 
+pub(crate) use ended::EndedSession;
+
 /// Status `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
-const CUDA_ERROR_UNKNOWN: u32 = 999;
+pub(crate) const CUDA_ERROR_UNKNOWN: u32 = 999;
 /// Maximum number of messages between two updates of the guest's progress.
 const BATCH_MOST: u32 = 32;
 
@@ -43,7 +50,10 @@ pub(crate) struct SessionThread {
     host: SessionHost,
     gate: Arc<Gate>,
     ended: Arc<EndedSessions>,
+    pauses: Arc<Pauses>,
     ring: Ring,
+    /// Place of a message that a restored session has taken from its ring and not dispatched.
+    kept: Option<Range<usize>>,
     dispatcher: Dispatcher,
     budget: SpinBudget,
     /// Number of messages read from the ring.
@@ -53,7 +63,9 @@ pub(crate) struct SessionThread {
     meter: InFlightMeter,
     /// Whether the messages up to the next question are admitted.
     admitted: bool,
-    /// Where the thread has told the gate that it is, and how often the arbiter had begun to meter then.
+    /// Whether the session was restored, and has not asked since whether its work is complete.
+    unasked: bool,
+    /// Where the thread has told the gate that it is, and how often sessions had been called to it then.
     told: (ThreadState, u32),
 }
 
@@ -64,6 +76,7 @@ impl SessionThread {
         host: SessionHost,
         gate: Arc<Gate>,
         ended: Arc<EndedSessions>,
+        pauses: Arc<Pauses>,
         dispatcher: Dispatcher,
     ) -> Self {
         let ring = Ring::new(host.area());
@@ -73,13 +86,16 @@ impl SessionThread {
             host,
             gate,
             ended,
+            pauses,
             ring,
+            kept: None,
             dispatcher,
             budget: SpinBudget::new(cpus()),
             taken: 0,
             published: (0, 0),
             meter: InFlightMeter::new(),
             admitted: false,
+            unasked: false,
             told: (ThreadState::Rest, 0),
         }
     }
@@ -89,7 +105,7 @@ impl SessionThread {
     pub(crate) fn run_session(mut self, executor: &dyn Executor) {
         self.host.served_here();
         let session = self.host.session();
-        self.gate.enter(session, thread::current());
+        self.gate.enter(session, thread::current(), self.unasked);
         let gate = Arc::clone(&self.gate);
         self.host.on_settled(Box::new(move |number| gate.settled(session, number)));
         // A panic is a bug of this program, not of the guest. It ends the session, not the device.
@@ -98,7 +114,7 @@ impl SessionThread {
                 number: self.dispatcher.number(),
                 error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
             });
-        let Self { device, channel, host, gate, ended, dispatcher, taken, published, .. } = self;
+        let Self { device, channel, host, gate, ended, pauses, dispatcher, taken, published, .. } = self;
         gate.withdraw(session);
         host.end();
         let done = host.remote().map_or(published.1, |remote| remote.done());
@@ -116,7 +132,9 @@ impl SessionThread {
         if let SessionEnd::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,
-                SessionError::Lost(_) | SessionError::OutOfMemory(_) => Refusal::Executor,
+                SessionError::Lost(_) | SessionError::OutOfMemory(_) | SessionError::Paused => {
+                    Refusal::Executor
+                }
             };
             // An invalid ring is found before there is a message.
             let kind = if number == newest.0 { newest.1 } else { "none" };
@@ -127,24 +145,19 @@ impl SessionThread {
             host.end_with(CUDA_ERROR_UNKNOWN, number);
             if channel.fail(why) {
                 ended.count_loss(&error);
-                // A guest whose session failed may write to the window and its area until it detaches. The
-                // executor may have set the stop flag, so the flag does not show a detach.
-                while channel.state() == STATE_FAILED {
-                    thread::park();
-                }
             }
         }
-        host.release();
-        executor.tidy();
-        tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
-        channel.free(&channel.control());
-        // Judged last: nobody waits for this thread any more.
-        host.charges().check_returned();
+        let session = EndedSession { device, channel, host, pauses };
+        session.wait_for_detach();
+        session.close(executor);
     }
 
     fn serve(&mut self) -> SessionEnd {
         let awake = Awake::start();
         let mut awake = Some(awake);
+        if let Err(end) = self.continue_saved() {
+            return end;
+        }
         loop {
             let tail = match self.ring.tail(self.host.window()) {
                 Ok(tail) => tail,
@@ -162,7 +175,7 @@ impl SessionThread {
             if let Err(error) = self.rest() {
                 return self.failed(error);
             }
-            if !self.wait(&mut awake) {
+            if self.host.interrupted() || !self.wait(&mut awake) {
                 return self.interrupted();
             }
         }
@@ -216,15 +229,42 @@ impl SessionThread {
                 until_publish = batch;
                 self.publish();
             }
-            if !self.gate.is_open() {
-                self.pass_gate().map_err(|error| self.failed(error))?;
-            }
+            self.carry_out(message)?;
+        }
+    }
+
+    /// Carries out the message at a place of the ring's private memory.
+    #[inline]
+    fn carry_out(&mut self, message: Range<usize>) -> Result<(), SessionEnd> {
+        if !self.gate.is_open() {
+            self.pass_gate(&message).map_err(|error| self.failed(error))?;
+        }
+        if self.host.interrupted() {
+            return Err(self.interrupted());
+        }
+        let carried = self.dispatcher.dispatch(self.ring.bytes(message));
+        carried.or_else(|error| self.finish(error))
+    }
+
+    /// Carries out the newest message after the pause, if one has come in the middle of it.
+    #[cold]
+    fn finish(&mut self, mut error: SessionError) -> Result<(), SessionEnd> {
+        while matches!(error, SessionError::Paused) {
+            self.wait_while_paused(None).map_err(|error| self.failed(error))?;
             if self.host.interrupted() {
                 return Err(self.interrupted());
             }
-            let carried = self.dispatcher.dispatch(self.ring.bytes(message));
-            carried.map_err(|error| self.failed(error))?;
+            let Err(next) = self.dispatcher.dispatch_pending() else { return Ok(()) };
+            error = next;
         }
+        Err(self.failed(error))
+    }
+
+    /// Carries out what a session that was restored had begun.
+    fn continue_saved(&mut self) -> Result<(), SessionEnd> {
+        let resumed = self.dispatcher.resume().and_then(|()| self.dispatcher.dispatch_pending());
+        resumed.or_else(|error| self.finish(error))?;
+        self.kept.take().map_or(Ok(()), |message| self.carry_out(message))
     }
 
     /// Stores for the guest how far the ring is read and how many messages are carried out.
@@ -253,8 +293,13 @@ impl SessionThread {
     }
 
     /// Waits until the next message may be carried out, as the holders of the gate want it.
-    fn pass_gate(&mut self) -> Result<(), SessionError> {
+    /// `message` is the place of that message.
+    fn pass_gate(&mut self, message: &Range<usize>) -> Result<(), SessionError> {
         while !self.host.interrupted() {
+            if self.gate.is_paused() {
+                self.wait_while_paused(Some(message))?;
+                continue;
+            }
             let (at, limit) = if self.gate.held() {
                 // What the operator holds asks for no time.
                 (ThreadState::Rest, None)
@@ -299,21 +344,32 @@ impl SessionThread {
 
     /// Says that nothing is left to carry out.
     fn rest(&mut self) -> Result<(), SessionError> {
-        // Read in this order, because an arbiter that begins to meter changes it in the other.
-        let metering = self.gate.metering();
-        if self.gate.is_open() {
-            self.told = (ThreadState::Rest, metering);
-            return Ok(());
+        loop {
+            // Read in this order, because whoever calls to the gate changes it in the other.
+            let calls = self.gate.calls();
+            if self.gate.is_open() {
+                self.told = (ThreadState::Rest, calls);
+                return Ok(());
+            }
+            if !self.gate.is_paused() {
+                self.ask()?;
+                self.tell(ThreadState::Rest);
+                // A call that came before this thread told where it is counts as seen.
+                if !self.gate.is_paused() {
+                    return Ok(());
+                }
+            }
+            self.wait_while_paused(None)?;
+            if self.host.interrupted() {
+                return Ok(());
+            }
         }
-        self.ask()?;
-        self.tell(ThreadState::Rest);
-        Ok(())
     }
 
     /// Asks the executor to tell when all work so far is complete, unless it was asked.
     fn ask(&mut self) -> Result<(), SessionError> {
         let number = self.dispatcher.number();
-        if number != self.meter.asked() {
+        if number != self.meter.asked() || std::mem::take(&mut self.unasked) {
             self.meter.ask(number, self.host.now());
             self.admitted = false;
             self.gate.asks(self.host.session(), number);
@@ -324,7 +380,7 @@ impl SessionThread {
 
     /// Tells the gate where this thread is, unless it has.
     fn tell(&mut self, at: ThreadState) {
-        let told = (at, self.gate.metering());
+        let told = (at, self.gate.calls());
         if self.told != told {
             self.told = told;
             self.gate.moves(self.host.session(), at);
@@ -335,7 +391,7 @@ impl SessionThread {
     fn wait(&mut self, awake: &mut Option<Awake>) -> bool {
         let Self { budget, host, ring, gate, told, .. } = self;
         let look = || {
-            if ring.has_news(host.window()) || gate.metering() != told.1 {
+            if ring.has_news(host.window()) || gate.calls() != told.1 {
                 WaitEvent::News
             } else if host.interrupted() {
                 WaitEvent::End

@@ -12,6 +12,7 @@ use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::body::vector::{VECTOR_AXPY, VECTOR_DOT};
 use vgpu_wire::{Body, JOIN_ALL, Mark, SEGMENT_INLINE, Span, area};
 
+use crate::saved::error::RestoreError;
 use crate::session::host::SessionHost;
 use crate::session::violation::Violation;
 
@@ -39,6 +40,22 @@ impl Checks {
             Some(mark) => self.promise(mark),
             None => Ok(()),
         }
+    }
+
+    /// Returns word and value of every promise.
+    pub(crate) fn save(&self) -> Vec<(u32, u64)> {
+        let words = (0_u32..).zip(&self.promised).map(|(word, &value)| (word, value));
+        words.filter(|&(_, value)| value > 0).collect()
+    }
+
+    /// Takes over the promises of a saved session.
+    pub(crate) fn restore(promised: &[(u32, u64)]) -> Result<Self, RestoreError> {
+        let mut checks = Self::new();
+        for &(word, value) in promised {
+            let place = checks.promised.get_mut(word as usize).filter(|_| word > 0);
+            *place.ok_or_else(|| RestoreError::field("completion word", word))? = value;
+        }
+        Ok(checks)
     }
 
     /// Records a mark. Its value must not be below an earlier one of the same word.

@@ -17,6 +17,7 @@ use crate::dispatch::refusals::Refusals;
 use crate::executor::{Progress, Session, SessionError, Work};
 use crate::memory::pages::PagesRefused;
 use crate::session::host::SessionHost;
+use crate::session::memory::WindowRequest;
 use crate::session::remote::SharedRange;
 use crate::session::violation::Violation;
 
@@ -60,7 +61,16 @@ pub(crate) struct Dispatcher {
     number: u64,
     /// The kind of the newest message, once its header is known to name one.
     kind: Option<Kind>,
+    /// The newest message, if a pause of the device came before it was carried out.
+    pending: Option<Box<[u8]>>,
+    /// Its records, if they are those of a graph and came in other memory than the message.
+    records: Option<Records>,
 }
+
+/// Records of a graph that were copied out of the window, with the charge for the copy.
+type Records = (Vec<u8>, Charge);
+
+mod saved;
 
 impl Dispatcher {
     pub(crate) fn new(host: SessionHost, greeting: Arc<Greeting>, session: Box<dyn Session>) -> Self {
@@ -74,6 +84,8 @@ impl Dispatcher {
             checks: Checks::new(),
             number: 0,
             kind: None,
+            pending: None,
+            records: None,
         }
     }
 
@@ -95,7 +107,7 @@ impl Dispatcher {
     /// Tells the executor that no other message follows at once. Returns the number of messages that the
     /// guest may be told are carried out.
     pub(crate) fn progress(&mut self) -> Progress {
-        self.session.progress(self.number)
+        self.session.progress(self.number - u64::from(self.pending.is_some()))
     }
 
     /// Asks the executor to tell the session's host when all work so far is complete.
@@ -124,9 +136,38 @@ impl Dispatcher {
         self.checks.message(&self.host, &message.body)?;
         self.host.counters().stats.count(&message);
         let work = Work { number: self.number, message, payload: message.tail, bytes };
-        let Err(error) = self.dispatch_checked(&work) else { return Ok(()) };
-        let (code, why) = self.refusals.judge(&work, error)?;
-        self.refuse(&work, code, &why)?;
+        let carried = self.dispatch_checked(&work);
+        self.conclude(&work, carried)
+    }
+
+    /// Carries out the message that a pause of the device has kept, if there is one. It was checked before.
+    pub(crate) fn dispatch_pending(&mut self) -> Result<(), SessionError> {
+        let Some(bytes) = self.pending.take() else { return Ok(()) };
+        let records = self.records.take();
+        let message = Message::decode(&bytes).map_err(Violation::from)?;
+        let payload = records.as_ref().map_or(message.tail, |records| &records.0);
+        let work = Work { number: self.number, message, payload, bytes: &bytes };
+        let carried = match &work.message.body {
+            Body::WindowAlloc(_) => self.answer_own(&work),
+            _ => self.session.execute(&work),
+        };
+        let carried = carried.inspect(|()| self.handles.end(&work.message.body));
+        let concluded = self.conclude(&work, carried);
+        if matches!(concluded, Err(SessionError::Paused)) {
+            self.records = records;
+        }
+        concluded
+    }
+
+    /// Refuses a message that was not carried out, or keeps it if the device is paused.
+    fn conclude(&mut self, work: &Work<'_>, carried: Result<(), SessionError>) -> Result<(), SessionError> {
+        let Err(error) = carried else { return Ok(()) };
+        if matches!(error, SessionError::Paused) {
+            self.pending = Some(work.bytes.into());
+            return Err(error);
+        }
+        let (code, why) = self.refusals.judge(work, error)?;
+        self.refuse(work, code, &why)?;
         if let (Body::GraphDefine(body), OUT_OF_MEMORY) = (&work.message.body, code) {
             self.graphs.destroy(body.graph)?;
         }
@@ -187,11 +228,13 @@ impl Dispatcher {
             Body::Echo(body) => reply(status::SUCCESS, body.cookie.as_bytes()),
             Body::WindowAlloc(body) if body.bytes == 0 => reply(status::INVALID_VALUE, &[]),
             Body::WindowAlloc(body) => {
-                if let Some((offset, bytes)) = self.host.memory().allocate_window(body.bytes) {
-                    self.session.granted(SharedRange::Window { offset, bytes })?;
-                    reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
-                } else {
-                    reply(OUT_OF_MEMORY, &[]);
+                match self.host.memory().allocate_window(body.bytes, || self.host.pausing()) {
+                    WindowRequest::Allocated(offset, bytes) => {
+                        self.session.granted(SharedRange::Window { offset, bytes })?;
+                        reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
+                    }
+                    WindowRequest::NoRoom => reply(OUT_OF_MEMORY, &[]),
+                    WindowRequest::Paused => return Err(SessionError::Paused),
                 }
             }
             Body::WindowFree(body) => {
@@ -250,7 +293,13 @@ impl Dispatcher {
             return self.dispatch_records(work, work.message.tail);
         }
         match self.fetch(&records)? {
-            Ok((payload, _charge)) => self.dispatch_records(work, &payload),
+            Ok((payload, charge)) => {
+                let carried = self.dispatch_records(work, &payload);
+                if matches!(carried, Err(SessionError::Paused)) {
+                    self.records = Some((payload, charge));
+                }
+                carried
+            }
             Err(why) => self.refuse(work, OUT_OF_MEMORY, &why.to_string()),
         }
     }

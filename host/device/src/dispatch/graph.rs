@@ -13,6 +13,8 @@ use crate::charges::limits::Resource;
 use crate::session::stats::GraphWork;
 use crate::session::violation::Violation;
 
+mod saved;
+
 /// Maximum number of bytes of the records of one message, which the host copies.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
 
@@ -217,8 +219,7 @@ impl Graphs {
         }
         at_end(rest, count)?;
         let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
-        let bytes = kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES;
-        let bytes = self.charges.charge(Resource::HostBytes, bytes as u64)?;
+        let bytes = self.charges.charge(Resource::HostBytes, host_bytes(&kinds, &copies))?;
         self.graphs.insert(graph, KnownGraph { kinds, work: all, copies, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
@@ -257,6 +258,11 @@ impl Graphs {
     pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
         self.graphs.remove(&graph).map(drop).ok_or(Violation::unknown("graph", graph))
     }
+}
+
+/// Returns the number of bytes of host memory that a graph takes.
+fn host_bytes(kinds: &Vec<Kind>, copies: &BTreeMap<u32, GraphWork>) -> u64 {
+    (kinds.capacity() * size_of::<Kind>() + copies.len() * COPY_BYTES) as u64
 }
 
 /// Checks a dependency of the node `index`, whose kind is `kind`. `kinds` has the kinds of the earlier nodes.

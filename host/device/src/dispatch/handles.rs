@@ -10,6 +10,7 @@ use vgpu_wire::Body;
 
 use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
+use crate::saved::error::{RestoreError, require};
 
 /// A kind of handle that is counted against a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,10 @@ impl HandleKind {
     }
 }
 
+/// Resource that a handle of each kind is charged to, in the order of the kinds.
+pub(crate) const RESOURCES: [Resource; HandleKind::COUNT] =
+    [Resource::Streams, Resource::Events, Resource::Holds, Resource::Graphs];
+
 /// Returns the kind of handle that a message makes, the resource that is charged, and the handle's number.
 pub(crate) const fn made(body: &Body) -> Option<(HandleKind, Resource, u32)> {
     Some(match body {
@@ -57,6 +62,31 @@ pub(crate) struct Handles {
 impl Handles {
     pub(crate) fn new(charges: Arc<Charges>) -> Self {
         Self { charges, held: Default::default() }
+    }
+
+    /// Returns the numbers of all handles of each kind.
+    pub(crate) fn save(&self) -> [Vec<u32>; HandleKind::COUNT] {
+        self.held.each_ref().map(|held| {
+            let mut numbers: Vec<u32> = held.keys().copied().collect();
+            numbers.sort_unstable();
+            numbers
+        })
+    }
+
+    /// Charges the handles of a saved session.
+    pub(crate) fn restore(
+        charges: Arc<Charges>,
+        saved: &[Vec<u32>; HandleKind::COUNT],
+    ) -> Result<Self, RestoreError> {
+        let mut handles = Self::new(charges);
+        for (index, (numbers, resource)) in saved.iter().zip(RESOURCES).enumerate() {
+            for &number in numbers {
+                let charge = handles.charges.adopt(resource, 1);
+                let before = handles.held[index].insert(number, charge);
+                require(before.is_none(), "number of a handle", number)?;
+            }
+        }
+        Ok(handles)
     }
 
     /// Charges the handle that a message is about to make.

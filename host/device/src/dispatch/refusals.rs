@@ -30,6 +30,16 @@ impl Refusals {
         Self { host, refused: [false; HandleKind::COUNT] }
     }
 
+    /// Returns whether a handle of each kind was ever refused.
+    pub(crate) const fn save(&self) -> [bool; HandleKind::COUNT] {
+        self.refused
+    }
+
+    /// Takes over what a saved session was refused.
+    pub(crate) const fn restore(host: SessionHost, refused: [bool; HandleKind::COUNT]) -> Self {
+        Self { host, refused }
+    }
+
     /// Remembers that the handle which the message would have made does not exist. Later messages that name
     /// it do not end the session.
     pub(crate) fn excuse_users(&mut self, body: &Body) {

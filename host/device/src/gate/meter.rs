@@ -66,6 +66,11 @@ impl InFlightMeter {
         }
     }
 
+    /// Makes the meter of a session whose first `number` messages nobody has metered.
+    pub(crate) fn after(number: u64) -> Self {
+        Self { asked: number, ..Self::new() }
+    }
+
     /// Returns the number of the newest message that was asked about.
     pub(crate) const fn asked(&self) -> u64 {
         self.asked

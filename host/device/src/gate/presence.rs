@@ -22,7 +22,7 @@ pub(crate) enum ThreadState {
 #[derive(Debug)]
 pub(super) struct SessionState {
     at: ThreadState,
-    /// Whether the thread has not said where it is since metering began.
+    /// Whether the thread has not said where it is since metering began, or since the session was restored.
     doubtful: bool,
     /// Number of the newest message whose completion was asked for.
     pub(super) asked: u64,
@@ -67,9 +67,12 @@ impl fmt::Debug for SessionStates {
 }
 
 impl SessionStates {
-    pub(super) fn enter(&mut self, session: u32, thread: Thread) {
-        let presence = SessionState { at: ThreadState::Rest, doubtful: false, asked: 0, settled: 0, thread };
+    pub(super) fn enter(&mut self, session: u32, thread: Thread, doubtful: bool) {
+        let presence = SessionState { at: ThreadState::Rest, doubtful, asked: 0, settled: 0, thread };
         self.sessions.insert(session, presence);
+        if doubtful {
+            self.tell();
+        }
     }
 
     pub(super) fn leave(&mut self, session: u32) {

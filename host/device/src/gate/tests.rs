@@ -9,8 +9,8 @@ fn gate() -> (Gate, Arc<Mutex<Vec<GateReport>>>) {
     let (gate, told) = (Gate::default(), Arc::new(Mutex::new(Vec::new())));
     let to = Arc::clone(&told);
     gate.set_listener(Box::new(move |report| to.lock().unwrap().push(report)));
-    gate.enter(1, thread::current());
-    gate.enter(2, thread::current());
+    gate.enter(1, thread::current(), false);
+    gate.enter(2, thread::current(), false);
     (gate, told)
 }
 
@@ -79,7 +79,7 @@ fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_o
     let gate = Arc::new(Gate::default());
     gate.arbitrate(1, GateMode::Metered);
     for session in 1..=2 {
-        gate.enter(session, thread::current());
+        gate.enter(session, thread::current(), false);
         assert!(gate.admit(session, LONG));
         gate.asks(session, 1);
     }
@@ -87,7 +87,7 @@ fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_o
         let (waits, waiting) = std::sync::mpsc::channel();
         let (its, sender) = (Arc::clone(&gate), waits.clone());
         let thread = thread::spawn(move || {
-            its.enter(session, thread::current());
+            its.enter(session, thread::current(), false);
             // On a machine that is busy the parts in flight may count no more.
             let admitted = its.admit(session, LONG);
             sender.send(()).unwrap();
@@ -110,7 +110,24 @@ fn a_session_that_waits_to_be_admitted_is_woken_by_a_completion_and_by_the_end_o
 #[test]
 fn nobody_waits_to_be_admitted_at_a_gate_that_is_not_metered() {
     let gate = Gate::default();
-    gate.enter(1, thread::current());
+    gate.enter(1, thread::current(), false);
     assert!(!gate.admit(1, 0));
     assert_eq!(gate.presences().admission.first_waiting(), None);
+}
+
+#[test]
+fn a_pause_is_nobodys_who_holds_the_gate() {
+    let (gate, told) = gate();
+    let calls = gate.calls();
+    gate.set_paused(true);
+    assert!(gate.is_paused() && !gate.is_open() && !gate.held());
+    assert_eq!((gate.passage(), gate.calls()), (GateMode::Open, calls + 1), "sessions that wait look at it");
+    gate.arbitrate(1, GateMode::Shut);
+    gate.set(true);
+    gate.arbitrate(2, GateMode::Open);
+    gate.set(false);
+    assert!(gate.is_paused() && !gate.is_open());
+    assert_eq!(told.lock().unwrap().len(), 1, "the arbiter is not told of a pause");
+    gate.set_paused(false);
+    assert!(gate.is_open() && !gate.is_paused());
 }

@@ -18,6 +18,7 @@
 //! starts at 0xc0_0000_0000, and the shadow memory of AddressSanitizer ends at 0x1000_7fff_8000.
 
 use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,20 +43,33 @@ pub struct Addresses {
     /// Bytes from the start of the range.
     bytes: u64,
     #[serde(skip)]
-    _lock: Option<Arc<File>>,
+    lock: Option<Arc<File>>,
 }
 
 impl Addresses {
     /// Returns the range of a number. Numbers from [`ADDRESS_RANGES`] on wrap around. `lock` is the file
     /// whose lock reserves the range.
     pub(super) fn from_index(index: u32, lock: Option<File>) -> Self {
-        Self { index: index % ADDRESS_RANGES, bytes: ADDRESS_SPAN, _lock: lock.map(Arc::new) }
+        Self { index: index % ADDRESS_RANGES, bytes: ADDRESS_SPAN, lock: lock.map(Arc::new) }
     }
 
     /// Returns the first `bytes` of the range, for a driver that does not reserve all of it.
     #[must_use]
     pub fn shortened(self, bytes: u64) -> Self {
         Self { bytes: bytes.min(ADDRESS_SPAN), ..self }
+    }
+
+    /// Returns the file whose lock reserves the range, for the process that replaces this one.
+    #[must_use]
+    pub fn lock_file(&self) -> Option<BorrowedFd<'_>> {
+        self.lock.as_ref().map(|file| file.as_fd())
+    }
+
+    /// Returns the range of a number whose lock this process has inherited. Numbers from [`ADDRESS_RANGES`] on
+    /// wrap around.
+    #[must_use]
+    pub fn inherited(index: u32, lock: Option<OwnedFd>) -> Self {
+        Self::from_index(index, lock.map(File::from))
     }
 
     /// Returns the range of a number without a lock, to ask about it. Numbers from [`ADDRESS_RANGES`] on wrap

@@ -33,7 +33,7 @@ pub struct NoAddresses {
 }
 
 /// Allocates ranges of a range of addresses.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct AddressSpace {
     base: u64,
     /// First address that was never used. All addresses after it are unused too.

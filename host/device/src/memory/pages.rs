@@ -2,8 +2,10 @@
 //! registrations share a page, and checks the key by which a session proves that it may register pages.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::fstat;
 use vgpu_wire::body::pages::{PageRun, RUNS_MAX};
 
 use crate::memory::guest::GuestMemory;
@@ -34,6 +36,11 @@ impl MappedRun {
     pub(crate) const fn in_worker(memory: Window) -> Self {
         Self { start: 0, memory, address: 0 }
     }
+
+    /// Returns the guest-physical address of the run.
+    pub(crate) const fn address(&self) -> u64 {
+        self.address
+    }
 }
 
 /// Segment of guest pages, with its runs in the order of their offsets.
@@ -63,6 +70,11 @@ impl PageSegment {
     /// Returns all runs of the segment, in the order of their offsets.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<MappedRun>> {
         self.0.iter()
+    }
+
+    /// Returns guest-physical address and bytes of each run.
+    pub(crate) fn save(&self) -> Vec<(u64, u64)> {
+        self.0.iter().map(|run| (run.address, run.memory.bytes())).collect()
     }
 
     /// Returns the number of bytes of all runs.
@@ -110,6 +122,16 @@ impl PageRegistry {
         }
         lock(&self.taken).remove(&run.address);
         Err(PagesRefused::Pages)
+    }
+
+    /// Returns whether the guest's memory still is what was mapped for a run. A guest can have its memory mapped
+    /// anew, after which the run's address leads to other bytes.
+    pub(crate) fn is_unchanged(&self, run: &MappedRun) -> bool {
+        let identity = |file: BorrowedFd<'_>| fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
+        self.memory.file(run.address, run.memory.bytes()).is_some_and(|(file, at)| {
+            at == run.memory.file_offset()
+                && identity(file.as_fd()).is_ok_and(|now| identity(run.memory.file()) == Ok(now))
+        })
     }
 
     /// Maps all runs of a segment, or none.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::saved::state::FiguresState;
 use crate::session::stats::MessageStats;
 
 /// Resources that a session holds in its executor, for the status report. The executor updates it.
@@ -98,6 +99,21 @@ impl Gauges {
     /// decreases.
     pub fn raise_out_of_memory_in_worker(&self, number: u64) {
         self.out_of_memory_in_worker.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Adds the time and the counts that no worker process repeats to the session's saved figures.
+    pub(crate) fn save(&self, figures: &mut FiguresState) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        figures.busy_ns = load(&self.busy_ns);
+        figures.out_of_memory = load(&self.out_of_memory);
+        figures.out_of_memory_in_worker = load(&self.out_of_memory_in_worker);
+    }
+
+    /// Takes them over.
+    pub(crate) fn restore(&self, figures: &FiguresState) {
+        self.busy_ns.store(figures.busy_ns, Ordering::Relaxed);
+        self.out_of_memory.store(figures.out_of_memory, Ordering::Relaxed);
+        self.out_of_memory_in_worker.store(figures.out_of_memory_in_worker, Ordering::Relaxed);
     }
 
     /// Resets what the session held to zero when it has ended.

@@ -3,9 +3,11 @@
 //! threads are woken.
 
 mod holds;
+mod pausing;
 mod replies;
 mod reservation;
 mod retirement;
+mod saved;
 mod settled;
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -55,6 +57,8 @@ struct HostState {
     process: u32,
     epoch: Instant,
     stopping: Arc<AtomicBool>,
+    /// Whether the device is paused, so that the session's thread must not wait within a message.
+    pausing: AtomicBool,
     ended: AtomicBool,
     /// Whether the session's memory was freed.
     freed: AtomicBool,
@@ -107,6 +111,7 @@ impl SessionHost {
             process,
             epoch,
             stopping: Arc::default(),
+            pausing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             sticky: Mutex::new(false),

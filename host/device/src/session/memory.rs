@@ -15,10 +15,23 @@ use crate::session::grant::Grant;
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
+mod saved;
+
 /// Longest time that an allocation waits for window memory which the guest freed before it. The memory is
 /// free when all work that uses it is complete and the executor has unregistered it, which another thread
 /// does. Without the wait, a guest that frees and allocates by turns would sometimes be refused.
 const WAIT_FOR_FREED: Duration = Duration::from_millis(100);
+
+/// Outcome of a guest's request for window memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WindowRequest {
+    /// The session owns this range, by offset and size.
+    Allocated(u64, u64),
+    /// There is no room.
+    NoRoom,
+    /// The device is paused, and the request waits for memory that is about to become available.
+    Paused,
+}
 
 /// Range of the window, or of guest pages, that belonged to the session when it was resolved.
 #[derive(Clone, Debug)]
@@ -60,6 +73,8 @@ pub(crate) struct SessionMemory {
 #[derive(Debug, Default)]
 struct PendingFrees {
     count: u32,
+    /// Number of ranges that have become available so far.
+    freed: u64,
     /// Whether an allocation has waited in vain since the last range became available. Another one does not
     /// wait then, because the session's thread has other messages.
     stuck: bool,
@@ -187,26 +202,41 @@ impl SessionMemory {
     }
 
     /// Allocates window memory for the guest. If there is no room, waits a limited time for memory that the
-    /// guest has freed. Returns offset and size, or `None` if there is still no room.
-    pub(crate) fn allocate_window(&self, bytes: u64) -> Option<(u64, u64)> {
-        let allocator = self.allocator.as_ref()?;
+    /// guest has freed, but not once `pausing` returns true.
+    pub(crate) fn allocate_window(&self, bytes: u64, pausing: impl Fn() -> bool) -> WindowRequest {
+        let Some(allocator) = &self.allocator else { return WindowRequest::NoRoom };
         let end = Instant::now() + WAIT_FOR_FREED;
-        let mut leaving = lock(&self.leaving);
         loop {
+            let freed = lock(&self.leaving).freed;
+            // Without the lock, because the system may need long to find storage.
             if let Some((offset, bytes)) = allocator.allocate(bytes) {
                 lock(&self.owned).insert(offset, bytes);
-                return Some((offset, bytes));
+                return WindowRequest::Allocated(offset, bytes);
+            }
+            let mut leaving = lock(&self.leaving);
+            if leaving.freed != freed {
+                continue;
             }
             let left = end.saturating_duration_since(Instant::now());
             if leaving.count == 0 || leaving.stuck || bytes > allocator.bytes() {
-                return None;
+                return WindowRequest::NoRoom;
             }
             if left.is_zero() {
                 leaving.stuck = true;
-                return None;
+                return WindowRequest::NoRoom;
             }
-            leaving = self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner).0;
+            if pausing() {
+                return WindowRequest::Paused;
+            }
+            drop(self.available.wait_timeout(leaving, left).unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Wakes the thread that waits for window memory, which then looks whether the device is paused.
+    pub(crate) fn interrupt(&self) {
+        // With the lock, so that a thread that has not looked is waiting already.
+        let _leaving = lock(&self.leaving);
+        self.available.notify_all();
     }
 
     /// Lets spans of the session name window memory that was allocated elsewhere: by a mediator, or by the
@@ -251,6 +281,7 @@ impl SessionMemory {
         }
         let mut leaving = lock(&self.leaving);
         leaving.count -= 1;
+        leaving.freed += 1;
         leaving.stuck = false;
         drop(leaving);
         self.available.notify_all();

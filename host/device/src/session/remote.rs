@@ -20,6 +20,9 @@ pub trait WorkerLink: Send + Sync {
 
     /// Tells the session to stop, because the guest detached or the device ends.
     fn stop(&self);
+
+    /// Wakes the session's thread if it waits for the worker process, because the device is paused or goes on.
+    fn interrupt(&self);
 }
 
 /// Link from a worker process to the device's process, for one session.

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message};
 
+use crate::saved::error::RestoreError;
+use crate::saved::state::FiguresState;
+
 /// One more than the highest number of a kind.
 const NUMBERS: usize = 0x800;
 
@@ -69,6 +72,11 @@ pub(crate) struct GraphWork {
 }
 
 impl GraphWork {
+    /// Returns whether a node of a kind launches something.
+    pub(crate) const fn launches(kind: Kind) -> bool {
+        is_launch(kind)
+    }
+
     /// Returns what a node does.
     pub(crate) fn of(body: &Body) -> Self {
         let launches = is_launch(body.kind()).into();
@@ -144,6 +152,39 @@ impl MessageStats {
         add(&self.in_graphs, work.launches);
         add(&self.bytes_in, work.copied_in);
         add(&self.bytes_out, work.copied_out);
+    }
+
+    /// Adds all counters to the session's saved figures.
+    pub(crate) fn save(&self, figures: &mut FiguresState) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let kinds = Kind::ALL.iter().zip(&self.kinds).map(|(&kind, count)| (kind as u16, load(count)));
+        figures.kinds = kinds.filter(|&(_, count)| count > 0).collect();
+        for (field, counter) in self.sums(figures) {
+            *field = load(counter);
+        }
+    }
+
+    /// Takes over the counters of a saved session.
+    pub(crate) fn restore(&self, figures: &FiguresState) -> Result<(), RestoreError> {
+        for &(kind, count) in &figures.kinds {
+            let known = Kind::try_from(kind).map_err(|_| RestoreError::field("kind of message", kind))?;
+            self.kinds[usize::from(PLACES[known as usize])].store(count, Ordering::Relaxed);
+        }
+        for (field, counter) in self.sums(&mut figures.clone()) {
+            counter.store(*field, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns the counters beside those of kinds, each with its field.
+    const fn sums<'a>(&'a self, figures: &'a mut FiguresState) -> [(&'a mut u64, &'a AtomicU64); 5] {
+        [
+            (&mut figures.joins, &self.joins),
+            (&mut figures.waits, &self.waits),
+            (&mut figures.bytes_in, &self.bytes_in),
+            (&mut figures.bytes_out, &self.bytes_out),
+            (&mut figures.in_graphs, &self.in_graphs),
+        ]
     }
 
     /// Returns the number of launches, those of graphs included.

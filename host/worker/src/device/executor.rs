@@ -10,12 +10,18 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
-use vgpu_device::{Addresses, Executor, ExecutorError, Session, SessionHost, WorkerCount};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use vgpu_device::{
+    Addresses, Executor, ExecutorError, KeptDescriptors, NotSaved, RestoreError, Session, SessionClaims,
+    SessionHost, WorkerCount,
+};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::MemoryPool;
-use crate::device::session::WorkerSession;
+use crate::device::saved::{ExecutorState, WorkerSessionState};
+use crate::device::session::{WorkerSession, abandon};
 use crate::device::spawn::WorkerProgram;
 use crate::device::worker_lock::WorkerLock;
 use crate::shared::setup::WorkerUser;
@@ -186,6 +192,49 @@ impl Executor for WorkerExecutor {
 
     fn workers(&self) -> Option<WorkerCount> {
         Some(self.context.pool.workers())
+    }
+
+    fn set_pausing(&self, pausing: bool) {
+        self.context.pool.set_pausing(pausing);
+    }
+
+    fn save(&self) -> Result<Value, NotSaved> {
+        Ok(json!(self.context.pool.save()))
+    }
+
+    fn check(&self, state: &Value) -> Result<(), RestoreError> {
+        self.context.pool.check(&ExecutorState::deserialize(state)?)
+    }
+
+    fn restore(&self, state: &Value) -> Result<(), RestoreError> {
+        self.check(state)?;
+        self.context.pool.restore(&ExecutorState::deserialize(state)?);
+        Ok(())
+    }
+
+    fn check_session(&self, number: u64, state: &Value) -> Result<SessionClaims, RestoreError> {
+        let state = WorkerSessionState::deserialize(state)?;
+        let Some(worker) = state.worker else { return Ok(SessionClaims::default()) };
+        worker.check(number)?;
+        let retired = worker.retired.into_iter().map(|(_, memory)| memory).collect();
+        Ok(SessionClaims { retired, process: Some(worker.pid) })
+    }
+
+    fn abandon_session(&self, state: &Value) {
+        if let Ok(WorkerSessionState { worker: Some(worker) }) = WorkerSessionState::deserialize(state) {
+            abandon(&worker);
+        }
+    }
+
+    fn restore_session(
+        &self,
+        host: SessionHost,
+        state: &Value,
+        descriptors: &mut KeptDescriptors,
+    ) -> Result<Box<dyn Session>, RestoreError> {
+        let state = WorkerSessionState::deserialize(state)?;
+        let session = WorkerSession::restore(Arc::clone(&self.context), host, &state, descriptors)?;
+        Ok(Box::new(session))
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {

@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vgpu_device::{WorkerCount, lock};
+use vgpu_device::{RestoreError, WorkerCount, lock};
 
+use crate::device::saved::{ExecutorState, UsageState};
 use crate::shared::status_page::StatusPage;
 
 /// Time for which a reservation waits for reports. It is many times what a worker needs between its two
@@ -32,10 +33,12 @@ pub(crate) struct MemoryPool {
     /// Unit in which workers take memory, in bytes.
     unit: u64,
     /// Device memory that a context costs, in bytes.
-    context_bytes: u64,
+    context_bytes: AtomicU64,
     sessions: Mutex<Sessions>,
-    /// Notified when a worker has reported its memory, or is gone.
+    /// Notified when a worker has reported its memory, or is gone, and when the device is paused.
     reported: Condvar,
+    /// Whether the device is paused, so that sessions do not wait for reports.
+    pausing: AtomicBool,
     next: AtomicU64,
     started: AtomicU64,
     running: AtomicU64,
@@ -78,6 +81,17 @@ impl HeldMemory {
 }
 
 impl SessionUsage {
+    /// Returns what the session holds beside what its worker reports.
+    pub(crate) fn save(&self) -> UsageState {
+        let asked = lock(&self.asked);
+        UsageState {
+            context: self.context.load(Ordering::Relaxed),
+            pending: lock(&self.pending).iter().copied().collect(),
+            granted: asked.granted,
+            granted_bytes: asked.bytes,
+        }
+    }
+
     fn held(&self, context_bytes: u64) -> HeldMemory {
         let mut pending = lock(&self.pending);
         // Read first, so that the allocations that are read after it include everything that was settled by
@@ -103,9 +117,10 @@ impl MemoryPool {
         Self {
             total,
             unit,
-            context_bytes,
+            context_bytes: AtomicU64::new(context_bytes),
             sessions: Mutex::default(),
             reported: Condvar::new(),
+            pausing: AtomicBool::new(false),
             next: AtomicU64::new(0),
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
@@ -114,14 +129,53 @@ impl MemoryPool {
 
     /// Adds the session of a worker that has started with this status page.
     pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<SessionUsage> {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.add(page, false, VecDeque::new(), WorkerRequests::default())
+    }
+
+    fn add(
+        &self,
+        page: &Arc<StatusPage>,
+        context: bool,
+        pending: VecDeque<(u64, u64)>,
+        asked: WorkerRequests,
+    ) -> Arc<SessionUsage> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let page = Arc::clone(page);
-        let (context, pending, asked) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let (context, pending, asked) = (AtomicBool::new(context), Mutex::new(pending), Mutex::new(asked));
         let quota = Arc::new(SessionUsage { id, page, context, pending, asked });
         lock(&self.sessions).insert(id, Arc::clone(&quota));
-        self.started.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
         quota
+    }
+
+    /// Returns what must be known of the pool beside its sessions.
+    pub(crate) fn save(&self) -> ExecutorState {
+        let (started, context_bytes) = (self.workers().started, self.context_bytes());
+        ExecutorState { started, unit: self.unit, context_bytes }
+    }
+
+    /// Checks the saved state of a pool, which must take memory in the same units.
+    pub(crate) fn check(&self, state: &ExecutorState) -> Result<(), RestoreError> {
+        if state.unit != self.unit {
+            return Err(RestoreError::field("unit of device memory", state.unit));
+        }
+        if state.context_bytes > self.total {
+            return Err(RestoreError::field("size of a context", state.context_bytes));
+        }
+        Ok(())
+    }
+
+    /// Takes over a saved state. A context costs what it did, whatever was measured since.
+    pub(crate) fn restore(&self, state: &ExecutorState) {
+        self.started.store(state.started, Ordering::Relaxed);
+        self.context_bytes.store(state.context_bytes, Ordering::Relaxed);
+    }
+
+    /// Adds the session of a worker that was running with this status page when the device was saved.
+    pub(crate) fn reopen(&self, page: &Arc<StatusPage>, state: &UsageState) -> Arc<SessionUsage> {
+        let asked = WorkerRequests { granted: state.granted, bytes: state.granted_bytes };
+        self.add(page, state.context, state.pending.iter().copied().collect(), asked)
     }
 
     /// Removes the session of a worker that was reaped.
@@ -139,40 +193,50 @@ impl MemoryPool {
         self.reported.notify_all();
     }
 
-    /// Waits until `bytes` fit, as long as reports that are due may say so. Returns whether they fit.
+    /// Begins or ends a pause of the device.
+    pub(crate) fn set_pausing(&self, pausing: bool) {
+        self.pausing.store(pausing, Ordering::SeqCst);
+        self.take_report();
+    }
+
+    /// Waits until `bytes` fit, as long as reports that are due may say so. A session does not wait while the
+    /// device is paused, but a worker, which is answered at once, does. Returns whether they fit.
     fn wait_for<'a>(
         &self,
         sessions: MutexGuard<'a, Sessions>,
         bytes: u64,
+        for_worker: bool,
     ) -> (MutexGuard<'a, Sessions>, bool) {
         let mut fits = false;
         let in_doubt = |sessions: &mut Sessions| {
             let held = self.sum(sessions);
             fits = bytes <= self.total.saturating_sub(held.all());
-            !fits && bytes <= self.total.saturating_sub(held.certain)
+            let waits = for_worker || !self.pausing.load(Ordering::SeqCst);
+            !fits && waits && bytes <= self.total.saturating_sub(held.certain)
         };
         let waited = self.reported.wait_timeout_while(sessions, DOUBT_MOST, in_doubt);
         (waited.unwrap_or_else(PoisonError::into_inner).0, fits)
     }
 
     /// Calls `take` with `bytes` in whole units, if the device has so many. Returns false otherwise.
-    fn reserve_units(&self, bytes: u64, take: impl FnOnce(u64)) -> bool {
+    fn reserve_units(&self, bytes: u64, for_worker: bool, take: impl FnOnce(u64)) -> bool {
         let Some(units) = bytes.checked_next_multiple_of(self.unit) else { return false };
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units);
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units, for_worker);
         if fits {
             take(units);
         }
         fits
     }
 
-    /// Reserves memory for the message of a number. Returns false if the device has too little.
+    /// Reserves memory for the message of a number. Returns false if the device has too little, or is paused
+    /// while reports are due.
     pub(crate) fn reserve(&self, quota: &SessionUsage, number: u64, bytes: u64) -> bool {
-        self.reserve_units(bytes, |units| lock(&quota.pending).push_back((number, units)))
+        self.reserve_units(bytes, false, |units| lock(&quota.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
     pub(crate) fn reserve_for_worker(&self, quota: &SessionUsage, bytes: u64) -> bool {
-        self.reserve_units(bytes, |units| {
+        self.reserve_units(bytes, true, |units| {
             let mut asked = lock(&quota.asked);
             asked.granted += 1;
             asked.bytes += units;
@@ -186,14 +250,14 @@ impl MemoryPool {
         if quota.context.load(Ordering::Relaxed) {
             return true;
         }
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes);
+        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes(), false);
         quota.context.store(fits, Ordering::Relaxed);
         fits
     }
 
     fn sum(&self, sessions: &Sessions) -> HeldMemory {
         sessions.values().fold(HeldMemory::default(), |sum, quota| {
-            let held = quota.held(self.context_bytes);
+            let held = quota.held(self.context_bytes());
             let certain = sum.certain.saturating_add(held.certain);
             HeldMemory { certain, unconfirmed: sum.unconfirmed.saturating_add(held.unconfirmed) }
         })
@@ -212,15 +276,15 @@ impl MemoryPool {
     }
 
     /// Returns the number of bytes that a context costs.
-    pub(crate) const fn context_bytes(&self) -> u64 {
-        self.context_bytes
+    pub(crate) fn context_bytes(&self) -> u64 {
+        self.context_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes that are free to a session, and of all bytes. A session without a context
     /// cannot have what its context will cost, as on a GPU, where only a process with a context can ask.
     pub(crate) fn info(&self, quota: Option<&SessionUsage>) -> (u64, u64) {
         let context = quota.is_some_and(|quota| quota.context.load(Ordering::Relaxed));
-        let coming = if context { 0 } else { self.context_bytes };
+        let coming = if context { 0 } else { self.context_bytes() };
         (self.total.saturating_sub(self.used()).saturating_sub(coming), self.total)
     }
 

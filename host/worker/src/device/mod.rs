@@ -6,6 +6,7 @@ pub(crate) mod executor;
 pub(crate) mod memory_pool;
 pub(crate) mod process;
 pub(crate) mod ring_writer;
+pub(crate) mod saved;
 pub(crate) mod session;
 pub(crate) mod spawn;
 pub(crate) mod supervisor;

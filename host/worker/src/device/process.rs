@@ -1,10 +1,13 @@
 //! Handle of a worker process in the device's process: its descriptors, how to stop and kill it, how the
 //! session's thread waits for it, and the memory that it has not released yet.
 
+mod saved;
+
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::process::{Child, ExitStatus};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,16 +15,39 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
-use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink, lock};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_send_signal, waitid, waitpid,
+};
+use vgpu_device::{
+    Gauges, NotSaved, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink, lock,
+};
 
 use crate::shared::packet::{self, WorkerOrder};
+use crate::shared::protocol::PROTOCOL;
 use crate::shared::status_page::{Sleeper, StatusPage};
 
 /// Time after which a worker that does not read its socket counts as lost.
 const UNREAD_MOST: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Number of polls before the session's thread sleeps.
 const LOOKS: u32 = 200;
+
+/// Why a wait for a worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// The worker has progressed so far.
+    Reached,
+    /// The device is paused.
+    Paused,
+}
+
+/// Whether the worker's reports are read.
+#[derive(Debug, Default)]
+struct Reports {
+    /// Whether one is being handled.
+    handling: bool,
+    /// Whether none is read any more, because the worker is dead or is to be killed.
+    over: bool,
+}
 
 /// A worker process, as the device's process controls it.
 pub(crate) struct WorkerProcess {
@@ -31,6 +57,13 @@ pub(crate) struct WorkerProcess {
     /// Descriptor of the process, where the system has one. Otherwise the socket tells of the process's end.
     pub(crate) pidfd: Option<OwnedFd>,
     pub(crate) pid: u32,
+    /// Number of the protocol that the worker speaks.
+    protocol: u32,
+    reports: Mutex<Reports>,
+    /// Notified when `reports` changes, or a pause.
+    reading: Condvar,
+    /// Whether no report is read, because the device is paused.
+    unread: AtomicBool,
     /// Whether the process's number is still its own, because nobody has reaped it.
     named: Mutex<bool>,
     /// Start time of the worker, which limits the time that it can claim to have worked.
@@ -69,6 +102,10 @@ impl WorkerProcess {
             socket,
             pidfd,
             pid,
+            protocol: PROTOCOL,
+            reports: Mutex::default(),
+            reading: Condvar::new(),
+            unread: AtomicBool::new(false),
             named: Mutex::new(true),
             started: Instant::now(),
             newest: AtomicU64::new(0),
@@ -124,16 +161,74 @@ impl WorkerProcess {
         self.over.load(Ordering::Acquire) || self.host.stopping()
     }
 
-    /// Waits until the worker has progressed so far that `done` holds. Fails if it never will.
-    pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), SessionError> {
+    /// Waits until the worker has progressed so far that `done` holds, or the device is paused. Fails if it
+    /// never will.
+    pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<Waited, SessionError> {
         for _ in 0..LOOKS {
             if done() {
-                return Ok(());
+                return Ok(Waited::Reached);
             }
             std::hint::spin_loop();
         }
-        self.page.sleep(Sleeper::Device, None, || done() || self.is_over());
-        if done() { Ok(()) } else { Err(self.gone()) }
+        self.page.sleep(Sleeper::Device, None, || done() || self.is_over() || self.host.pausing());
+        if done() {
+            Ok(Waited::Reached)
+        } else if self.is_over() {
+            Err(self.gone())
+        } else {
+            Ok(Waited::Paused)
+        }
+    }
+
+    /// Begins to handle reports, once the device is not paused.
+    pub(crate) fn begin_reports(&self) {
+        let reports = lock(&self.reports);
+        let unread = |_: &mut Reports| self.unread.load(Ordering::SeqCst);
+        let mut reports = self.reading.wait_while(reports, unread).unwrap_or_else(PoisonError::into_inner);
+        reports.handling = true;
+    }
+
+    /// Returns whether another report may be handled now.
+    pub(crate) fn may_read(&self) -> bool {
+        !self.unread.load(Ordering::SeqCst)
+    }
+
+    /// Ends to handle reports, for ever if `over`.
+    pub(crate) fn end_reports(&self, over: bool) {
+        let mut reports = lock(&self.reports);
+        reports.handling = false;
+        reports.over |= over;
+        drop(reports);
+        self.reading.notify_all();
+    }
+
+    /// Has no report read until [`WorkerProcess::resume_reports`]. Waits for the one that is being handled, as
+    /// long as the device is paused. Fails if the session is lost or told to stop, or none is read any more.
+    pub(crate) fn pause_reports(&self) -> Result<(), NotSaved> {
+        self.unread.store(true, Ordering::SeqCst);
+        let busy = |reports: &mut Reports| reports.handling && self.host.pausing() && !self.host.stopping();
+        let reports = self.reading.wait_while(lock(&self.reports), busy);
+        let reports = reports.unwrap_or_else(PoisonError::into_inner);
+        let ending = reports.over || reports.handling || self.is_over();
+        drop(reports);
+        if ending {
+            self.resume_reports();
+            return Err(NotSaved::Ending);
+        }
+        Ok(())
+    }
+
+    /// Has reports read again.
+    pub(crate) fn resume_reports(&self) {
+        self.unread.store(false, Ordering::SeqCst);
+        self.tell_reader();
+    }
+
+    /// Wakes whoever waits for reports to be read or not to be.
+    fn tell_reader(&self) {
+        // With the lock, so that a thread that has not looked is waiting already.
+        let _reports = lock(&self.reports);
+        self.reading.notify_all();
     }
 
     fn gone(&self) -> SessionError {
@@ -144,7 +239,7 @@ impl WorkerProcess {
     pub(crate) fn lose(&self, loss: SessionLoss) {
         self.host.lose(loss);
         self.over.store(true, Ordering::SeqCst);
-        self.page.wake(Sleeper::Device);
+        self.page.wake_surely(Sleeper::Device);
     }
 
     /// Kills the worker because it broke the rules of its ring or socket.
@@ -184,17 +279,24 @@ impl WorkerProcess {
         };
     }
 
-    /// Waits until the worker is dead, and reaps it.
-    pub(crate) fn reap(&self, child: &mut Child) -> std::io::Result<ExitStatus> {
-        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
-            // Its number stays its own until the lock is held, under which nobody kills it. An error shows
-            // again below.
-            let dead = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(waitid(WaitId::Pid(pid), dead), Err(Errno::INTR)) {}
-        }
+    /// Waits until the worker is dead, and reaps it. It is a child of this process, whether this program or
+    /// the one before started it.
+    pub(crate) fn reap(&self) -> std::io::Result<ExitStatus> {
+        let pid = Pid::from_raw(self.pid.cast_signed()).ok_or(Errno::SRCH)?;
+        // Its number stays its own until the lock is held, under which nobody kills it. An error shows again
+        // below.
+        let dead = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(pid), dead), Err(Errno::INTR)) {}
         let mut named = lock(&self.named);
         *named = false;
-        child.wait()
+        loop {
+            match waitpid(Some(pid), WaitOptions::empty()) {
+                Err(Errno::INTR) => {}
+                Ok(Some((_, status))) => return Ok(ExitStatus::from_raw(status.as_raw())),
+                Ok(None) => return Err(Errno::CHILD.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Keeps retired memory until the worker reports that nothing refers to it.
@@ -220,7 +322,7 @@ impl WorkerProcess {
         self.over.store(true, Ordering::SeqCst);
         *lock(&self.reaped) = true;
         self.reaping.notify_all();
-        self.page.wake(Sleeper::Device);
+        self.page.wake_surely(Sleeper::Device);
     }
 
     /// Waits at most `most` until the worker is reaped. Returns whether it is.
@@ -258,6 +360,12 @@ impl WorkerLink for WorkerProcess {
     fn stop(&self) {
         // Nobody may wait here. A worker that does not read its socket is killed when its session has ended.
         let _ = packet::send(&self.socket, &WorkerOrder::Stop.encode(), &[], SendFlags::DONTWAIT);
-        self.page.wake(Sleeper::Device);
+        self.tell_reader();
+        self.page.wake_surely(Sleeper::Device);
+    }
+
+    fn interrupt(&self) {
+        self.tell_reader();
+        self.page.wake_surely(Sleeper::Device);
     }
 }

@@ -1,11 +1,14 @@
 //! The writing end of a worker's ring.
 
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use vgpu_device::{SessionError, Window};
+use vgpu_device::{Charge, Charges, Resource, RestoreError, SessionError, Window};
 use zerocopy::IntoBytes;
 
-use crate::device::process::WorkerProcess;
+use crate::device::process::{Waited, WorkerProcess};
+use crate::device::saved::split_frame;
 use crate::shared::frame::{FRAME_ALIGN, FRAME_MAX, FrameHead, FrameKind, RING_BYTES, room};
 use crate::shared::status_page::{Sleeper, StatusPage};
 
@@ -22,16 +25,60 @@ pub(crate) struct RingWriter {
     published: u64,
     /// Number of bytes that the worker had copied when the status page was last read.
     head: u64,
+    /// Frames for which there was no room when the device was paused: those of one message with its payload,
+    /// and a few small ones. They are written before any other.
+    backlog: VecDeque<(Box<[u8]>, Charge)>,
 }
 
 impl RingWriter {
     /// Creates the writer of an empty ring of [`RING_BYTES`].
     pub(crate) const fn new(ring: Window, page: Arc<StatusPage>) -> Self {
-        Self { ring, page, tail: 0, published: 0, head: 0 }
+        Self { ring, page, tail: 0, published: 0, head: 0, backlog: VecDeque::new() }
+    }
+
+    /// Creates the writer of a ring to which `tail` bytes have been written. `backlog` has the frames that
+    /// wait.
+    pub(crate) fn restore(
+        ring: Window,
+        page: Arc<StatusPage>,
+        tail: u64,
+        mut backlog: &[u8],
+        charges: &Arc<Charges>,
+    ) -> Result<Self, RestoreError> {
+        // What the worker has read is checked like all that it says, when it is used.
+        let mut writer = Self { head: page.head(), tail, published: tail, ..Self::new(ring, page) };
+        while !backlog.is_empty() {
+            let frame;
+            (frame, backlog) = split_frame(backlog)?;
+            writer.keep(charges, frame.into());
+        }
+        Ok(writer)
+    }
+
+    /// Keeps a frame for which there is no room.
+    fn keep(&mut self, charges: &Arc<Charges>, frame: Box<[u8]>) {
+        let charge = charges.adopt(Resource::HostBytes, frame.len() as u64);
+        self.backlog.push_back((frame, charge));
+    }
+
+    /// Returns the file of the ring.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.ring.file()
+    }
+
+    /// Publishes all frames. Returns how many bytes were ever written.
+    pub(crate) fn save(&mut self) -> u64 {
+        self.publish();
+        self.tail
+    }
+
+    /// Returns the frames for which there is no room.
+    pub(crate) fn backlog(&self) -> impl Iterator<Item = &[u8]> {
+        self.backlog.iter().map(|(frame, _)| &**frame)
     }
 
     /// Writes a frame whose body consists of `parts`. Waits for space in the ring; fails if there will be
-    /// none.
+    /// none. While the device is paused it does not wait, and the frame is kept.
     pub(crate) fn write_frame(
         &mut self,
         link: &WorkerProcess,
@@ -42,17 +89,47 @@ impl RingWriter {
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let bytes = (size_of::<FrameHead>() + body) as u64;
         debug_assert!(bytes <= FRAME_MAX, "a frame of {bytes} bytes");
+        let head = FrameHead { kind: kind as u32, bytes: bytes as u32, number };
+        if self.flush(link)? && self.make_room(link, bytes)? {
+            self.append(bytes, head.as_bytes(), parts);
+        } else {
+            self.keep(link.host.charges(), [&[head.as_bytes()], parts].concat().concat().into());
+        }
+        Ok(())
+    }
+
+    /// Writes the frames that were kept while the device was paused. Returns false if it is paused again
+    /// before all are written.
+    pub(crate) fn flush(&mut self, link: &WorkerProcess) -> Result<bool, SessionError> {
+        while let Some(bytes) = self.backlog.front().map(|(frame, _)| frame.len() as u64) {
+            if !self.make_room(link, bytes)? {
+                return Ok(false);
+            }
+            if let Some((frame, _charge)) = self.backlog.pop_front() {
+                self.append(bytes, &frame, &[]);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until a frame of `bytes` bytes fits, and pads the ring to its end if it does not fit there.
+    /// Returns false if the device is paused before.
+    fn make_room(&mut self, link: &WorkerProcess, bytes: u64) -> Result<bool, SessionError> {
         let to_end = RING_BYTES - self.tail % RING_BYTES;
         if room(bytes) > to_end {
-            self.wait_for_room(link, to_end)?;
-            self.write(
-                0,
-                FrameHead { kind: FrameKind::Pad as u32, bytes: to_end as u32, number: 0 }.as_bytes(),
-            );
+            if !self.wait_for_room(link, to_end)? {
+                return Ok(false);
+            }
+            let pad = FrameHead { kind: FrameKind::Pad as u32, bytes: to_end as u32, number: 0 };
+            self.write(0, pad.as_bytes());
             self.tail += to_end;
         }
-        self.wait_for_room(link, room(bytes))?;
-        let mut at = self.write(0, FrameHead { kind: kind as u32, bytes: bytes as u32, number }.as_bytes());
+        self.wait_for_room(link, room(bytes))
+    }
+
+    /// Writes a frame of `bytes` bytes, for which there is room.
+    fn append(&mut self, bytes: u64, head: &[u8], parts: &[&[u8]]) {
+        let mut at = self.write(0, head);
         for part in parts {
             at = self.write(at, part);
         }
@@ -60,7 +137,6 @@ impl RingWriter {
         if self.tail - self.published >= UNTOLD_MOST {
             self.publish();
         }
-        Ok(())
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> u64 {
@@ -79,20 +155,24 @@ impl RingWriter {
         }
     }
 
-    fn wait_for_room(&mut self, link: &WorkerProcess, bytes: u64) -> Result<(), SessionError> {
+    /// Waits for `bytes` of room. Returns false if the device is paused before there is any.
+    fn wait_for_room(&mut self, link: &WorkerProcess, bytes: u64) -> Result<bool, SessionError> {
         if self.unread_bytes(link)? + bytes <= RING_BYTES {
-            return Ok(());
+            return Ok(true);
         }
         self.head = self.page.head();
         while self.unread_bytes(link)? + bytes > RING_BYTES {
             self.publish();
             let (tail, page) = (self.tail, &self.page);
-            link.wait_until(|| {
+            let waited = link.wait_until(|| {
                 tail.wrapping_sub(page.head()).saturating_add(bytes) <= RING_BYTES || tail < page.head()
             })?;
+            if waited == Waited::Paused {
+                return Ok(false);
+            }
             self.head = self.page.head();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the number of bytes in the ring that the worker has not copied.

@@ -1,16 +1,19 @@
 //! The device's half of a session whose messages a worker process carries out.
 
+mod saved;
+
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::fstat;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use serde_json::Value;
 use vgpu_device::threads;
 use vgpu_device::{
-    Awake, Charge, OUT_OF_MEMORY, Progress, Resource, RetiredMemory, Session, SessionError, SessionHost,
-    SharedRange, Violation, Window, Work, WorkerLink as _,
+    Awake, Charge, KeptDescriptors, NotSaved, OUT_OF_MEMORY, Progress, Resource, RetiredMemory, Session,
+    SessionError, SessionHost, SharedRange, Violation, Window, Work, WorkerLink as _,
 };
 use vgpu_wire::body::memory::{MEM_MANAGED, MemInfoReply};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
@@ -18,7 +21,7 @@ use zerocopy::IntoBytes;
 
 use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::SessionUsage;
-use crate::device::process::WorkerProcess;
+use crate::device::process::{Waited, WorkerProcess};
 use crate::device::ring_writer::RingWriter;
 use crate::device::{spawn, supervisor};
 use crate::shared::frame::{
@@ -32,6 +35,8 @@ use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
 const ENDING_MOST: Duration = Duration::from_secs(5);
 /// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 32;
+
+pub(crate) use saved::abandon;
 
 /// A session, with its worker once it has one.
 #[derive(Debug)]
@@ -92,6 +97,25 @@ const fn needs_no_context(body: &Body) -> bool {
     )
 }
 
+/// Starts the thread that supervises a worker.
+fn supervise(
+    context: &ExecutorContext,
+    link: &Arc<WorkerProcess>,
+    quota: &Arc<SessionUsage>,
+) -> io::Result<JoinHandle<()>> {
+    let (link, pool, quota) = (Arc::clone(link), Arc::clone(&context.pool), Arc::clone(quota));
+    let name = format!("worker-{}", link.host.session());
+    threads::spawn(name, move || supervisor::supervise(&link, &pool, &quota))
+}
+
+/// Ends a worker that nobody supervises.
+fn end_unwatched(context: &ExecutorContext, link: &WorkerProcess, quota: &SessionUsage) {
+    link.kill();
+    // The process is this process's child and was killed, so the call cannot fail.
+    let _ = link.reap();
+    context.pool.close(quota);
+}
+
 impl SessionWorker {
     fn start(context: &Arc<ExecutorContext>, host: &SessionHost) -> Result<Self, SessionError> {
         let charge = host.charges().charge(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES)?;
@@ -99,22 +123,13 @@ impl SessionWorker {
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
         let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
         let started = spawn::spawn(&context.program, host, &page, &ring);
-        let spawn::SpawnedWorker { child, socket, pidfd } =
+        let spawn::SpawnedWorker { pid, socket, pidfd } =
             started.map_err(|error| lost("start a worker process", &error))?;
         let page = Arc::new(StatusPage::new(page));
         let quota = context.pool.open(&page);
-        let link = Arc::new(WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, child.id()));
-        let supervisor = {
-            let (link, pool, quota) = (Arc::clone(&link), Arc::clone(&context.pool), Arc::clone(&quota));
-            let supervise = move || supervisor::supervise(&link, child, &pool, &quota);
-            threads::spawn(format!("worker-{}", host.session()), supervise)
-        };
-        let supervisor = supervisor.map_err(|error| {
-            link.kill();
-            // The process is this process's child and was killed, so the call cannot fail.
-            let pid = Pid::from_raw(link.pid.cast_signed());
-            let _ = pid.map(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED));
-            context.pool.close(&quota);
+        let link = Arc::new(WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, pid));
+        let supervisor = supervise(context, &link, &quota).map_err(|error| {
+            end_unwatched(context, &link, &quota);
             lost("watch a worker process", &error)
         })?;
         host.set_worker(Some(Arc::clone(&link) as _));
@@ -164,11 +179,15 @@ impl SessionWorker {
         Ok(())
     }
 
-    /// Waits until the worker has carried out all messages that were forwarded.
+    /// Waits until the worker has carried out all messages that were forwarded. Fails if the device is paused
+    /// before.
     fn catch_up(&mut self) -> Result<(), SessionError> {
         self.ring.publish();
         let (link, newest) = (&self.link, self.link.newest());
-        link.wait_until(|| link.page.executed() >= newest)
+        match link.wait_until(|| link.page.executed() >= newest)? {
+            Waited::Reached => Ok(()),
+            Waited::Paused => Err(SessionError::Paused),
+        }
     }
 
     /// Tells the worker of shared memory that it may map.
@@ -254,7 +273,8 @@ impl WorkerSession {
     }
 
     /// Reserves the memory that a message requests, and that of the context which it may need. Returns the
-    /// number of bytes for which the device has too little.
+    /// number of bytes for which the device has too little. Fails if the device is paused before that is
+    /// certain.
     fn reserve_for(&mut self, work: &Work<'_>) -> Result<Option<u64>, SessionError> {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
@@ -270,7 +290,8 @@ impl WorkerSession {
         }
         // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
-        Ok(lacking(&worker.quota))
+        let bytes = lacking(&worker.quota);
+        if bytes.is_some() && self.host.pausing() { Err(SessionError::Paused) } else { Ok(bytes) }
     }
 }
 
@@ -317,6 +338,8 @@ impl Session for WorkerSession {
 
     fn progress(&mut self, number: u64) -> Progress {
         let Some(worker) = &mut self.worker else { return Progress::Upto(number) };
+        // What a pause has kept comes first. An error ends the session by itself.
+        let _ = worker.ring.flush(&worker.link);
         let behind = worker.link.page.executed() < worker.known;
         if worker.known < number && behind {
             worker.link.set_newest(number);
@@ -349,6 +372,21 @@ impl Session for WorkerSession {
             None => drop(memory),
         }
     }
+
+    fn save(&mut self, descriptors: &mut KeptDescriptors) -> Result<Value, NotSaved> {
+        self.save_worker(descriptors)
+    }
+
+    fn resume(&mut self) -> Result<(), SessionError> {
+        let Some(worker) = &mut self.worker else { return Ok(()) };
+        worker.link.resume_reports();
+        if worker.supervisor.is_none() {
+            let supervisor = supervise(&self.context, &worker.link, &worker.quota);
+            let lost = |error| SessionError::Lost(format!("watch a worker process: {error}"));
+            worker.supervisor = Some(supervisor.map_err(lost)?);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for WorkerSession {
@@ -357,6 +395,12 @@ impl Drop for WorkerSession {
         let link = &worker.link;
         // From here on, the worker's end is expected.
         self.host.stop();
+        link.resume_reports();
+        if worker.supervisor.is_none() {
+            // It was restored, but not started.
+            end_unwatched(&self.context, link, &worker.quota);
+            link.set_reaped();
+        }
         if !link.wait_reaped(ENDING_MOST) {
             tracing::debug!(session = self.host.session(), pid = link.pid, "worker does not end: killed");
             link.kill();

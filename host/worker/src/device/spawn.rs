@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
@@ -38,7 +38,7 @@ pub(crate) struct WorkerProgram {
 /// A process that was just started.
 #[derive(Debug)]
 pub(crate) struct SpawnedWorker {
-    pub(crate) child: Child,
+    pub(crate) pid: u32,
     pub(crate) socket: OwnedFd,
     /// Descriptor of the process. `None` if the system has none: gVisor, and Linux before 5.3.
     pub(crate) pidfd: Option<OwnedFd>,
@@ -74,7 +74,7 @@ pub(crate) fn spawn(
         Ok(pidfd)
     });
     match told {
-        Ok(pidfd) => Ok(SpawnedWorker { child, socket: ours, pidfd }),
+        Ok(pidfd) => Ok(SpawnedWorker { pid: child.id(), socket: ours, pidfd }),
         Err(error) => {
             // The process may have ended by itself.
             let _ = child.kill();

@@ -1,7 +1,6 @@
 //! The thread that supervises a worker: it reads the worker's reports, notices its death, and reaps it.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,12 +17,7 @@ use crate::shared::report::{REPORT_MAX, WorkerReport};
 const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Supervises a worker until it is reaped.
-pub(crate) fn supervise(
-    link: &WorkerProcess,
-    mut child: Child,
-    pool: &Arc<MemoryPool>,
-    quota: &SessionUsage,
-) {
+pub(crate) fn supervise(link: &WorkerProcess, pool: &Arc<MemoryPool>, quota: &SessionUsage) {
     read_reports(link, pool, quota);
     let ended = link
         .pidfd
@@ -33,7 +27,7 @@ pub(crate) fn supervise(
         // Without a descriptor of the process at once: a worker closes its socket only as it ends.
         link.kill();
     }
-    let end = match link.reap(&mut child) {
+    let end = match link.reap() {
         Ok(status) if status.signal().is_some() => format!("was killed by {status}"),
         Ok(status) => format!("ended with {status}"),
         Err(error) => format!("cannot be waited for: {error}"),
@@ -57,18 +51,25 @@ fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(pid = link.pid, "watch a worker: {error}");
-                return;
+                return link.end_reports(true);
             }
         }
         let dead = fds.get(1).is_some_and(|process| !process.revents().is_empty());
-        // The worker's last packets are still readable after its death.
-        while let Some(packet) = receive(link) {
-            match packet {
-                Ok(packet) if handle_report(link, pool, quota, &packet) => {}
-                _ => return,
+        link.begin_reports();
+        // The worker's last packets are still readable after its death. A pause of the device comes between two
+        // of them, however many there are.
+        let mut over = false;
+        let mut none = false;
+        while !over && !none && link.may_read() {
+            match receive(link) {
+                Some(Ok(packet)) => over = !handle_report(link, pool, quota, &packet),
+                Some(Err(())) => over = true,
+                None => none = true,
             }
         }
-        if dead {
+        over |= dead && none;
+        link.end_reports(over);
+        if over {
             return;
         }
     }

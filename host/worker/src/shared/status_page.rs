@@ -2,6 +2,7 @@
 //! Each word has one writer, except for the two flags by which a sleeper is woken. A reader loads a word once
 //! and checks the value.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,11 @@ impl StatusPage {
     /// Interprets `memory`, which has [`STATUS_PAGE_BYTES`], as a status page.
     pub(crate) const fn new(memory: Window) -> Self {
         Self(memory)
+    }
+
+    /// Returns the file of the page.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
     }
 
     fn load(&self, word: u64) -> u64 {
@@ -239,6 +245,13 @@ impl StatusPage {
         if flag.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.wake_surely(sleeper);
+    }
+
+    /// Wakes the other side as [`StatusPage::wake`] does, whatever the flag says, because a worker can store
+    /// it and would keep the session's thread asleep.
+    pub(crate) fn wake_surely(&self, sleeper: Sleeper) {
+        let flag = self.0.u32_at(sleeper.offset());
         flag.store(0, Ordering::SeqCst);
         // A wake of a mapped word does not fail.
         let _ = futex::wake(flag, futex::Flags::empty(), i32::MAX as u32);

@@ -156,6 +156,8 @@ fn live(
         reporter.report(&match error {
             SessionError::Violation(violation) => WorkerReport::Violation(number, violation.to_string()),
             SessionError::Lost(text) | SessionError::OutOfMemory(text) => WorkerReport::Lost(number, text),
+            // No worker pauses.
+            error @ SessionError::Paused => WorkerReport::Lost(number, error.to_string()),
         });
     }
     // Marks of work that was not completed are not stored.

@@ -44,10 +44,14 @@ pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
 
 /// Returns the configuration of an executor whose workers run this program.
 pub fn worker_config(kind: &str) -> WorkerConfig {
-    let gpu = gpu();
+    worker_config_of(kind, &gpu())
+}
+
+/// Returns such a configuration with this GPU.
+pub fn worker_config_of(kind: &str, gpu: &GpuConfig) -> WorkerConfig {
     let executor: Box<dyn Executor> = match kind {
-        "soft" => Box::new(Soft::new(&gpu).expect("a soft executor")),
-        _ => Box::new(Null::new(&gpu).expect("a null executor")),
+        "soft" => Box::new(Soft::new(gpu).expect("a soft executor")),
+        _ => Box::new(Null::new(gpu).expect("a null executor")),
     };
     WorkerConfig {
         name: "test",

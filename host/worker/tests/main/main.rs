@@ -6,7 +6,11 @@ mod data;
 mod death;
 mod memory;
 mod probe;
+mod reload;
+mod replaced;
+mod twins;
 mod walls;
+mod wrong_states;
 
 use std::process::ExitCode;
 
@@ -32,6 +36,8 @@ fn main() -> ExitCode {
     match arguments.next().as_deref() {
         Some(bench::WORKER) => return vgpu_worker::main(bench::executor),
         Some(bench::DEVICE) => return bench::serve(&arguments.next().expect("a folder")),
+        Some(replaced::BEFORE) => return replaced::before(),
+        Some(replaced::AFTER) => return replaced::after(&arguments.next().expect("what it has inherited")),
         Some(bench::WITHOUT_PIDFD) => {
             death::take_pidfds_away();
             options.remove(1);
@@ -75,6 +81,27 @@ fn main() -> ExitCode {
             rubbish_ends_the_session,
             a_panic_ends_the_session,
             a_system_without_descriptors_of_processes_will_do,
+        }
+        reload {
+            work_in_flight_goes_on_in_the_next_process,
+            a_kernel_that_never_ends_keeps_no_pause_waiting,
+            an_allocation_that_waits_is_carried_out_once,
+            a_request_for_window_memory_waits_on,
+            a_session_that_failed_stays_failed_until_it_is_detached,
+            the_death_of_a_worker_is_noticed_by_the_next_process,
+            sessions_without_a_worker_and_held_ones_are_restored,
+            what_cannot_be_saved_goes_on,
+        }
+        replaced {
+            a_process_that_executes_itself_keeps_its_sessions,
+        }
+        twins {
+            a_device_that_was_saved_answers_as_one_that_was_not,
+        }
+        wrong_states {
+            each_impossible_value_is_named,
+            random_values_do_no_harm,
+            what_is_missing_loses_its_session,
         }
         walls {
             calls_are_refused,

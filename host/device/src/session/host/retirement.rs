@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::memory::pages::PageSegment;
+use crate::saved::error::RestoreError;
+use crate::saved::state::RetiredState;
 use crate::session::grant::Grant;
 use crate::session::remote::{DeviceProcess, SharedRange};
 use crate::session::return_area::ReplyTo;
@@ -42,6 +44,37 @@ impl std::fmt::Debug for Recipient {
 }
 
 impl RetiredMemory {
+    /// Describes the memory, which keeps its recipient, or returns `None` in a worker process.
+    #[must_use]
+    pub fn save(&self) -> Option<RetiredState> {
+        match (&self.back, self.range, &self.pages) {
+            (Recipient::Window, SharedRange::Window { offset, bytes }, _) => {
+                Some(RetiredState::Window { offset, bytes })
+            }
+            (Recipient::Pages(to), SharedRange::Pages { segment }, Some(pages)) => {
+                let (slot, number) = (to.slot, to.number);
+                Some(RetiredState::Pages { segment, runs: pages.save(), slot, number })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn restore(host: &SessionHost, state: &RetiredState) -> Result<Self, RestoreError> {
+        let memory = &host.0.memory;
+        match state {
+            &RetiredState::Window { offset, bytes } => {
+                memory.restore_retired_window(offset, bytes)?;
+                let range = SharedRange::Window { offset, bytes };
+                Ok(Self { range, pages: None, back: Recipient::Window, host: host.clone() })
+            }
+            RetiredState::Pages { segment, runs, slot, number } => {
+                let pages = Some(memory.map_runs(runs)?);
+                let back = Recipient::Pages(ReplyTo::new(*slot, *number));
+                Ok(Self { range: SharedRange::Pages { segment: *segment }, pages, back, host: host.clone() })
+            }
+        }
+    }
+
     /// Returns the retired memory.
     #[must_use]
     pub const fn range(&self) -> SharedRange {
