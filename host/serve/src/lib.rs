@@ -20,7 +20,7 @@
 //! The test bed offers the same commands with [`Knobs`], by which a test makes a device report wrong values
 //! or its executor work in an unexpected order. The program sets none.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ask;
 pub mod check;
@@ -36,6 +36,8 @@ mod gpu_report;
 mod gpus;
 mod guest_share;
 mod helper;
+#[allow(unsafe_code, reason = "a number in a variable becomes a descriptor")]
+mod inherited;
 mod instances;
 mod knobs;
 mod lifetime;
@@ -62,5 +64,6 @@ pub mod worker;
 
 pub use engine::{Engine, EngineError};
 pub use facts::Facts;
+pub use inherited::{HANDED_OVER, Inherited, InheritedError, named_numbers};
 pub use knobs::Knobs;
 pub use values::{parse_limit, parse_sim, parse_size};
