@@ -79,6 +79,17 @@ pub struct DeviceConfig {
     pub gate: Arc<Gate>,
     /// Source of the VM's share of the GPU's time, if it has one. The guest is shown it.
     pub share: Option<Arc<dyn ShareSource>>,
+    /// Device whose place this one takes, for a guest that was not restarted.
+    pub previous: Option<PreviousDevice>,
+}
+
+/// A device that has ended, as its guest knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousDevice {
+    /// Its generation, from which that of the next device differs.
+    pub generation: u32,
+    /// Its key of guest pages, which the next device has too. It is part of configuration space.
+    pub pages_key: u64,
 }
 
 impl DeviceConfig {
@@ -94,6 +105,7 @@ impl DeviceConfig {
             limits: Limits::default(),
             gate: Arc::default(),
             share: None,
+            previous: None,
         }
     }
 }
@@ -110,6 +122,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("limits", &self.limits)
             .field("gate", &self.gate)
             .field("share", &self.share)
+            .field("previous", &self.previous)
             .finish()
     }
 }
@@ -190,11 +203,15 @@ impl Device {
         let published = RegisterPage::new(facts.total_bytes, executor, overridden);
         let published = Arc::new(published);
         let pages = match &config.memory {
-            Some(memory) => Some(Arc::new(PageRegistry::new(Arc::clone(memory), draw(|key| key != 0)?))),
+            Some(memory) => {
+                let key = config.previous.map(|previous| previous.pages_key).filter(|key| *key != 0);
+                let key = key.map_or_else(|| draw(|key| key != 0), Ok)?;
+                Some(Arc::new(PageRegistry::new(Arc::clone(memory), key)))
+            }
             None => None,
         };
         let greeting = Greeting {
-            generation: draw_generation()?,
+            generation: draw_generation(config.previous)?,
             window_bytes: allocator.bytes(),
             pages: pages.is_some(),
             facts: Box::new(facts),
@@ -345,7 +362,8 @@ fn draw(suits: impl Fn(u64) -> bool) -> Result<u64, DeviceError> {
 }
 
 /// Draws the number of this start of the device. It is never 0, and never all ones, which registers read
-/// when the function is gone.
-fn draw_generation() -> Result<u32, DeviceError> {
-    draw(|number| !matches!(number as u32, 0 | u32::MAX)).map(|number| number as u32)
+/// when the function is gone, nor that of the device before.
+fn draw_generation(previous: Option<PreviousDevice>) -> Result<u32, DeviceError> {
+    let taken = previous.map_or(0, |previous| previous.generation);
+    draw(|number| ![0, u32::MAX, taken].contains(&(number as u32))).map(|number| number as u32)
 }
