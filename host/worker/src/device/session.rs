@@ -99,14 +99,17 @@ impl SessionWorker {
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
         let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
         let started = spawn::spawn(&context.program, host, &page, &ring);
-        let spawn::SpawnedWorker { child, socket, pidfd } =
+        let spawn::SpawnedWorker { child, socket, pidfd, watched } =
             started.map_err(|error| lost("start a worker process", &error))?;
         let page = Arc::new(StatusPage::new(page));
         let quota = context.pool.open(&page);
         let link = Arc::new(WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, child.id()));
         let supervisor = {
             let (link, pool, quota) = (Arc::clone(&link), Arc::clone(&context.pool), Arc::clone(&quota));
-            let supervise = move || supervisor::supervise(&link, child, &pool, &quota);
+            let supervise = move || {
+                supervisor::supervise(&link, child, &pool, &quota);
+                drop(watched);
+            };
             threads::spawn(format!("worker-{}", host.session()), supervise)
         };
         let supervisor = supervisor.map_err(|error| {

@@ -55,6 +55,7 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
         memory_unit: executor.memory_unit(),
         context_bytes: 0,
         lock: None,
+        watch: None,
         addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec![WORKER.into()],
