@@ -226,10 +226,31 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
-/// The executor for real GPUs is served by its systemd unit, with a soft device in place of a GPU. A machine
-/// started with the arguments that `serve` prints answers a prompt, and both ends report their work.
+/// Checks that a VM goes on with its device after the device's process was killed: programs learn that their
+/// sessions are lost, new ones work, and nothing has to be done.
+fn goes_on(guest: &mut GuestMachine, instance: &mut Instance, library: &str) {
+    for number in 1..=3 {
+        // A program that has work until it is told.
+        let script = "cd /tmp && rm -f said && { setsid vgpu-run -- vgpu-standin soak --seed 3 --seconds 900 >said 2>errors & } && \
+             until grep -q working said; do kill -0 %1 || { cat errors >&2; exit 1; }; sleep 0.1; done";
+        good(guest, "root", &["sh", "-c", script]);
+        instance.crash().unwrap();
+        let ready = Instant::now();
+        let told = "cd /tmp && while pidof vgpu-standin >/dev/null; do sleep 0.05; done; cat errors";
+        let errors = good(guest, "root", &["sh", "-c", told]);
+        eprintln!("crash {number}: told {:?} after the next process was ready", ready.elapsed());
+        assert!(errors.contains("returned 999"), "{errors}");
+        let status = instance.status().unwrap()["instances"][0].take();
+        let restart = serde_json::json!({ "kept": true, "crashes": number });
+        assert_eq!((&status["restart"], &status["connected"]), (&restart, &true.into()), "{status:#}");
+        good(guest, "root", &["vgpu-run", "check", "--only", "device,host"]);
+        good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "ggml", library]);
+        good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "soak", "--seed", "7", "--operations", "20"]);
+    }
+}
+
 /// Checks that a VM gets its device back while it runs, after the device's process was killed and started
-/// anew.
+/// anew, without a store.
 fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path, library: &str) {
     let replug = |instance: &Instance| {
         let mut command = Command::new(programs::device().unwrap());
@@ -239,6 +260,7 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
     };
     let (done, _, why) = replug(instance);
     assert!(!done && String::from_utf8_lossy(&why).contains("is connected to vm1"), "{why:?}");
+    instance.lose_store();
     instance.crash().unwrap();
     let lost = guest.output("root", &["vgpu-run", "check", "--only", "device"], LIMIT).unwrap();
     assert_ne!(lost.0.code(), 0, "{lost:?}");
@@ -249,6 +271,8 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
     good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "soak", "--seed", "7", "--operations", "20"]);
 }
 
+/// The executor for real GPUs is served by its systemd unit, with a soft device in place of a GPU. A machine
+/// started with the arguments that `serve` prints answers a prompt, and both ends report their work.
 #[test]
 fn a_prompt_is_answered_through_the_cuda_executor() {
     let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
@@ -317,6 +341,7 @@ fn a_prompt_is_answered_through_the_cuda_executor() {
     }
     let status = device(&instance);
     assert_eq!((&status["workers_running"], &status["allocated"]), (&0.into(), &0.into()), "{status}");
+    goes_on(&mut guest, &mut instance, library);
     comes_back(&mut guest, &mut instance, &monitor, library);
     drop(guest);
     instance.stop().unwrap();

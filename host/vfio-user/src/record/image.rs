@@ -15,7 +15,7 @@ use crate::ram::Region;
 /// guest in between maps any number.
 pub const MAX_REGIONS: usize = 512;
 /// Maximum number of files of guest memory in an image. Each is a descriptor that the service manager keeps.
-pub const MAX_FILES: usize = 32;
+pub const MAX_FILES: usize = 36;
 /// Size in bytes of the longest image.
 pub(super) const MAX_BYTES: usize = size_of::<Head>() + MAX_REGIONS * size_of::<RegionBytes>();
 
