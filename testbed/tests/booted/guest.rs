@@ -236,7 +236,7 @@ fn goes_on(guest: &mut GuestMachine, instance: &mut Instance, library: &str) {
         good(guest, "root", &["sh", "-c", script]);
         instance.crash().unwrap();
         let ready = Instant::now();
-        let told = "cd /tmp && while pidof vgpu-standin >/dev/null; do sleep 0.05; done; cat errors";
+        let told = "cd /tmp && until grep -q returned errors; do sleep 0.05; done; cat errors";
         let errors = good(guest, "root", &["sh", "-c", told]);
         eprintln!("crash {number}: told {:?} after the next process was ready", ready.elapsed());
         assert!(errors.contains("returned 999"), "{errors}");
