@@ -254,7 +254,7 @@ impl Image {
         let connected = flag("connection", head.connected)?;
         let negotiated = flag("negotiation", head.negotiated)?;
         let limits = Limits { max_msg_fds: head.max_msg_fds, max_data_xfer_size: head.max_data_xfer_size };
-        if negotiated && !connected || !connected && !regions.is_empty() {
+        if !connected && (negotiated || !regions.is_empty()) {
             return Err(error("parts of no connection", regions.len() as u64));
         }
         let connection = if connected {
