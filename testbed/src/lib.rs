@@ -2,18 +2,21 @@
 //! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice
 //! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]), one of them with
 //! random weights ([`random_model`]), and what they send ([`traffic`]), virtual machines ([`machine`]),
-//! their device as a service ([`unit`](mod@unit)), and libraries that do nothing ([`nothing`]).
+//! their device as a service ([`unit`](mod@unit)) of a manager ([`manager`]), a VMM without a machine
+//! ([`vmm`]), and libraries that do nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;
 pub mod guest;
 pub mod machine;
+pub mod manager;
 pub mod nothing;
 pub mod programs;
 pub mod random_model;
 pub mod state;
 pub mod traffic;
 pub mod unit;
+pub mod vmm;
 
 use std::io::Write as _;
 

@@ -19,6 +19,8 @@ mod siege;
 mod soak;
 mod status;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +45,15 @@ enum Command {
     /// Execute one session's messages. A device process starts this.
     #[command(hide = true)]
     Worker,
+    /// Become a process of a service, with the descriptors that standard input passes.
+    #[command(name = vgpu_testbed::manager::START, hide = true)]
+    StartService {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// Play a VMM with the device behind a socket.
+    #[command(name = "__vmm", hide = true)]
+    Vmm { socket: PathBuf },
     /// Print what the devices of a bus have allocated, by session.
     Status(status::StatusArgs),
     /// Measure the cost of the launcher and the shims.
@@ -84,6 +95,10 @@ fn main() -> ExitCode {
         Command::Mediator(arguments) => mediator::run_mediator(&arguments),
         Command::Ranges(question) => vgpu_serve::ranges::answer(&question),
         Command::Worker => Ok(vgpu_serve::worker::run_worker()),
+        Command::StartService { words } => {
+            vgpu_testbed::manager::start_service(&words).map(|never| match never {})
+        }
+        Command::Vmm { socket } => vgpu_testbed::vmm::run_vmm(&socket).map(|()| ExitCode::SUCCESS),
         Command::Status(arguments) => status::run_status(&arguments),
         Command::Bench(arguments) => bench::run_bench(&arguments),
         Command::Discover(arguments) => discover::run_discover(&arguments),

@@ -1,21 +1,22 @@
-//! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment and
-//! the notification are the unit's. What systemd itself does around the process (users, devices and
+//! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment, the
+//! notification and the descriptor store are the unit's. What systemd itself does around the process (users, devices and
 //! directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit under a
 //! real systemd, without QEMU.
 
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bed::{PATIENCE, terminate};
+use crate::bed::terminate;
+use crate::manager::{Manager, START};
 use crate::programs;
 
 /// Text of the systemd template unit.
@@ -25,9 +26,6 @@ const PROGRAM: &str = "/usr/local/bin/vgpu-device";
 const SETTINGS: &str = "/etc/vgpu-device/";
 /// Value of `PATH` that systemd gives to services.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
-/// Interval between two checks whether a service that is not ready has exited.
-const TICK: Duration = Duration::from_millis(100);
-
 /// A running instance of the unit, which is stopped when the value is dropped.
 #[derive(Debug)]
 pub struct Instance {
@@ -35,8 +33,9 @@ pub struct Instance {
     stdout: BufReader<ChildStdout>,
     /// Starts the service.
     command: Command,
-    /// Socket of the notifications.
-    heard: UnixDatagram,
+    /// Hears the notifications, and keeps descriptors.
+    manager: Manager,
+    has_store: bool,
     folder: TempDir,
     name: String,
     /// Output of the service before the line `ready`.
@@ -58,9 +57,17 @@ fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Starts a service, whose output is read.
-fn spawn(command: &mut Command) -> Result<(Child, BufReader<ChildStdout>)> {
-    let mut child = command.spawn().context("start the service")?;
+/// Returns the variables that the unit sets.
+fn variables() -> Result<Vec<(&'static str, &'static str)>> {
+    let lines = UNIT.lines().filter_map(|line| line.strip_prefix("Environment="));
+    lines.map(|line| line.split_once('=').with_context(|| format!("the unit sets {line}"))).collect()
+}
+
+/// Starts a service with what its manager has kept. Its output is read.
+fn spawn(command: &mut Command, manager: &Manager) -> Result<(Child, BufReader<ChildStdout>)> {
+    let mut child = command.stdin(manager.pass()?).spawn().context("start the service")?;
+    // The other end of its standard input is closed with the command's.
+    command.stdin(Stdio::null());
     let stdout = child.stdout.take().context("no stdout")?;
     Ok((child, BufReader::new(stdout)))
 }
@@ -78,30 +85,38 @@ impl Instance {
         let config = folder.path().join("etc");
         std::fs::create_dir(&config).context("make a folder")?;
         let bus = format!("vfio-user:{}", runtime.join("device").display());
-        std::fs::write(config.join(format!("{name}.toml")), format!("bus = {bus:?}\n{settings}"))
-            .context("write the configuration file")?;
-        let manager = folder.path().join("notify");
-        let heard = UnixDatagram::bind(&manager).context("listen for the notification")?;
-        heard.set_read_timeout(Some(TICK)).context("set a limit")?;
+        let text = format!("bus = {bus:?}\n{settings}");
+        std::fs::write(config.join(format!("{name}.toml")), text).context("write the configuration file")?;
+        let socket = folder.path().join("notify");
+        let most = of_unit("FileDescriptorStoreMax", name)?.parse().context("a number of descriptors")?;
+        let manager = Manager::start(&socket, most)?;
 
         let line = of_unit("ExecStart", name)?.replace(SETTINGS, &format!("{}/", config.display()));
         let mut words = line.split(' ');
         if words.next() != Some(PROGRAM) {
             bail!("the unit starts another program: {line}");
         }
-        // The unit's UMask=, then the program in the same process.
+        // The unit's UMask=, then the descriptors, then the program, all in the same process.
         let script = format!("umask {} && exec \"$0\" \"$@\"", of_unit("UMask", name)?);
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(script).arg(programs::device()?).args(words);
-        command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("NOTIFY_SOCKET", &manager);
+        command.arg("-c").arg(script).args([programs::testbed()?.as_os_str(), OsStr::new(START)]);
+        command.arg(programs::device()?).args(words);
+        command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("NOTIFY_SOCKET", &socket);
+        command.envs(variables()?);
         command.env("RUNTIME_DIRECTORY", &runtime).env("CACHE_DIRECTORY", &cache);
         command.envs(environment.iter().copied()).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let (child, stdout) = spawn(&mut command)?;
+        command.stdout(Stdio::piped());
+        let (child, stdout) = spawn(&mut command, &manager)?;
         let (name, printed) = (name.to_owned(), String::new());
-        let mut instance = Self { child, stdout, command, heard, folder, name, printed };
-        instance.until_ready()?;
+        let mut instance = Self { child, stdout, command, manager, has_store: true, folder, name, printed };
+        instance.until_ready(0)?;
         Ok(instance)
+    }
+
+    /// Has the service manager keep no descriptors any more.
+    pub fn lose_store(&mut self) {
+        self.command.env("FDSTORE", "0");
+        self.has_store = false;
     }
 
     /// Kills the service, and starts it again as systemd does.
@@ -109,32 +124,72 @@ impl Instance {
     /// # Errors
     /// Fails if the service is not ready in time.
     pub fn crash(&mut self) -> Result<()> {
-        self.child.kill().context("kill the service")?;
-        self.child.wait().context("wait for the service")?;
-        (self.child, self.stdout) = spawn(&mut self.command)?;
-        self.printed.clear();
-        self.until_ready()
+        self.kill()?;
+        self.restart()
     }
 
-    fn until_ready(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        let mut message = [0; 64];
-        let bytes = loop {
-            match self.heard.recv(&mut message) {
-                Ok(bytes) => break bytes,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error).context("listen for the notification"),
-            }
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the service ended before it was ready: {status}");
-            }
-            if Instant::now() > end {
-                bail!("the service was not ready within {PATIENCE:?}");
-            }
-        };
-        if &message[..bytes] != b"READY=1" {
-            bail!("the service said {:?}", String::from_utf8_lossy(&message[..bytes]));
+    /// Kills the service, and waits until its manager has heard all that it has said.
+    ///
+    /// # Errors
+    /// Fails if it cannot be killed.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill().context("kill the service")?;
+        self.child.wait().context("wait for the service")?;
+        self.manager.catch_up()?;
+        if !self.has_store {
+            self.manager.forget();
         }
+        Ok(())
+    }
+
+    /// Starts the service after [`Instance::kill`].
+    ///
+    /// # Errors
+    /// Fails if the service is not ready in time.
+    pub fn restart(&mut self) -> Result<()> {
+        let before = self.manager.readies();
+        (self.child, self.stdout) = spawn(&mut self.command, &self.manager)?;
+        self.printed.clear();
+        self.until_ready(before)
+    }
+
+    /// Replaces the settings, beside the bus, for the next process of the service.
+    ///
+    /// # Errors
+    /// Fails if they cannot be written.
+    pub fn change_settings(&self, settings: &str) -> Result<()> {
+        let bus = format!("vfio-user:{}", self.socket()?.display());
+        let config = self.folder.path().join("etc").join(format!("{}.toml", self.name));
+        std::fs::write(config, format!("bus = {bus:?}\n{settings}")).context("write the configuration file")
+    }
+
+    /// Returns the process ID of the service.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the manager of the service.
+    #[must_use]
+    pub const fn manager(&self) -> &Manager {
+        &self.manager
+    }
+
+    /// Returns the path of the vfio-user socket.
+    ///
+    /// # Errors
+    /// Fails if the unit names no directory for it.
+    pub fn socket(&self) -> Result<PathBuf> {
+        Ok(self.control()?.with_file_name("device"))
+    }
+
+    /// Reads what the service prints until it is ready, for the time after `before` others have been.
+    fn until_ready(&mut self, before: u64) -> Result<()> {
+        let child = &mut self.child;
+        self.manager.wait_ready(before, || match child.try_wait()? {
+            Some(status) => bail!("the service ended before it was ready: {status}"),
+            None => Ok(()),
+        })?;
         let mut line = String::new();
         while self.stdout.read_line(&mut line)? > 0 && line != "ready\n" {
             self.printed.push_str(&line);

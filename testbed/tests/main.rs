@@ -5,6 +5,7 @@ mod architecture;
 mod bench;
 mod booted;
 mod c_programs;
+mod crash;
 mod cuda_loop;
 mod dependencies;
 mod device_faults;

@@ -20,6 +20,8 @@ pub struct Subject {
     pub memory: u64,
     /// Path of the vfio-user socket. Without one, the links of VMs are skipped.
     pub socket: Option<PathBuf>,
+    /// What became of the VM when the device's process died, in a sentence, if it did.
+    pub restart: Option<String>,
     /// Id of the group whose users should be able to connect to the socket.
     pub group: Option<u32>,
     /// Path or name of the QEMU program.

@@ -86,6 +86,17 @@ pub struct DeviceConfig {
     pub gate: Arc<Gate>,
     /// Source of the VM's share of the GPU's time, if it has one. The guest is shown it.
     pub share: Option<Arc<dyn ShareSource>>,
+    /// Device whose place this one takes, for a guest that was not restarted.
+    pub previous: Option<PreviousDevice>,
+}
+
+/// A device that has ended, as its guest knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousDevice {
+    /// Its generation, from which that of the next device differs.
+    pub generation: u32,
+    /// Its key of guest pages, which the next device has too. It is part of configuration space.
+    pub pages_key: u64,
 }
 
 impl DeviceConfig {
@@ -101,6 +112,7 @@ impl DeviceConfig {
             limits: Limits::default(),
             gate: Arc::default(),
             share: None,
+            previous: None,
         }
     }
 }
@@ -117,6 +129,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("limits", &self.limits)
             .field("gate", &self.gate)
             .field("share", &self.share)
+            .field("previous", &self.previous)
             .finish()
     }
 }
@@ -185,10 +198,11 @@ impl Device {
         window: Arc<Window>,
         wake: u32,
     ) -> Result<Self, DeviceError> {
+        let key = config.previous.map(|previous| previous.pages_key).filter(|key| *key != 0);
         let origin = Origin {
             facts: config.executor.facts(),
-            generation: draw_generation()?,
-            pages_key: draw(|key| key != 0)?,
+            generation: draw_generation(config.previous)?,
+            pages_key: key.map_or_else(|| draw(|key| key != 0), Ok)?,
             next_session: 1,
             epoch: Instant::now(),
             ended: EndedSessions::default(),
@@ -386,7 +400,8 @@ fn draw(suits: impl Fn(u64) -> bool) -> Result<u64, DeviceError> {
 }
 
 /// Draws the number of this start of the device. It is never 0, and never all ones, which registers read
-/// when the function is gone.
-fn draw_generation() -> Result<u32, DeviceError> {
-    draw(|number| !matches!(number as u32, 0 | u32::MAX)).map(|number| number as u32)
+/// when the function is gone, nor that of the device before.
+fn draw_generation(previous: Option<PreviousDevice>) -> Result<u32, DeviceError> {
+    let taken = previous.map_or(0, |previous| previous.generation);
+    draw(|number| ![0, u32::MAX, taken].contains(&(number as u32))).map(|number| number as u32)
 }

@@ -76,7 +76,7 @@ pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_
 pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
 pub use control::{ControlSocket, LineHandler};
-pub use device::{Device, DeviceConfig, DeviceError, PausedDevice};
+pub use device::{Device, DeviceConfig, DeviceError, PausedDevice, PreviousDevice};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
 pub use executor::{

@@ -1,7 +1,7 @@
 //! The command `check`: examines whether this host can give its GPU to a virtual machine.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -9,6 +9,8 @@ use vgpu_executor_cuda::cublas_files;
 use vgpu_findings::style::{Style, When};
 use vgpu_host_check::{Root, Subject, answer, list};
 
+use crate::ask;
+use crate::control::ControlPath;
 use crate::executor::{ExecutorKind, ExecutorOptions};
 use crate::settings::Settings;
 use crate::values::{Bus, Limit};
@@ -85,6 +87,15 @@ pub fn check_host(arguments: &CheckArguments) -> Result<ExitCode> {
 }
 
 impl CheckArguments {
+    /// Returns what became of the VM when the device's process died, if this host's device says that it did.
+    fn restart(&self, settings: &Settings) -> Option<String> {
+        let bus = settings.bus.as_ref().filter(|_| self.root == Path::new("/"))?;
+        let control = ControlPath::for_bus(bus, settings.control.as_deref());
+        // Without a device, or one that answers, there is nothing to say.
+        let instance = ask::status(&control.socket).ok()?;
+        Some(instance.restart?.sentence(instance.seconds))
+    }
+
     fn subject(&self, settings: &Settings) -> Result<Subject> {
         let socket = match &settings.bus {
             Some(Bus::VfioUser(path)) => Some(std::path::absolute(path)?),
@@ -96,6 +107,7 @@ impl CheckArguments {
             gpu: settings.gpu.map(|gpu| gpu.0),
             memory: settings.memory.unwrap_or(usual.memory).0,
             socket,
+            restart: self.restart(settings),
             group: settings.group.map(|group| group.0),
             qemu: self.qemu.clone(),
             libcuda: settings.libcuda.clone().unwrap_or_else(|| "libcuda.so.1".into()),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use vgpu_device::{ControlSocket, DeviceStatus, ListenError};
 
 use crate::lifetime::Served;
+use crate::takeover::Past;
 use crate::values::Bus;
 
 /// Name of the control socket in an instance's directory.
@@ -66,12 +67,62 @@ pub(crate) struct Instance {
     /// Whether a VM is connected, or `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) connected: Option<bool>,
+    /// What became of the VM when the process before this one died, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restart: Option<Restart>,
     /// State of each device; empty for the bus `v1`.
     #[serde(default)]
     pub(crate) devices: Vec<DeviceStatus>,
     /// State of the owners of the bus `v1`, or `None` for other buses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mediator: Option<Value>,
+}
+
+/// What became of the VM when the process before this one died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Restart {
+    /// Whether the VM has kept its device. Its programs have lost their sessions.
+    pub(crate) kept: bool,
+    /// Number of deaths that the VM's connection has outlived.
+    pub(crate) crashes: u32,
+}
+
+impl Restart {
+    fn of(past: &Past, connected: Option<bool>) -> Option<Self> {
+        match past {
+            Past::Kept(record) if connected == Some(true) => Some(record.image().crashes)
+                .filter(|crashes| *crashes > 0)
+                .map(|crashes| Self { kept: true, crashes }),
+            Past::Lost if connected == Some(false) => Some(Self { kept: false, crashes: 0 }),
+            _ => None,
+        }
+    }
+
+    /// Returns what happened and what is to be done, for people. The process started `seconds` ago.
+    pub(crate) fn sentence(&self, seconds: u64) -> String {
+        let ago = span(seconds);
+        match self {
+            Self { kept: true, crashes } => format!(
+                "restarted after a crash {ago} ago ({crashes} since the VM connected): the VM was kept, and \
+                 nothing need be restarted"
+            ),
+            Self { kept: false, .. } => format!(
+                "restarted after a crash {ago} ago: the VM has lost its GPU until `vgpu-device replug`, or its \
+                 restart"
+            ),
+        }
+    }
+}
+
+/// Formats a duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
+pub(crate) fn span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
 }
 
 /// Reason for which an instance has no control socket.
@@ -160,7 +211,9 @@ impl ControlPath {
         let answer = move |line: &str| match serde_json::from_str(line) {
             Ok(Request::Status) => {
                 let connected = served.figures.as_ref().map(|read| read().connected);
-                let instance = instance(&name, &bus, start.elapsed(), connected, &(served.status)());
+                let mut instance = instance(&name, &bus, start.elapsed(), connected, &(served.status)());
+                // Who connected later was not there then.
+                instance.restart = Restart::of(&served.past, connected);
                 serde_json::to_value(instance).unwrap_or_else(|error| json!({ "error": error.to_string() }))
             }
             Ok(Request::End { session }) => {
@@ -230,6 +283,7 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, connected: Option<bool>, st
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seconds: uptime.as_secs(),
         connected,
+        restart: None,
         // These values were serialized from `DeviceStatus` just now, so none is lost.
         devices: devices.into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect(),
         mediator,

@@ -16,7 +16,8 @@ use crate::facts::{self, Facts};
 use crate::figures::ServedFigures;
 use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Served, Status, log, ready};
-use crate::machine::{FunctionSocketOptions, serve_machine};
+use crate::machine::Machine;
+use crate::takeover::{Past, Shape, Takeover};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
 
@@ -118,6 +119,12 @@ impl DeviceArguments {
         self.gpus()?.into_iter().map(config).collect()
     }
 
+    /// Returns what must stay as it is for a VM to keep its connection.
+    pub(crate) fn shape<'a>(&self, path: &'a Path) -> Shape<'a> {
+        let group = self.group.map(|group| group.0);
+        Shape { path, group, window_bytes: self.window.0, channels: self.channels }
+    }
+
     /// Refuses `--worker` with version 1, whose calls a mediator carries out: its owners are not sessions
     /// with a ring.
     fn refuse_workers(&self) -> Result<()> {
@@ -149,10 +156,10 @@ impl DeviceArguments {
         lifetime: &Lifetime,
         path: &Path,
         knobs: &Knobs,
+        mut takeover: Takeover,
         announce: impl FnOnce(Served) -> Result<T>,
     ) -> Result<()> {
-        let group = self.group.map(|group| group.0);
-        let place = FunctionSocketOptions { path, group, watch_stdin: self.until_stdin_closes };
+        let shape = self.shape(path);
         if self.ram.is_some() {
             bail!("--ram is for a simulated bus: a machine has its own memory");
         }
@@ -166,26 +173,33 @@ impl DeviceArguments {
                 let counted = Arc::clone(&device);
                 let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
                 let function = Arc::new(PciFunction::new(device));
-                let served = Served { status, end_session: Arc::new(|_, _| None), figures: None };
-                serve_machine(lifetime, place, function, ram, served, announce, || {})
+                lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
+                let served =
+                    Served { status, end_session: Arc::new(|_, _| None), figures: None, past: Past::None };
+                let machine = Machine { shape, takeover, function, device: None, ram };
+                machine.serve(lifetime, served, announce, || {})
             }
             Protocol::V2 => {
                 let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
-                let config = DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() };
-                let function = V2::with_hooks(&config, &knobs.device)?;
+                let (memory, previous) = (Some(Arc::new(ram.clone()) as _), takeover.previous());
+                let config = DeviceConfig { memory, previous, ..config.clone() };
+                let function = V2::with_window(&config, &knobs.device, takeover.take_window())?;
                 let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
                 let status: Status =
                     Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
                 let (ending, counting, shared) = (Arc::clone(&device), Arc::clone(&device), ram.clone());
                 let end_session = Arc::new(move |number, by| ending.end_session(number, by));
-                let end = move || device.shutdown();
+                let end = || device.shutdown();
                 let read = move || {
                     let device = counting.figures();
                     // Without memory of the machine, a session shows that there is one.
                     ServedFigures { device, connected: shared.is_shared() || device.sessions > 0 }
                 };
-                let served = Served { status, end_session, figures: Some(Arc::new(read)) };
-                serve_machine(lifetime, place, Arc::new(function), ram, served, announce, end)
+                lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
+                let served = Served { status, end_session, figures: Some(Arc::new(read)), past: Past::None };
+                let function = Arc::new(function);
+                let machine = Machine { shape, takeover, function, device: Some(&device), ram };
+                machine.serve(lifetime, served, announce, end)
             }
         }
     }
@@ -194,13 +208,14 @@ impl DeviceArguments {
 /// Serves until the process is told to stop. Prints `ready` when guests can connect.
 pub fn serve_device(arguments: &DeviceArguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
-    serve(arguments, knobs, |_| ready())
+    serve(arguments, knobs, Takeover::default(), |_| ready())
 }
 
 /// Serves until the process is told to stop. Calls `announce` when guests can connect.
 pub(crate) fn serve<T>(
     arguments: &DeviceArguments,
     knobs: &Knobs,
+    takeover: Takeover,
     announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
     let lifetime = Lifetime::begin();
@@ -220,6 +235,7 @@ pub(crate) fn serve<T>(
                 status: Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()),
                 end_session: Arc::new(move |number, by| ending.end_session(number, by)),
                 figures: Some(Arc::new(read)),
+                past: Past::None,
             })?;
             let ended = thread::scope(|scope| {
                 let (stop, bus) = (lifetime.stopper(), &bus);
@@ -235,7 +251,7 @@ pub(crate) fn serve<T>(
             drop(announced);
             ended
         }
-        Bus::VfioUser(path) => arguments.serve_machine(&lifetime, path, knobs, announce),
+        Bus::VfioUser(path) => arguments.serve_machine(&lifetime, path, knobs, takeover, announce),
         Bus::V1(_) => {
             bail!("the command `mediator` or `serve` serves version 1's devices of other processes")
         }

@@ -13,7 +13,8 @@ use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions, FoundBlas};
 use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
-use vgpu_worker::{WorkerConfig, WorkerExecutor, WorkerLock};
+use vgpu_vfio_user::record::{Record, RecordedProcess, start_of};
+use vgpu_worker::{ProcessWatch, Watched, WorkerConfig, WorkerExecutor, WorkerLock};
 
 use crate::context_cost::GpuQuestion;
 use crate::engine::Engine;
@@ -87,6 +88,9 @@ pub(crate) struct ExecutorOptions {
     /// Share of the GPU that is promised to the VM, if other devices are to know of it. Set by `serve`.
     #[arg(skip)]
     pub(crate) share: Option<Arc<VmShare>>,
+    /// Record of worker processes, for whoever takes this process's place. Set by `serve`.
+    #[arg(skip)]
+    pub(crate) record: Option<Arc<Record>>,
     /// UUID of the first device; drawn at random by default.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
@@ -162,6 +166,7 @@ impl Default for ExecutorOptions {
             host_gpu: None,
             gpu_memory: None,
             share: None,
+            record: None,
             address_range: None,
             address_part: None,
             driver: DRIVER,
@@ -358,6 +363,7 @@ impl ExecutorOptions {
             memory_unit: executor.memory_unit(),
             context_bytes: promised.map_or(0, |promised| promised.context_bytes),
             lock: self.share.clone().map(|share| WorkerLock::new(move || share.worker_lock())),
+            watch: self.record.clone().map(watch),
             addresses: gpu.addresses.clone(),
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],
@@ -369,4 +375,15 @@ impl ExecutorOptions {
         };
         Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))
     }
+}
+
+/// Returns what records each worker process until it is reaped.
+fn watch(record: Arc<Record>) -> ProcessWatch {
+    ProcessWatch::new(move |pid| {
+        let start = start_of(pid)?.ok_or_else(|| std::io::Error::other("it has ended already"))?;
+        let entry = record.add(RecordedProcess { pid, start });
+        let entry =
+            entry.ok_or_else(|| std::io::Error::other("the record has no room for another worker"))?;
+        Ok(Box::new(entry) as Watched)
+    })
 }

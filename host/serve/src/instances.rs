@@ -6,7 +6,7 @@ use std::time::Duration;
 use vgpu_device::{DeviceStatus, SessionStatus};
 use vgpu_findings::{size, time};
 
-use crate::control::Instance;
+use crate::control::{Instance, span};
 use crate::table;
 
 /// Column headings of the table of sessions.
@@ -34,6 +34,9 @@ pub(crate) fn write(text: &mut String, instance: &Instance) {
         instance.process,
         span(instance.seconds)
     );
+    if let Some(restart) = &instance.restart {
+        _ = writeln!(text, "  {}", restart.sentence(instance.seconds));
+    }
     for device in &instance.devices {
         self::device(text, device);
     }
@@ -89,17 +92,6 @@ fn row(session: &SessionStatus) -> [String; HEADS.len()] {
         size(session.bytes_in),
         size(session.bytes_out),
     ]
-}
-
-/// Formats a duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
-fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
-        (days, hours, _) => format!("{days} d {} h", hours % 24),
-    }
 }
 
 #[cfg(test)]

@@ -15,12 +15,14 @@
 //!     ├─► v1: properties, and where calls go
 //!  mediator ─► executor: soft or null, and its GPU ─► worker: a process for each session
 //!     └─► lifetime: ready, status, stop
+//!  serve, machine ─► takeover: what a process that died has left ─► inherited, orphans
+//!                       └► keeper: what the next process needs ─► store, and the record of vgpu_vfio_user
 //! ```
 //!
 //! The test bed offers the same commands with [`Knobs`], by which a test makes a device report wrong values
 //! or its executor work in an unexpected order. The program sets none.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod ask;
 pub mod check;
@@ -36,7 +38,10 @@ mod gpu_report;
 mod gpus;
 mod guest_share;
 mod helper;
+#[allow(unsafe_code, reason = "a number in a variable becomes a descriptor")]
+mod inherited;
 mod instances;
+mod keeper;
 mod knobs;
 mod lifetime;
 mod machine;
@@ -45,6 +50,7 @@ mod metrics;
 mod monitor;
 pub mod node;
 mod notify;
+mod orphans;
 pub mod pages;
 pub mod probe;
 pub mod ranges;
@@ -53,7 +59,9 @@ pub mod serve;
 mod settings;
 mod share;
 pub mod status;
+mod store;
 mod table;
+mod takeover;
 mod turns;
 mod v1;
 mod values;
@@ -62,5 +70,6 @@ pub mod worker;
 
 pub use engine::{Engine, EngineError};
 pub use facts::Facts;
+pub use inherited::{HANDED_OVER, Inherited, InheritedError, named_numbers};
 pub use knobs::Knobs;
 pub use values::{parse_limit, parse_sim, parse_size};

@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 use vgpu_device::threads;
 
 use crate::figures::ReadFigures;
+use crate::takeover::Past;
 use crate::values::Level;
 
 /// Time limit for an orderly end after a thread has ended, which may have left any lock held. After it the
@@ -35,6 +36,8 @@ pub(crate) struct Served {
     pub(crate) end_session: EndSession,
     /// Figures of a device of version 2.
     pub(crate) figures: Option<ReadFigures>,
+    /// How it came to its VM.
+    pub(crate) past: Past,
 }
 
 /// Logs events of `level` and above to stderr.

@@ -1,48 +1,64 @@
 //! One function behind a vfio-user socket, served to virtual machines until the process is told to stop.
 
-use std::io::ErrorKind;
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc;
 
-use anyhow::{Context, Result};
-use vgpu_vfio_user::{Function, FunctionSocket, SharedRam};
+use anyhow::{Context as _, Result};
+use vgpu_device::Device;
+use vgpu_vfio_user::{Function, SharedRam};
 
 use crate::lifetime::{Lifetime, Served};
+use crate::takeover::{Opened, Shape, Takeover};
 
-/// The socket at which a function is served, and the conditions for its end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FunctionSocketOptions<'a> {
-    /// Path of the vfio-user socket.
-    pub(crate) path: &'a Path,
-    /// Group whose users may connect, besides this process's user.
-    pub(crate) group: Option<u32>,
-    /// Whether the end of stdin stops the function.
-    pub(crate) watch_stdin: bool,
+/// A function, and what a process before this one has left of it.
+pub(crate) struct Machine<'a> {
+    pub(crate) shape: Shape<'a>,
+    pub(crate) takeover: Takeover,
+    pub(crate) function: Arc<dyn Function>,
+    /// The device that the function presents, if another process can continue it.
+    pub(crate) device: Option<&'a Device>,
+    /// Will hold the guest's memory.
+    pub(crate) ram: SharedRam,
 }
 
-/// Serves the function until `lifetime` ends. Calls `announce` when machines can connect, and `end` when none
-/// is served any more. `served` is what can be asked of it.
-pub(crate) fn serve_machine<T>(
-    lifetime: &Lifetime,
-    place: FunctionSocketOptions<'_>,
-    function: Arc<dyn Function>,
-    ram: SharedRam,
-    served: Served,
-    announce: impl FnOnce(Served) -> Result<T>,
-    end: impl FnOnce(),
-) -> Result<()> {
-    let path = place.path;
-    lifetime.watch(place.watch_stdin, Arc::clone(&served.status))?;
-    let mut socket = FunctionSocket::bind(path, place.group, function, ram)?;
-    lifetime.serve("vfio-user", move || socket.serve())?;
-    // What is announced stays until the end, such as the control socket.
-    let ended = announce(served).and_then(|_announced| lifetime.wait());
-    end();
-    // Unless it has ended, the thread still waits on the socket and cannot remove its file.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            ended.and(Err(error).with_context(|| format!("remove {}", path.display())))
+impl Machine<'_> {
+    /// Serves the function until `lifetime` ends. Calls `announce` when machines can connect, and `end` when
+    /// none is served any more. `served` is what can be asked of it.
+    ///
+    /// After an error this process counts as dead: where the next one can continue, the connection stays open.
+    pub(crate) fn serve<T>(
+        self,
+        lifetime: &Lifetime,
+        served: Served,
+        announce: impl FnOnce(Served) -> Result<T>,
+        end: impl FnOnce(),
+    ) -> Result<()> {
+        let Self { shape, takeover, function, device, ram } = self;
+        let Opened { mut socket, keeper, past } = takeover.open(shape, device, function, ram)?;
+        let stop = socket.stopper();
+        let (give, back) = mpsc::channel();
+        let serve = move || {
+            let ended = socket.serve();
+            // It is taken back once the thread was told to stop.
+            let _ = give.send(socket);
+            ended
+        };
+        lifetime.serve("vfio-user", serve)?;
+        // What is announced stays until the end, such as the control socket.
+        let ended = announce(Served { past, ..served }).and_then(|_announced| lifetime.wait());
+        stop.stop().context("stop the thread `vfio-user`")?;
+        // There is no socket if the thread has panicked.
+        let socket = back.recv().ok();
+        match (&ended, &keeper) {
+            (Err(_), Some(_)) => drop(socket.and_then(vgpu_vfio_user::FunctionSocket::save)),
+            (_, keeper) => {
+                drop(socket);
+                if let Some((keeper, listener)) = keeper {
+                    keeper.end(listener);
+                }
+            }
         }
-        _ => ended,
+        end();
+        ended
     }
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, replug, serve, status,
-    worker,
+    Inherited, Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, replug, serve,
+    status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
@@ -72,8 +72,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything is opened.
+    let inherited = match Inherited::at_start() {
+        Ok(inherited) => inherited,
+        Err(error) => return ended(Err(error.into())),
+    };
     let outcome = match CommandLine::parse().command {
-        Command::Serve(arguments) => serve::serve_configured(&arguments),
+        Command::Serve(arguments) => serve::serve_configured(&arguments, inherited),
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::End(arguments) => return ended(end::end_session(&arguments)),

@@ -11,12 +11,14 @@ use clap::ValueEnum;
 use crate::control::ControlPath;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
 use crate::executor::{ExecutorKind, ExecutorOptions};
+use crate::inherited::Inherited;
 use crate::knobs::Knobs;
 use crate::lifetime::{Served, log, ready};
 use crate::mediator::{self, GRACE};
 use crate::notify;
 use crate::settings::Settings;
 use crate::share::VmShare;
+use crate::takeover::Takeover;
 use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
 use crate::vm::Vm;
@@ -50,8 +52,9 @@ pub struct ServeArguments {
     until_stdin_closes: bool,
 }
 
-/// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`.
-pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
+/// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`. Takes
+/// the place of a process that has died, if its service manager has kept what that needs.
+pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Result<()> {
     let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let settings = arguments.settings.clone().or(file);
     let Some(bus) = settings.bus.clone() else {
@@ -84,7 +87,13 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
         let weight = weight.unwrap_or(1);
         Arc::new(VmShare::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
-    let shown = share.clone();
+    let mut options = arguments.device(&settings, bus.clone(), share.clone());
+    let takeover = match &bus {
+        Bus::VfioUser(path) => Takeover::begin(inherited, options.shape(path))?,
+        _ => Takeover::default(),
+    };
+    options.host.record = takeover.record().cloned();
+    let (shown, is_kept) = (share, takeover.is_kept());
     let announce = |served: Served| {
         // Both end before the device does.
         let pulse = match (&shown, &served.figures) {
@@ -92,14 +101,14 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
             _ => None,
         };
         let control = control.serve(&bus, served)?;
-        greet(&settings, &bus)?;
+        greet(&settings, &bus, is_kept)?;
         ready()?;
         notify::ready()?;
         Ok((control, pulse))
     };
     match &bus {
         Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),
-        _ => device::serve(&arguments.device(&settings, bus.clone(), share), &knobs, announce),
+        _ => device::serve(&options, &knobs, takeover, announce),
     }
 }
 
@@ -189,21 +198,22 @@ fn print(format: Format, settings: &Settings, bus: &Bus) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(Into::into)
 }
 
-/// Prints how guests connect to the device.
-fn greet(settings: &Settings, bus: &Bus) -> Result<()> {
+/// Prints how guests connect to the device. `is_kept` is whether a VM keeps it when this process crashes.
+fn greet(settings: &Settings, bus: &Bus, is_kept: bool) -> Result<()> {
     let text = match bus {
         Bus::VfioUser(socket) => {
             let vm = vm(settings, socket)?;
             format!(
                 "Start the VM with QEMU 10.1 or later and these arguments:\n\n{}\n\n\
                  or with libvirt and these elements in its domain:\n\n{}\n\
-                 Start the VM after this line. {}\n",
+                 Start the VM after this line. {}{}\n",
                 vm.shell(),
                 vm.libvirt(),
+                if is_kept { "It keeps its GPU when vgpu-device crashes.\n" } else { "" },
                 match vm.slot {
-                    Some(_) => "Start it anew whenever vgpu-device was restarted.",
+                    Some(_) => "Start it anew whenever vgpu-device was stopped and started.",
                     None =>
-                        "When vgpu-device was restarted, `vgpu-device replug` gives a VM that runs its GPU back,\n\
+                        "When vgpu-device was stopped and started, `vgpu-device replug` gives a VM that runs its GPU back,\n\
                          by libvirt or by QEMU's monitor (-qmp unix:SOCKET,server=on,wait=off).",
                 }
             )

@@ -3,7 +3,7 @@
 //! Where another process continues the connection, a request stays in the socket until its reply was sent. A
 //! process that dies in between leaves it to the next one, which must not answer a second time: QEMU takes a
 //! reply that it does not expect for the start of the next message, as far as that reply has a payload. So
-//! [`Answering`] records that an answer is on its way, and a request that may have been answered
+//! a [`Recorder`] is told that an answer is on its way, and a request that may have been answered
 //! ([`SavedConnection::in_doubt`]) gets a reply without payload.
 //!
 //! Where nobody continues it, a request is taken before it is carried out: a socket that is closed with a
@@ -11,31 +11,28 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use vfio_bindings::bindings::vfio::{
-    VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_WRITE, VFIO_PCI_NUM_IRQS,
-    VFIO_PCI_NUM_REGIONS,
+    VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_WRITE, VFIO_PCI_CONFIG_REGION_INDEX,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
 };
 use zerocopy::IntoBytes;
 
-use crate::config::Config;
+use crate::config::{BYTES, Config};
 use crate::frame::{Broken, Command, HEADER_BYTES, Header, Info, MAX_MESSAGE, Refused, Request, Version};
 use crate::limits::Limits;
 use crate::ram::{MapError, Region, SharedRam};
+use crate::recorder::{Answering, Recorder};
 use crate::regions::Regions;
 use crate::saved::{SavedConnection, UnsentReply};
 use crate::stream::{Peeked, Stop, Stream, Woken};
 
 /// Time in which a VMM has to negotiate the version. One that says nothing keeps others waiting.
 const NEGOTIATION_MOST: Duration = Duration::from_secs(5);
-
-/// Called with `true` before a reply is sent, and with `false` once its request was taken from the socket. It
-/// keeps the value where the next process finds it.
-pub type Answering = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// Reason for which a connection ends before its VMM closes it.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +75,17 @@ pub(crate) struct Connection {
     ram: SharedRam,
     /// The reply to the request at the start of the socket. Its buffer is used again.
     reply: UnsentReply,
-    in_doubt: bool,
+    /// Id of the request that the process before this one may have answered.
+    in_doubt: Option<u16>,
+    unrecorded: Unrecorded,
+}
+
+/// What requests have changed since it was last recorded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unrecorded {
+    limits: bool,
+    config: bool,
+    ram: bool,
 }
 
 impl Connection {
@@ -86,7 +93,8 @@ impl Connection {
     pub(crate) fn new(socket: OwnedFd, stop: Stop, config: Config, ram: SharedRam) -> std::io::Result<Self> {
         let stream = Stream::new(socket, stop.clone())?;
         let reply = UnsentReply::default();
-        Ok(Self { stream, stop, limits: None, config, ram, reply, in_doubt: false })
+        let unrecorded = Unrecorded::default();
+        Ok(Self { stream, stop, limits: None, config, ram, reply, in_doubt: None, unrecorded })
     }
 
     /// Continues a connection of another process, whose parts have been checked.
@@ -98,7 +106,8 @@ impl Connection {
     ) -> std::io::Result<Self> {
         let stream = Stream::new(saved.socket, stop.clone())?;
         let reply = saved.reply.unwrap_or_default();
-        Ok(Self { stream, stop, limits: saved.limits, config, ram, reply, in_doubt: saved.in_doubt })
+        let (limits, in_doubt, unrecorded) = (saved.limits, saved.in_doubt, Unrecorded::default());
+        Ok(Self { stream, stop, limits, config, ram, reply, in_doubt, unrecorded })
     }
 
     /// Returns the parts with which another process continues this connection.
@@ -113,6 +122,16 @@ impl Connection {
         }
     }
 
+    /// Returns the socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.socket()
+    }
+
+    /// Returns the configuration space.
+    pub(crate) fn config(&self) -> &[u8; BYTES] {
+        self.config.bytes()
+    }
+
     /// Closes the connection. The VMM sees its end, and no reset.
     pub(crate) fn close(self) {
         self.stream.close();
@@ -123,13 +142,13 @@ impl Connection {
     pub(crate) fn serve(
         &mut self,
         regions: &Regions,
-        answering: Option<&Answering>,
+        recorder: Option<&dyn Recorder>,
     ) -> Result<Ended, ConnectionError> {
         let silent_at = Instant::now() + NEGOTIATION_MOST;
         // One byte more than a message shows that another one follows.
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {
-            if self.stop.is_set() || !self.finish_reply(regions, answering)? {
+            if self.stop.is_set() || !self.finish_reply(regions, recorder)? {
                 return Ok(Ended::Stopped);
             }
             let Some(mut peeked) = self.stream.peek(&mut buffer)? else {
@@ -160,17 +179,18 @@ impl Connection {
             if peeked.files_cut {
                 return Err(broken(&header, "descriptors", peeked.files.len() as u64).into());
             }
-            if answering.is_none() {
+            if recorder.is_none() {
                 self.stream.take(bytes)?;
             }
             let refused = self.prepare_reply(regions, &header, &buffer[HEADER_BYTES..bytes], peeked.files)?;
             if header.wants_reply() {
-                if !self.finish_reply(regions, answering)? {
+                if !self.finish_reply(regions, recorder)? {
                     return Ok(Ended::Stopped);
                 }
             } else {
                 self.reply.request = 0;
-                if answering.is_some() {
+                if let Some(recorder) = recorder {
+                    self.record(recorder);
                     self.stream.take(bytes)?;
                 }
             }
@@ -213,15 +233,20 @@ impl Connection {
     fn finish_reply(
         &mut self,
         regions: &Regions,
-        answering: Option<&Answering>,
+        recorder: Option<&dyn Recorder>,
     ) -> Result<bool, ConnectionError> {
-        let reply = &mut self.reply;
-        if reply.request == 0 {
+        if self.reply.request == 0 {
             return Ok(true);
         }
-        if let Some(answering) = answering {
-            answering(true);
+        if let Some(recorder) = recorder {
+            recorder.answering(if self.reply.sent == 0 {
+                Answering::Reply(self.reply.id())
+            } else {
+                Answering::Rest
+            });
+            self.record(recorder);
         }
+        let reply = &mut self.reply;
         while reply.sent < reply.bytes.len() {
             // The descriptor goes with the first byte.
             let file = reply.bar.filter(|_| reply.sent == 0).and_then(|bar| regions.memory(bar));
@@ -229,13 +254,30 @@ impl Connection {
                 Some(sent) => reply.sent += sent,
                 None => return Ok(false),
             }
+            if let Some(recorder) = recorder.filter(|_| reply.sent < reply.bytes.len()) {
+                recorder.answering(Answering::Rest);
+            }
         }
-        if let Some(answering) = answering {
+        if let Some(recorder) = recorder {
             self.stream.take(reply.request)?;
-            answering(false);
+            recorder.answering(Answering::Nothing);
         }
         reply.request = 0;
         Ok(true)
+    }
+
+    /// Records what has changed.
+    fn record(&mut self, recorder: &dyn Recorder) {
+        let Unrecorded { limits, config, ram } = std::mem::take(&mut self.unrecorded);
+        if let Some(limits) = self.limits.filter(|_| limits) {
+            recorder.negotiated(limits);
+        }
+        if config {
+            recorder.configured(self.config.bytes());
+        }
+        if ram {
+            recorder.mapped(&self.ram.regions());
+        }
     }
 
     /// Carries out a request and prepares its reply. Returns the reason if that is an error.
@@ -252,7 +294,7 @@ impl Connection {
         let mut bytes = std::mem::take(&mut self.reply.bytes);
         bytes.clear();
         bytes.extend([0; HEADER_BYTES]);
-        let in_doubt = std::mem::take(&mut self.in_doubt);
+        let in_doubt = self.in_doubt.take() == Some(header.id);
         let done = Request::decode(header, payload, files.len()).and_then(|request| {
             if in_doubt {
                 return self.carry_out_in_doubt(regions, header.command, &request, files, &mut bytes);
@@ -274,8 +316,8 @@ impl Connection {
 
     /// Answers a request that the process before this one may have carried out and answered. A reply without
     /// payload does not disturb a VMM that expects none. A VMM that has no answer yet learns of a read that it
-    /// has failed; everything else has the same effect when it is done twice, but for a write, which is not
-    /// repeated.
+    /// has failed; everything else has the same effect when it is done twice, but for a write to a BAR, which
+    /// is not repeated.
     fn carry_out_in_doubt(
         &mut self,
         regions: &Regions,
@@ -285,9 +327,13 @@ impl Connection {
         into: &mut Vec<u8>,
     ) -> Result<Option<usize>, Refused> {
         match request {
-            Request::Write(..) => {}
+            Request::Write(access, _) if access.region != VFIO_PCI_CONFIG_REGION_INDEX => {}
             Request::DmaMap(map) if self.ram.is_mapped(map.address, map.bytes) => {}
-            Request::DmaMap(_) | Request::DmaUnmap(_) | Request::SetIrqs(_) | Request::Reset => {
+            Request::Write(..)
+            | Request::DmaMap(_)
+            | Request::DmaUnmap(_)
+            | Request::SetIrqs(_)
+            | Request::Reset => {
                 self.carry_out(regions, command, request, files, into)?;
                 into.truncate(HEADER_BYTES);
             }
@@ -319,6 +365,7 @@ impl Connection {
                 let limits = Limits::parse(text).map_err(|_| refused("text", Errno::INVAL))?;
                 tracing::info!(?version, ?limits, "a VMM has connected");
                 self.limits = Some(limits);
+                self.unrecorded.limits = true;
                 into.extend(Version { major: 0, minor: 0 }.as_bytes());
                 into.extend(Limits::answer().as_bytes());
             }
@@ -334,13 +381,16 @@ impl Connection {
                     MapError::Overlaps => refused("address", Errno::EXIST),
                     MapError::TooMany => refused("number", Errno::NOSPC),
                 })?;
+                self.unrecorded.ram = true;
             }
             Request::DmaUnmap(unmap) => {
                 if unmap.is_all() {
                     self.ram.change().clear();
-                } else {
-                    self.ram.change().unmap(unmap.address, unmap.bytes);
+                } else if !self.ram.change().unmap(unmap.address, unmap.bytes) {
+                    // A region is unmapped wholly or not at all, as VFIO has it.
+                    return Err(refused("size", Errno::INVAL));
                 }
+                self.unrecorded.ram = true;
                 into.extend(unmap.as_bytes());
             }
             Request::DeviceInfo => into.extend(
@@ -370,6 +420,7 @@ impl Connection {
             }
             Request::Write(access, data) => {
                 regions.write(&mut self.config, access, data);
+                self.unrecorded.config |= access.region == VFIO_PCI_CONFIG_REGION_INDEX;
                 into.extend(access.as_bytes());
             }
             Request::Reset => {

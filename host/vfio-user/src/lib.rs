@@ -16,7 +16,8 @@
 //! ```text
 //!  socket      listens, accepts one VMM at a time, is handed over to another process
 //!   └ connection   answers requests ─► regions ─► config, function
-//!      │    └ saved    a connection between two requests
+//!      │    ├ saved    a connection between two requests
+//!      │    └ recorder ─► record    what the next process finds after a crash
 //!      ├ stream    looks at a request where it lies, takes it after its reply, stops between two
 //!      └ frame, limits    decode what a VMM sent
 //! ```
@@ -29,17 +30,20 @@ pub mod frame;
 mod function;
 mod limits;
 mod ram;
+pub mod record;
+mod recorder;
 mod regions;
 mod saved;
 mod socket;
 mod stream;
 mod v2;
 
-pub use connection::Answering;
+pub use config::BYTES as CONFIG_BYTES;
 pub use function::{Bar, Decode, Function, IDENTITY, Identity};
 pub use limits::Limits;
 pub use ram::{MapError, Region, SharedRam};
+pub use recorder::{Answering, Recorder};
 pub use saved::{RestoreError, SavedConnection, UnsentReply};
 pub use socket::{FunctionSocket, SocketError};
-pub use stream::Stop;
+pub use stream::{Stop, end as end_connection};
 pub use v2::{StubError, V2};

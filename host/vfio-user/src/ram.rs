@@ -120,11 +120,23 @@ impl Ram {
         Ok(())
     }
 
-    /// Removes all regions that start within `bytes` from `address` on. `bytes` may reach the end of all
-    /// addresses.
-    pub fn unmap(&mut self, address: u64, bytes: u64) {
+    /// Removes all regions that lie within `bytes` from `address` on. `bytes` may reach the end of all
+    /// addresses. Returns false, and removes none, if a part of a region lies there.
+    #[must_use]
+    pub fn unmap(&mut self, address: u64, bytes: u64) -> bool {
         let end = u128::from(address) + u128::from(bytes);
-        self.0.retain(|start, _| *start < address || u128::from(*start) >= end);
+        let lies_before = |start: u64| u128::from(start) < end;
+        let end_of = |start: u64, region: &Region| u128::from(start) + u128::from(region.bytes);
+        // Regions do not overlap, so that only the last that starts before either end can reach beyond it.
+        let before = self.0.range(..address).next_back();
+        let last = self.0.range(address..).take_while(|(start, _)| lies_before(**start)).last();
+        let reaches_in = before.is_some_and(|(start, region)| end_of(*start, region) > address.into());
+        let reaches_out = last.is_some_and(|(start, region)| end_of(*start, region) > end);
+        if bytes > 0 && (reaches_in || reaches_out) {
+            return false;
+        }
+        self.0.retain(|start, _| *start < address || !lies_before(*start));
+        true
     }
 
     /// Removes all regions, because the machine is gone.
@@ -166,9 +178,9 @@ mod tests {
         assert!(ram.find(0x9_ffff, 2).is_none() && ram.find(0xa_0000, 1).is_none());
         assert_eq!(ram.find(0x1_0000_1000, 0x1000).unwrap().1, 0x8000_1000);
         assert_eq!(bytes(&ram), 0x400a_0000);
-        ram.unmap(0, 0xa_0000);
+        assert!(ram.unmap(0, 0xa_0000));
         assert!(ram.find(0, 1).is_none() && ram.find(0x1_0000_0000, 1).is_some());
-        ram.unmap(0, u64::MAX);
+        assert!(ram.unmap(0, u64::MAX));
         assert_eq!(bytes(&ram), 0);
     }
 
@@ -198,8 +210,25 @@ mod tests {
         }
         ram.map(u64::MAX - 0xfff, region(0, 0x1000)).unwrap();
         assert!(ram.find(u64::MAX, 1).is_some() && ram.find(u64::MAX, 2).is_none());
-        ram.unmap(u64::MAX - 0xfff, 0x1000);
+        assert!(ram.unmap(u64::MAX - 0xfff, 0x1000));
         ram.map(0x2000, region(0, 0x1000)).unwrap();
+    }
+
+    #[test]
+    fn a_part_of_a_region_is_not_unmapped() {
+        let mut ram = Ram::default();
+        ram.map(0x1000, region(0, 0x2000)).unwrap();
+        ram.map(0x3000, region(0, 0x1000)).unwrap();
+        for (address, bytes) in
+            [(0x1000, 0x1000), (0x2000, 0x1000), (0x2000, 0x2000), (0, 0x2000), (0x1000, 0x2fff)]
+        {
+            assert!(!ram.unmap(address, bytes), "{address:#x} {bytes:#x}");
+            assert_eq!(self::bytes(&ram), 0x3000, "{address:#x} {bytes:#x}");
+        }
+        // What is not mapped can be unmapped, and so can both at once.
+        assert!(ram.unmap(0x4000, 0x1000) && ram.unmap(0, 0x1000) && ram.unmap(0x2000, 0));
+        assert!(ram.unmap(0, 0x4000));
+        assert_eq!(self::bytes(&ram), 0);
     }
 
     proptest! {
@@ -210,7 +239,7 @@ mod tests {
                 if map {
                     let _ = ram.map(address, region(0, bytes));
                 } else {
-                    ram.unmap(address, bytes);
+                    let _ = ram.unmap(address, bytes);
                 }
                 if let Some((region, at)) = ram.find(address, bytes) {
                     prop_assert!(at + bytes <= region.offset + region.bytes);

@@ -1,20 +1,25 @@
 //! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`, such as QEMU from 10.1 on. The
 //! VMM connects to the socket, one VMM at a time: the next one waits to be accepted.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use vgpu_device::{ListenError, listen_for};
 
-use crate::connection::{Answering, Connection, Ended};
+use crate::connection::{Connection, Ended};
 use crate::function::Function;
 use crate::ram::SharedRam;
+use crate::recorder::Recorder;
 use crate::regions::Regions;
 use crate::saved::{RestoreError, SavedConnection};
 use crate::stream::Stop;
+
+/// Pause before the next try to accept a VMM when there are no descriptors or no memory for it.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Reason for which a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +33,8 @@ pub enum SocketError {
     Restore { path: PathBuf, source: RestoreError },
 }
 
-/// The socket of a function. Its file is removed when this is dropped, unless it was saved.
+/// The socket of a function. When this is dropped, the connection is closed and the file is removed, unless it
+/// was saved, or a panic drops it and the next process is to continue.
 pub struct FunctionSocket {
     path: PathBuf,
     /// `None` once it was saved.
@@ -36,8 +42,8 @@ pub struct FunctionSocket {
     regions: Regions,
     ram: SharedRam,
     connection: Option<Connection>,
-    /// What records answers, if another process is to continue the connection.
-    answering: Option<Answering>,
+    /// What is told of the connection, if another process is to continue it.
+    recorder: Option<Arc<dyn Recorder>>,
     stop: Stop,
 }
 
@@ -60,7 +66,7 @@ impl FunctionSocket {
     }
 
     /// Continues what another process has saved: a socket that listens at `path`, and a connection that needs
-    /// no negotiation. `ram` holds no memory yet.
+    /// no negotiation. `ram` holds no memory yet. A connection that cannot be continued is closed.
     pub fn restore(
         path: &Path,
         listener: OwnedFd,
@@ -72,14 +78,18 @@ impl FunctionSocket {
         let failed = |source| SocketError::Restore { path: path.to_owned(), source };
         let stop = Stop::new().map_err(|error| failed(error.into()))?;
         let connection = connection
-            .map(|mut saved| {
-                let config = saved.check(&regions, &ram)?;
-                Ok(Connection::continued(saved, stop.clone(), config, ram.clone())?)
+            .map(|mut saved| match saved.check(&regions, &ram) {
+                Ok(config) => Ok(Connection::continued(saved, stop.clone(), config, ram.clone())?),
+                Err(error) => {
+                    saved.close();
+                    ram.change().clear();
+                    Err(error)
+                }
             })
             .transpose()
             .map_err(failed)?;
         let (path, listener) = (path.to_owned(), Some(listener));
-        Ok(Self { path, listener, regions, ram, connection, answering: None, stop })
+        Ok(Self { path, listener, regions, ram, connection, recorder: None, stop })
     }
 
     /// Returns what stops [`FunctionSocket::serve`] from another thread.
@@ -88,10 +98,17 @@ impl FunctionSocket {
         self.stop.clone()
     }
 
-    /// Records from now on whether a reply is being sent, and leaves each request in the socket until then. Who
-    /// is to save the connection, or to leave it to the next process, calls this before it serves.
-    pub fn record(&mut self, answering: Answering) {
-        self.answering = Some(answering);
+    /// Tells `recorder` of the connection from now on, and leaves each request in the socket until it is
+    /// answered. Who is to save the connection, or to leave it to the next process, calls this before it
+    /// serves.
+    pub fn record(&mut self, recorder: Arc<dyn Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Returns the socket that listens.
+    #[must_use]
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
     }
 
     /// Serves VMMs, one after the other, until it is told to stop. Nothing that a VMM sends ends it.
@@ -103,10 +120,13 @@ impl FunctionSocket {
             let Some(connection) = &mut self.connection else {
                 let failed = |source| SocketError::Serve { path: self.path.clone(), source };
                 let Some(accepted) = self.accept().map_err(failed)? else { return Ok(()) };
+                if let Some(recorder) = &self.recorder {
+                    recorder.connected(accepted.socket(), accepted.config());
+                }
                 self.connection = Some(accepted);
                 continue;
             };
-            match connection.serve(&self.regions, self.answering.as_ref()) {
+            match connection.serve(&self.regions, self.recorder.as_deref()) {
                 Ok(Ended::Stopped) => return Ok(()),
                 Ok(Ended::Gone) => {}
                 // The end of the machine, whatever its reason, is not an error of this program.
@@ -116,21 +136,46 @@ impl FunctionSocket {
             tracing::info!(socket = %self.path.display(), "the machine is gone");
             // The VMM learns of the end after all that it had is gone.
             self.regions.reset();
-            self.ram.change().clear();
-            if let Some(connection) = self.connection.take() {
-                connection.close();
-            }
+            self.close();
         }
+    }
+
+    /// Closes the connection, if there is one.
+    fn close(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        self.ram.change().clear();
+        if let Some(recorder) = &self.recorder {
+            recorder.ended();
+        }
+        connection.close();
     }
 
     /// Waits for a VMM, and returns `None` if the thread is to stop.
     fn accept(&self) -> std::io::Result<Option<Connection>> {
         let Some(listener) = &self.listener else { return Ok(None) };
-        if !self.stop.or_ready(listener.as_fd(), PollFlags::IN)? {
-            return Ok(None);
+        let mut told = false;
+        while self.stop.or_ready(listener.as_fd(), PollFlags::IN)? {
+            let connection =
+                accept_with(listener, SocketFlags::CLOEXEC).map_err(Into::into).and_then(|socket| {
+                    Connection::new(socket, self.stop.clone(), self.regions.config(), self.ram.clone())
+                });
+            let error = match connection {
+                Ok(connection) => return Ok(Some(connection)),
+                Err(error) => error,
+            };
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(socket = %self.path.display(), "a VMM waits to be accepted: {error}");
+                    }
+                    // Others may have what is missing, and nothing signals that there is some again.
+                    self.stop.or_sleep(ACCEPT_PAUSE)?;
+                }
+                _ => return Err(error),
+            }
         }
-        let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
-        Connection::new(socket, self.stop.clone(), self.regions.config(), self.ram.clone()).map(Some)
+        Ok(None)
     }
 
     /// Returns the listener and the connection for [`FunctionSocket::restore`] in another process. The file
@@ -144,6 +189,10 @@ impl FunctionSocket {
 
 impl Drop for FunctionSocket {
     fn drop(&mut self) {
+        if self.recorder.is_some() && std::thread::panicking() {
+            return;
+        }
+        self.close();
         if self.listener.is_some() {
             // The file may have been removed already.
             let _ = std::fs::remove_file(&self.path);

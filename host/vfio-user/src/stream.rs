@@ -62,6 +62,12 @@ impl Stop {
         self.0.1.load(Ordering::Acquire)
     }
 
+    /// Waits for `time`, or until the thread is to stop.
+    pub(crate) fn or_sleep(&self, time: Timespec) -> io::Result<()> {
+        retry_on_intr(|| poll(&mut [PollFd::new(&self.0.0, PollFlags::IN)], Some(&time)))?;
+        Ok(())
+    }
+
     /// Waits until `socket` is ready, and returns whether it is: otherwise the thread is to stop.
     pub(crate) fn or_ready(&self, socket: BorrowedFd<'_>, ready: PollFlags) -> io::Result<bool> {
         while !self.is_set() {
@@ -97,6 +103,15 @@ pub(crate) struct Peeked {
     pub(crate) files_cut: bool,
 }
 
+/// Ends a connection for both ends, whoever else has its socket open. What is unread is read then, because the
+/// VMM would see a reset.
+pub fn end(socket: &OwnedFd) {
+    // A VMM that has gone needs no end.
+    let _ = shutdown(socket, Shutdown::Both);
+    let mut unread = [0; MAX_MESSAGE];
+    while recv(socket, &mut unread[..], RecvFlags::DONTWAIT).is_ok_and(|(count, _)| count > 0) {}
+}
+
 /// The socket of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -117,17 +132,19 @@ impl Stream {
         Ok(Self { socket, events, stop, hung_up: false })
     }
 
-    /// Returns the socket.
+    /// Gives the socket up.
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
     }
 
-    /// Closes the socket for both ends. What is unread is read first, because the VMM would see a reset.
+    /// Returns the socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Closes the socket for both ends.
     pub(crate) fn close(self) {
-        // A VMM that has gone needs no end.
-        let _ = shutdown(&self.socket, Shutdown::Both);
-        let mut unread = [0; MAX_MESSAGE];
-        while recv(&self.socket, &mut unread[..], RecvFlags::DONTWAIT).is_ok_and(|(count, _)| count > 0) {}
+        end(&self.socket);
     }
 
     /// Returns whether the VMM has closed its end, after which nothing more arrives.

@@ -41,10 +41,27 @@ impl V2 {
 
     /// Makes a device with hooks, for tests of guests.
     pub fn with_hooks(config: &DeviceConfig, hooks: &TestHooks) -> Result<Self, StubError> {
-        if !config.window_bytes.is_power_of_two() {
-            return Err(StubError::Size(config.window_bytes));
+        Self::with_window(config, hooks, None)
+    }
+
+    /// Makes a device with hooks whose window is that of a device that has ended. It is cleared.
+    pub fn with_window(
+        config: &DeviceConfig,
+        hooks: &TestHooks,
+        window: Option<Window>,
+    ) -> Result<Self, StubError> {
+        let bytes = config.window_bytes;
+        if !bytes.is_power_of_two() || window.as_ref().is_some_and(|window| window.bytes() != bytes) {
+            return Err(StubError::Size(bytes));
         }
-        let window = Arc::new(Window::anonymous(config.window_bytes)?);
+        let window = match window {
+            Some(window) => {
+                window.clear(0, bytes);
+                window
+            }
+            None => Window::anonymous(bytes)?,
+        };
+        let window = Arc::new(window);
         Ok(Self { device: Arc::new(Device::with_hooks(config, hooks, window, 0)?) })
     }
 

@@ -43,6 +43,7 @@ mod shared;
 mod worker;
 
 pub use device::executor::{WorkerConfig, WorkerError, WorkerExecutor};
+pub use device::process_watch::{ProcessWatch, Watched};
 pub use device::worker_lock::WorkerLock;
 pub use worker::confine::confine_process;
 pub use worker::life::main;

@@ -226,10 +226,31 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
-/// The executor for real GPUs is served by its systemd unit, with a soft device in place of a GPU. A machine
-/// started with the arguments that `serve` prints answers a prompt, and both ends report their work.
+/// Checks that a VM goes on with its device after the device's process was killed: programs learn that their
+/// sessions are lost, new ones work, and nothing has to be done.
+fn goes_on(guest: &mut GuestMachine, instance: &mut Instance, library: &str) {
+    for number in 1..=3 {
+        // A program that has work until it is told.
+        let script = "cd /tmp && rm -f said && { setsid vgpu-run -- vgpu-standin soak --seed 3 --seconds 900 >said 2>errors & } && \
+             until grep -q working said; do kill -0 %1 || { cat errors >&2; exit 1; }; sleep 0.1; done";
+        good(guest, "root", &["sh", "-c", script]);
+        instance.crash().unwrap();
+        let ready = Instant::now();
+        let told = "cd /tmp && until grep -q returned errors; do sleep 0.05; done; cat errors";
+        let errors = good(guest, "root", &["sh", "-c", told]);
+        eprintln!("crash {number}: told {:?} after the next process was ready", ready.elapsed());
+        assert!(errors.contains("the device is gone: it was started anew"), "{errors}");
+        let status = instance.status().unwrap()["instances"][0].take();
+        let restart = serde_json::json!({ "kept": true, "crashes": number });
+        assert_eq!((&status["restart"], &status["connected"]), (&restart, &true.into()), "{status:#}");
+        good(guest, "root", &["vgpu-run", "check", "--only", "device,host"]);
+        good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "ggml", library]);
+        good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "soak", "--seed", "7", "--operations", "20"]);
+    }
+}
+
 /// Checks that a VM gets its device back while it runs, after the device's process was killed and started
-/// anew.
+/// anew, without a store.
 fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path, library: &str) {
     let replug = |instance: &Instance| {
         let mut command = Command::new(programs::device().unwrap());
@@ -239,6 +260,7 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
     };
     let (done, _, why) = replug(instance);
     assert!(!done && String::from_utf8_lossy(&why).contains("is connected to vm1"), "{why:?}");
+    instance.lose_store();
     instance.crash().unwrap();
     let lost = guest.output("root", &["vgpu-run", "check", "--only", "device"], LIMIT).unwrap();
     assert_ne!(lost.0.code(), 0, "{lost:?}");
@@ -249,8 +271,8 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
     good(guest, "root", &["vgpu-run", "--", "vgpu-standin", "soak", "--seed", "7", "--operations", "20"]);
 }
 
-#[test]
-fn a_prompt_is_answered_through_the_cuda_executor() {
+/// Starts the device's unit with the executor for real GPUs, and a soft device in the place of a GPU.
+fn unit_with_a_gpu() -> (Facts, StandIn, Instance) {
     let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
     let gpu = StandIn::start(&facts, &[], false).unwrap();
     let mut settings = "vm-memory = \"1G\"\nworker-connects = true\n".to_owned();
@@ -258,7 +280,33 @@ fn a_prompt_is_answered_through_the_cuda_executor() {
         let quote = if *name == "address-range" { "" } else { "\"" };
         writeln!(settings, "{name} = {quote}{value}{quote}").unwrap();
     }
-    let mut instance = Instance::start("vm1", &settings, &[("VGPU_SYSFS", gpu.bed.sysfs())]).unwrap();
+    let instance = Instance::start("vm1", &settings, &[("VGPU_SYSFS", gpu.bed.sysfs())]).unwrap();
+    (facts, gpu, instance)
+}
+
+/// Arguments of QEMU beside those that the unit prints. The firmware places windows of ports above 4 GiB only if
+/// it knows how many addresses a processor has, which it believes Intel's to say.
+const PROCESSOR: [&str; 2] = ["-cpu", "max,vendor=GenuineIntel"];
+
+#[test]
+fn a_guest_goes_on_after_its_device_crashed() {
+    let (_, gpu, mut instance) = unit_with_a_gpu();
+    let backend = Backend::Cuda12.folder().unwrap();
+    let options = Options { shares: vec![backend.clone()], ..Options::default() };
+    let mut arguments = instance.qemu_arguments().unwrap();
+    arguments.extend(PROCESSOR.map(str::to_owned));
+    let mut guest = GuestMachine::boot_on(&options, &arguments).unwrap();
+    goes_on(&mut guest, &mut instance, backend.join("libggml-cuda.so").to_str().unwrap());
+    drop(guest);
+    instance.stop().unwrap();
+    assert!(sessions(&gpu.bed.status().unwrap()).is_empty());
+}
+
+/// The executor for real GPUs is served by its systemd unit, with a soft device in place of a GPU. A machine
+/// started with the arguments that `serve` prints answers a prompt, and both ends report their work.
+#[test]
+fn a_prompt_is_answered_through_the_cuda_executor() {
+    let (facts, gpu, mut instance) = unit_with_a_gpu();
     let backend = Backend::Cuda12.folder().unwrap();
     let model = model("smollm2").unwrap();
     let shares = vec![backend.clone(), model.parent().unwrap().to_owned()];
@@ -267,9 +315,7 @@ fn a_prompt_is_answered_through_the_cuda_executor() {
     let monitor = monitor.path().join("qmp");
     let mut arguments = instance.qemu_arguments().unwrap();
     arguments.extend(["-qmp".to_owned(), format!("unix:{},server=on,wait=off", monitor.display())]);
-    // The firmware places windows of ports above 4 GiB only if it knows how many addresses a processor has,
-    // which it believes Intel's to say.
-    arguments.extend(["-cpu", "max,vendor=GenuineIntel"].map(str::to_owned));
+    arguments.extend(PROCESSOR.map(str::to_owned));
     let mut guest = GuestMachine::boot_on(&options, &arguments).unwrap();
     let device = |instance: &Instance| instance.status().unwrap()["instances"][0]["devices"][0].take();
 

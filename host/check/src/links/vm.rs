@@ -87,7 +87,14 @@ pub fn vm(subject: &Subject, _known: &mut HostFacts) -> Finding {
             return Finding::fail(cause, format!("process {pid} has a {name}: {device}"));
         }
     }
-    Finding::pass(LinkId::Vm, format!("process {pid} shares its memory, which keeps its size"))
+    let found = format!("process {pid} shares its memory, which keeps its size");
+    Finding::pass(
+        LinkId::Vm,
+        match &subject.restart {
+            Some(restart) => format!("{found}; its device was {restart}"),
+            None => found,
+        },
+    )
 }
 
 #[cfg(test)]

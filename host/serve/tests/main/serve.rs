@@ -337,3 +337,31 @@ fn a_driver_without_a_version_is_told() {
         .any(|file| Path::new(file).exists());
     assert_eq!(warnings.contains("the driver's version is not known"), !known, "{warnings}");
 }
+
+/// A process without a free descriptor keeps a VMM waiting, and serves it as soon as it has one.
+#[test]
+fn a_vmm_waits_for_a_free_descriptor() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("device");
+    let bus = format!("vfio-user:{}", socket.display());
+    let mut served = Served::start(folder.path(), &["--bus", &bus, "--executor", "null"]);
+    let pid = rustix::process::Pid::from_raw(served.process().cast_signed()).unwrap();
+    let limit = |current| {
+        let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(4096) };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limit).unwrap()
+    };
+    // No number is free below the lowest limit.
+    let before = limit(3);
+    let mut vmm = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let told = served.error();
+    assert!(told.contains("a VMM waits to be accepted"), "{told}");
+    limit(before.current.unwrap_or(4096).min(4096));
+    let version = *b"\x01\0\x01\0\x17\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0{}\0";
+    std::io::Write::write_all(&mut vmm, &version).unwrap();
+    let mut header = [0; 16];
+    vmm.read_exact(&mut header).unwrap();
+    assert_eq!(header[..4], version[..4]);
+    assert_eq!(header[8], 1, "it is a reply without an error");
+    drop(vmm);
+    served.end();
+}

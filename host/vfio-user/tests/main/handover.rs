@@ -2,20 +2,23 @@
 //! not notice.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use vgpu_device::GuestMemory as _;
-use vgpu_vfio_user::{Region, RestoreError, SocketError, UnsentReply};
+use vgpu_vfio_user::{Answering, Recorder, Region, RestoreError, SocketError, UnsentReply};
 
 use crate::served::{Done, Served, Stopped};
 use crate::vmm::{Vmm, access, command, map, words};
 
 const CONFIG: u32 = 7;
 const EIO: u32 = 5;
+/// Id of the first request after the negotiation.
+const NEXT: Option<u16> = Some(2);
 
 /// Returns a VMM, and what a server left of it that died or was stopped.
-fn left(in_doubt: bool) -> (Vmm, Stopped) {
+fn left(in_doubt: Option<u16>) -> (Vmm, Stopped) {
     let served = Served::start();
     let vmm = Vmm::start(&served.path);
     let mut stopped = served.stop();
@@ -114,7 +117,7 @@ fn a_reply_without_room_is_handed_over() {
 
 #[test]
 fn a_request_that_was_not_answered_is_answered_by_the_next_process() {
-    let (mut vmm, stopped) = left(false);
+    let (mut vmm, stopped) = left(None);
     let read = vmm.post(command::READ, 0, &access(0, 4, 4), &[]);
     let memory = tempfile::tempfile().unwrap();
     let mapped = vmm.post(command::DMA_MAP, 0, &map(0, 0, 0x1000), &[memory.as_fd()]);
@@ -139,7 +142,7 @@ fn a_request_in_doubt_gets_no_payload() {
         (command::GET_INFO, words(&[16, 0, 0, 0]), EIO, vec![]),
         (command::SET_IRQS, words(&[20, 0x21, 0, 0, 0]), 0, vec![]),
     ] {
-        let (mut vmm, stopped) = left(true);
+        let (mut vmm, stopped) = left(NEXT);
         vmm.post(number, 0, &payload, &[]);
         let served = stopped.restore().unwrap();
         let reply = vmm.reply();
@@ -149,7 +152,7 @@ fn a_request_in_doubt_gets_no_payload() {
         assert_eq!(vmm.ask(command::READ, &access(0, 4, 4)).payload[16..], [0x5a; 4]);
     }
     // Memory that the process before has recorded is not mapped twice.
-    let (mut vmm, mut stopped) = left(true);
+    let (mut vmm, mut stopped) = left(NEXT);
     stopped.connection.as_mut().unwrap().regions.push((0x8000, region()));
     let memory = tempfile::tempfile().unwrap();
     vmm.post(command::DMA_MAP, 0, &map(0, 0x8000, 0x1000), &[memory.as_fd()]);
@@ -157,21 +160,26 @@ fn a_request_in_doubt_gets_no_payload() {
     assert_eq!(vmm.reply().error, 0);
 }
 
+/// Passes on how far a reply is, and how much has arrived at the VMM's end.
+struct Told(mpsc::Sender<(Answering, u64)>, UnixStream);
+
+impl Recorder for Told {
+    fn answering(&self, answering: Answering) {
+        self.0.send((answering, rustix::io::ioctl_fionread(&self.1).unwrap())).unwrap();
+    }
+}
+
 /// The record says of each moment whether the request in the socket may have been answered.
 #[test]
 fn an_answer_is_recorded_while_it_is_sent() {
-    let (mut vmm, stopped) = left(false);
+    let (mut vmm, stopped) = left(None);
     let (told, changes) = mpsc::channel();
     let end = vmm.stream.try_clone().unwrap();
-    let served = stopped
-        .restore_recorded(Arc::new(move |answering| {
-            told.send((answering, rustix::io::ioctl_fionread(&end).unwrap())).unwrap();
-        }))
-        .unwrap();
-    vmm.post(command::READ, 0, &access(0, 0, 4), &[]);
+    let served = stopped.restore_recorded(Arc::new(Told(told, end))).unwrap();
+    let id = vmm.post(command::READ, 0, &access(0, 0, 4), &[]);
     // Before the answer nothing has arrived; after it, it is there.
-    assert_eq!(changes.recv().unwrap(), (true, 0));
-    assert_eq!(changes.recv().unwrap(), (false, 16 + 16 + 4));
+    assert_eq!(changes.recv().unwrap(), (Answering::Reply(id), 0));
+    assert_eq!(changes.recv().unwrap(), (Answering::Nothing, 16 + 16 + 4));
     // Nothing is recorded of what is not answered.
     vmm.post(command::WRITE, crate::vmm::NO_REPLY, &[access(0, 0, 4), vec![0; 4]].concat(), &[]);
     drop(served.stop());
@@ -185,25 +193,25 @@ fn what_was_saved_is_checked() {
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("it is served"),
     };
-    let (_vmm, mut stopped) = left(false);
+    let (_vmm, mut stopped) = left(None);
     stopped.connection.as_mut().unwrap().config[2] ^= 1;
     assert!(matches!(refused(stopped), RestoreError::Config));
 
-    let (_vmm, mut stopped) = left(false);
+    let (_vmm, mut stopped) = left(None);
     stopped.connection.as_mut().unwrap().regions = vec![(0, region()), (0x800, region())];
     assert!(matches!(refused(stopped), RestoreError::Memory { address: 0x800, .. }));
 
     for (bytes, sent, bar, request) in
         [(15, 0, None, 16), (5000, 0, None, 16), (16, 17, None, 16), (16, 0, Some(0), 16), (16, 0, None, 0)]
     {
-        let (_vmm, mut stopped) = left(false);
+        let (_vmm, mut stopped) = left(None);
         let reply = UnsentReply { bytes: vec![0; bytes], sent, bar, request };
         stopped.connection.as_mut().unwrap().reply = Some(reply);
         assert!(matches!(refused(stopped), RestoreError::Reply), "{bytes} {sent} {bar:?} {request}");
     }
 
     // A descriptor that is no socket cannot be served.
-    let (_vmm, mut stopped) = left(false);
+    let (_vmm, mut stopped) = left(None);
     stopped.connection.as_mut().unwrap().socket = OwnedFd::from(tempfile::tempfile().unwrap());
     assert!(matches!(refused(stopped), RestoreError::Socket(_)));
 }

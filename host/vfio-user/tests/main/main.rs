@@ -1,5 +1,6 @@
 //! Tests of the socket from the VMM's end.
 
+mod crash;
 mod frames;
 mod handover;
 mod rate;

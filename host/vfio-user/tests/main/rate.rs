@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use vgpu_vfio_user::{Answering, Recorder};
+
 use crate::served::{Remembers, Served};
 use crate::vmm::{Vmm, access, command};
 
@@ -34,6 +36,21 @@ fn rate_of_accesses() {
     }
 }
 
+/// Measures the times of doubt.
+struct Doubt(Mutex<(Instant, Vec<Duration>)>);
+
+impl Recorder for Doubt {
+    fn answering(&self, answering: Answering) {
+        let mut times = self.0.lock().unwrap();
+        if answering == Answering::Nothing {
+            let time = times.0.elapsed();
+            times.1.push(time);
+        } else {
+            times.0 = Instant::now();
+        }
+    }
+}
+
 /// The time in which a death leaves a request that may have been answered: from before its reply is sent until
 /// it is taken from the socket.
 #[test]
@@ -41,24 +58,12 @@ fn rate_of_accesses() {
 fn rate_of_doubt() {
     let served = Served::start();
     let mut vmm = Vmm::start(&served.path);
-    let times = Arc::new(Mutex::new((Instant::now(), Vec::<Duration>::new())));
-    let taken = Arc::clone(&times);
-    let _served = served
-        .stop()
-        .restore_recorded(Arc::new(move |answering| {
-            let mut times = taken.lock().unwrap();
-            if answering {
-                times.0 = Instant::now();
-            } else {
-                let time = times.0.elapsed();
-                times.1.push(time);
-            }
-        }))
-        .unwrap();
+    let times = Arc::new(Doubt(Mutex::new((Instant::now(), Vec::new()))));
+    let _served = served.stop().restore_recorded(Arc::clone(&times) as _).unwrap();
     for _ in 0..ACCESSES {
         assert_eq!(vmm.ask(command::READ, &access(0, 0, 4)).error, 0);
     }
-    let mut times = std::mem::take(&mut times.lock().unwrap().1);
+    let mut times = std::mem::take(&mut times.0.lock().unwrap().1);
     times.sort();
     let part = |of: usize| times[(times.len() - 1) * of / 1000];
     println!(

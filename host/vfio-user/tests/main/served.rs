@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 use vgpu_vfio_user::{
-    Answering, Bar, Decode, Function, FunctionSocket, IDENTITY, Identity, SavedConnection, SharedRam,
+    Bar, Decode, Function, FunctionSocket, IDENTITY, Identity, Recorder, SavedConnection, SharedRam,
     SocketError, Stop,
 };
 
@@ -106,7 +106,7 @@ impl Served {
         let ram = SharedRam::default();
         let mut socket = FunctionSocket::bind(&path, None, Arc::clone(&function) as _, ram.clone()).unwrap();
         if continued {
-            socket.record(Arc::new(|_| ()));
+            socket.record(Arc::new(()));
         }
         Self::serve(path, Some(folder), function, ram, socket)
     }
@@ -147,15 +147,15 @@ pub struct Stopped {
 impl Stopped {
     /// Starts the next server, whose function is a new one.
     pub fn restore(self) -> Result<Served, SocketError> {
-        self.restore_recorded(Arc::new(|_| ()))
+        self.restore_recorded(Arc::new(()))
     }
 
     /// Starts the next server, which records its answers.
-    pub fn restore_recorded(self, answering: Answering) -> Result<Served, SocketError> {
+    pub fn restore_recorded(self, recorder: Arc<dyn Recorder>) -> Result<Served, SocketError> {
         let (function, ram) = (Remembers::new(true), SharedRam::default());
         let (shown, held) = (Arc::clone(&function) as _, ram.clone());
         let mut socket = FunctionSocket::restore(&self.path, self.listener, self.connection, shown, held)?;
-        socket.record(answering);
+        socket.record(recorder);
         Ok(Served::serve(self.path, self.folder, function, ram, socket))
     }
 }

@@ -20,6 +20,7 @@ use vgpu_wire::facts::DeviceFacts;
 
 use crate::device::context::ExecutorContext;
 use crate::device::memory_pool::MemoryPool;
+use crate::device::process_watch::ProcessWatch;
 use crate::device::saved::{ExecutorState, WorkerSessionState};
 use crate::device::session::{WorkerSession, abandon};
 use crate::device::spawn::WorkerProgram;
@@ -43,6 +44,8 @@ pub struct WorkerConfig {
     pub context_bytes: u64,
     /// Makes the lock that each worker keeps, by which others see that not all of them have ended.
     pub lock: Option<WorkerLock>,
+    /// Is told of each worker, or `None` if nobody needs to know.
+    pub watch: Option<ProcessWatch>,
     /// Device addresses of the sessions. This process keeps them from other device processes for as long as
     /// the executor lives. A worker only knows the number of the range.
     pub addresses: Addresses,
@@ -127,6 +130,7 @@ impl WorkerExecutor {
             explains: config.explains,
             compiled: config.compiled,
             lock: config.lock,
+            watch: config.watch,
         };
         Ok(Self {
             name: config.name,

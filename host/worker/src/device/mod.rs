@@ -5,6 +5,7 @@ pub(crate) mod context;
 pub(crate) mod executor;
 pub(crate) mod memory_pool;
 pub(crate) mod process;
+pub(crate) mod process_watch;
 pub(crate) mod ring_writer;
 pub(crate) mod saved;
 pub(crate) mod session;

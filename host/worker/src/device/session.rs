@@ -123,11 +123,12 @@ impl SessionWorker {
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
         let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
         let started = spawn::spawn(&context.program, host, &page, &ring);
-        let spawn::SpawnedWorker { pid, socket, pidfd } =
+        let spawn::SpawnedWorker { pid, socket, pidfd, watched } =
             started.map_err(|error| lost("start a worker process", &error))?;
         let page = Arc::new(StatusPage::new(page));
         let quota = context.pool.open(&page);
-        let link = Arc::new(WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, pid));
+        let link = WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, pid).watched(watched);
+        let link = Arc::new(link);
         let supervisor = supervise(context, &link, &quota).map_err(|error| {
             end_unwatched(context, &link, &quota);
             lost("watch a worker process", &error)

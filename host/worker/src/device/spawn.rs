@@ -15,6 +15,7 @@ use tracing::level_filters::LevelFilter;
 use vgpu_device::{SessionHost, Window};
 use vgpu_wire::area;
 
+use crate::device::process_watch::{ProcessWatch, Watched};
 use crate::device::worker_lock::WorkerLock;
 use crate::shared::packet;
 use crate::shared::protocol::PROTOCOL;
@@ -33,15 +34,18 @@ pub(crate) struct WorkerProgram {
     pub(crate) compiled: Option<PathBuf>,
     /// Makes the lock that a worker keeps, or `None` if there is none.
     pub(crate) lock: Option<WorkerLock>,
+    /// Is told of each worker.
+    pub(crate) watch: Option<ProcessWatch>,
 }
 
 /// A process that was just started.
-#[derive(Debug)]
 pub(crate) struct SpawnedWorker {
     pub(crate) pid: u32,
     pub(crate) socket: OwnedFd,
     /// Descriptor of the process. `None` if the system has none: gVisor, and Linux before 5.3.
     pub(crate) pidfd: Option<OwnedFd>,
+    /// What is kept until the process is reaped.
+    pub(crate) watched: Option<Watched>,
 }
 
 /// Starts a worker and sends it the setup of its session.
@@ -70,11 +74,12 @@ pub(crate) fn spawn(
         opened => opened.map(Some),
     });
     let told = pidfd.map_err(io::Error::from).and_then(|pidfd| {
+        let watched = program.watch.as_ref().map(|watch| watch.started(child.id())).transpose()?;
         send_setup(program, host, page, ring, &ours)?;
-        Ok(pidfd)
+        Ok((pidfd, watched))
     });
     match told {
-        Ok(pidfd) => Ok(SpawnedWorker { pid: child.id(), socket: ours, pidfd }),
+        Ok((pidfd, watched)) => Ok(SpawnedWorker { pid: child.id(), socket: ours, pidfd, watched }),
         Err(error) => {
             // The process may have ended by itself.
             let _ = child.kill();

@@ -59,6 +59,7 @@ pub fn worker_config_of(kind: &str, gpu: &GpuConfig) -> WorkerConfig {
         memory_unit: executor.memory_unit(),
         context_bytes: 0,
         lock: None,
+        watch: None,
         addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec![WORKER.into()],

@@ -43,7 +43,9 @@ END
 cat >etc/vgpu-device/vm2.toml <<'END'
 bus = "vfio-user:/run/vgpu-device/vm2/device"
 memory = "1G"
-executor = "null"
+executor = "soft"
+window = "64M"
+channels = 16
 END
 sed 's,/vm2/,/vm3/,' etc/vgpu-device/vm2.toml >etc/vgpu-device/vm3.toml
 # More than the GPU has beside vm1.
@@ -81,6 +83,17 @@ for process in $main $(cat $group/cgroup.procs); do
 done
 readlink /proc/1/ns/net
 ";
+
+/// Script that plays a VM with the device of vm2, which says the generation of its device.
+const VMM: &str = r"
+systemd-run --quiet --unit vmm vgpu-testbed __vmm /run/vgpu-device/vm2/device
+";
+/// Script that counts the generations that the VM has seen.
+const GENERATIONS: &str = "journalctl --no-pager --output cat --unit vmm \
+     | { n=0; while read line; do case $line in generation*) n=$((n + 1));; esac; done; echo $n; }";
+
+/// Number of times that a device is killed under its VM.
+const DEATHS: u32 = 5;
 
 /// Script that lists the address ranges which devices have.
 const RANGES: &str = r"
@@ -140,12 +153,15 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
     assert!(errors.contains("the device is gone"), "{errors}");
     guest.inside(SOAK);
 
+    a_vm_outlives_its_device(guest);
+
     // A VMM that breaks the protocol loses its connection, and the process serves the next one.
     guest.inside("vgpu-standin vmm /run/vgpu-device/vm2/device");
     guest.inside("vgpu-standin vmm /run/vgpu-device/vm2/device");
     let journal = guest.inside("journalctl --no-pager --output cat --unit vgpu-device@vm2");
     assert_eq!(journal.matches("VERSION is refused because of its text").count(), 2, "{journal}");
-    assert_eq!(guest.inside("systemctl show -P NRestarts vgpu-device@vm2").trim(), "0", "{journal}");
+    let restarts = guest.inside("systemctl show -P NRestarts vgpu-device@vm2");
+    assert_eq!(restarts.trim(), DEATHS.to_string(), "{journal}");
     assert!(guest.inside("vgpu-device status").contains("vm2  vfio-user:"), "{journal}");
 
     // Stopped, it leaves nothing in /run. Its cache stays.
@@ -154,6 +170,35 @@ pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shim
     assert_eq!(result.split_whitespace().collect::<Vec<_>>(), ["success", "inactive"]);
     assert_eq!(guest.inside("ls /run/vgpu-device"), "address-ranges\ngpus\n");
     assert_eq!(guest.inside("stat -c '%a %U' /var/cache/vgpu-device/vm1"), "711 root\n");
+}
+
+/// systemd keeps what the next process needs: the VM goes on with its connection each time that its device is
+/// killed.
+fn a_vm_outlives_its_device(guest: &mut SystemdGuest) {
+    const HELD: &str = "set -- /proc/$(systemctl show -P MainPID vgpu-device@vm2)/fd/*; echo $#";
+    guest.inside(VMM);
+    let mut held = String::new();
+    for death in 1..=DEATHS {
+        guest.inside("kill -9 $(systemctl show -P MainPID vgpu-device@vm2)");
+        guest.until(&format!(
+            "[ $(systemctl show -P NRestarts vgpu-device@vm2) = {death} ] && systemctl -q is-active vgpu-device@vm2"
+        ));
+        // Each time it is another device, at the same connection.
+        guest.until(&format!("[ $({GENERATIONS}) = {} ]", death + 1));
+        guest.inside("systemctl -q is-active vmm");
+        let status = guest.inside("vgpu-device status vm2");
+        let said =
+            format!("({death} since the VM connected): the VM was kept, and nothing need be restarted");
+        assert!(status.contains(&said), "{status}");
+        let now = guest.inside(HELD);
+        assert_eq!(*if held.is_empty() { &now } else { &held }, now, "descriptors after death {death}");
+        held = now;
+        let kept = guest.inside("systemctl show -P NFileDescriptorStore vgpu-device@vm2");
+        assert_eq!(kept.trim(), "6", "record, window, listener, connection, and two files of memory");
+    }
+    // The connection ends with the machine, and nothing of it is left.
+    guest.inside("systemctl stop vmm");
+    guest.until("[ $(systemctl show -P NFileDescriptorStore vgpu-device@vm2) = 3 ]");
 }
 
 /// Devices in sandboxes of their own know of each other: those without a number of addresses have different
