@@ -79,6 +79,19 @@ impl Instance {
     /// # Errors
     /// Fails if the instance is not ready in time; the error contains its output.
     pub fn start(name: &str, settings: &str, environment: &[(&str, &Path)]) -> Result<Self> {
+        Self::start_program(&programs::device()?, name, settings, environment)
+    }
+
+    /// Starts an instance of another program as [`Instance::start`] does.
+    ///
+    /// # Errors
+    /// Fails if the instance is not ready in time; the error contains its output.
+    pub fn start_program(
+        program: &Path,
+        name: &str,
+        settings: &str,
+        environment: &[(&str, &Path)],
+    ) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-unit-").context("make a folder")?;
         let runtime = directory(&folder.path().join("run"), "RuntimeDirectory", name)?;
         let cache = directory(&folder.path().join("var/cache"), "CacheDirectory", name)?;
@@ -100,7 +113,7 @@ impl Instance {
         let script = format!("umask {} && exec \"$0\" \"$@\"", of_unit("UMask", name)?);
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(script).args([programs::testbed()?.as_os_str(), OsStr::new(START)]);
-        command.arg(programs::device()?).args(words);
+        command.arg(program).args(words);
         command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("NOTIFY_SOCKET", &socket);
         command.envs(variables()?);
         command.env("RUNTIME_DIRECTORY", &runtime).env("CACHE_DIRECTORY", &cache);
@@ -159,8 +172,21 @@ impl Instance {
     /// Fails if they cannot be written.
     pub fn change_settings(&self, settings: &str) -> Result<()> {
         let bus = format!("vfio-user:{}", self.socket()?.display());
-        let config = self.folder.path().join("etc").join(format!("{}.toml", self.name));
-        std::fs::write(config, format!("bus = {bus:?}\n{settings}")).context("write the configuration file")
+        let text = format!("bus = {bus:?}\n{settings}");
+        std::fs::write(self.config(), text).context("write the configuration file")
+    }
+
+    /// Returns the settings beside the bus.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    pub fn settings(&self) -> Result<String> {
+        let text = std::fs::read_to_string(self.config()).context("read the configuration file")?;
+        Ok(text.lines().skip(1).fold(String::new(), |all, line| all + line + "\n"))
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("etc").join(format!("{}.toml", self.name))
     }
 
     /// Returns the process ID of the service.

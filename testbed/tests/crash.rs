@@ -41,7 +41,7 @@ const BYTES: u64 = 1024;
 const WORD: u32 = 7;
 
 /// A guest process that copies to the device and back, and compares.
-struct Copies {
+pub struct Copies {
     guest: Guest,
     generation: u32,
     address: u64,
@@ -50,7 +50,7 @@ struct Copies {
 }
 
 impl Copies {
-    fn attach(sysfs: &Path, channel: u32, seed: u64) -> Self {
+    pub fn attach(sysfs: &Path, channel: u32, seed: u64) -> Self {
         let mut guest = Guest::attach(sysfs, address(), channel);
         let generation = guest.function.read(reg::V2_GENERATION);
         let (address, offset) = (allocate(&mut guest, BYTES), window(&mut guest, BYTES));
@@ -63,7 +63,7 @@ impl Copies {
     }
 
     /// Copies a round. Returns whether the session lives on.
-    fn round(&mut self) -> bool {
+    pub fn round(&mut self) -> bool {
         let mut bytes = vec![0; BYTES as usize];
         self.rng.fill(&mut bytes[..]);
         copy_in(&mut self.guest, 0, self.address, &bytes);
@@ -87,6 +87,10 @@ impl Copies {
         assert!(copied == bytes || self.is_lost(), "wrong bytes");
         copied == bytes
     }
+
+    pub fn detach(self) {
+        self.guest.detach();
+    }
 }
 
 /// Waits until the device has no session, and returns the number of its process's descriptors and threads, and
@@ -109,7 +113,7 @@ fn left(instance: &Instance) -> [u64; 2] {
 }
 
 /// Checks that a new guest attaches and gets back what it has copied.
-fn is_right(sysfs: &Path, seed: u64) {
+pub fn is_right(sysfs: &Path, seed: u64) {
     let mut copies = Copies::attach(sysfs, 0, seed);
     assert!((0..ROUNDS).all(|_| copies.round()), "the device is lost");
     copies.guest.detach();

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -56,13 +57,27 @@ impl ControlSocket {
     /// # Errors
     /// The errors are those of [`listen_for`].
     pub fn start(path: &Path, answer: LineHandler) -> Result<Self, ListenError> {
-        let listener = Arc::new(UnixListener::from(listen_for(path, None)?));
+        Self::continued(path, listen_for(path, None)?, answer)
+    }
+
+    /// Continues a socket that listens at `path`.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn continued(path: &Path, listener: OwnedFd, answer: LineHandler) -> Result<Self, ListenError> {
+        let listener = Arc::new(UnixListener::from(listener));
         let shared =
             Arc::new(SocketState { open: Mutex::new(Some(HashMap::new())), threads: ThreadGroup::default() });
         let (accepting, own) = (Arc::clone(&listener), Arc::clone(&shared));
         let failed = |source| ListenError::File { what: "start a thread for", path: path.to_owned(), source };
         shared.threads.spawn("control", move || own.accept_all(&accepting, &answer)).map_err(failed)?;
         Ok(Self { path: path.to_owned(), listener, shared })
+    }
+
+    /// Returns the socket that listens, for a program that continues it.
+    #[must_use]
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     /// Stops answering and removes the socket. A request that is being answered is not waited for.

@@ -46,6 +46,12 @@ pub enum ListenError {
         /// Path of the socket.
         path: PathBuf,
     },
+    /// Something else is there, which is not removed.
+    #[error("listen at {path}: a file that is no socket is there; remove it, or name another path")]
+    NoSocket {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// The socket cannot be made.
     #[error("{what} {path}")]
     File {
@@ -63,11 +69,14 @@ pub enum ListenError {
 /// hypervisors often run as users of their own. A socket that a dead process left there is removed first.
 ///
 /// # Errors
-/// The error is [`ListenError::Served`] if another process listens there. Otherwise it states the operation
-/// that failed.
+/// The error says whether another process listens there, whether something else is there, or which operation
+/// failed.
 pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenError> {
     let failed = |what| move |source| ListenError::File { what, path: path.to_owned(), source };
-    if std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
+    if let Ok(data) = std::fs::symlink_metadata(path) {
+        if !data.file_type().is_socket() {
+            return Err(ListenError::NoSocket { path: path.to_owned() });
+        }
         match connect_to(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path).map_err(failed("remove"))?;
@@ -138,7 +147,7 @@ mod tests {
         drop(living);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "not a socket").unwrap();
-        assert!(matches!(listen_for(&path, None), Err(ListenError::File { what: "listen at", .. })));
+        assert!(matches!(listen_for(&path, None), Err(ListenError::NoSocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
     }
 }

@@ -16,6 +16,8 @@ use crate::control::{ControlPath, ENDING_MOST, EndReply, Instance, Request};
 
 /// Maximum time that a device may take to answer, beside what it waits for.
 const ANSWER_MOST: Duration = Duration::from_secs(5);
+/// Maximum time that a device may take until it is reloaded: sessions that are ending are waited for.
+const RELOAD_MOST: Duration = Duration::from_mins(1);
 /// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
 const ANSWER_BYTES: u64 = 16 << 20;
 
@@ -34,6 +36,12 @@ pub(crate) enum AskError {
     /// There was no answer in time.
     #[error("the device at {} does not answer", .socket.display())]
     Silent {
+        /// Path of the control socket.
+        socket: PathBuf,
+    },
+    /// The connection ended without an answer.
+    #[error("the device at {} ends the connection without an answer", .socket.display())]
+    Ended {
         /// Path of the control socket.
         socket: PathBuf,
     },
@@ -82,6 +90,16 @@ pub(crate) fn status(socket: &Path) -> Result<Instance, AskError> {
     request(socket, Request::Status)
 }
 
+/// Tells the instance whose control socket is `socket` to execute the program that is installed now. Returns
+/// when it does, or begins to.
+pub(crate) fn reload(socket: &Path) -> Result<(), AskError> {
+    match request::<()>(socket, Request::Reload) {
+        // The connection has ended with the program that was asked.
+        Err(AskError::Ended { .. }) => Ok(()),
+        answer => answer,
+    }
+}
+
 /// Sends a request, and reads the answer.
 fn request<T: DeserializeOwned>(socket: &Path, request: Request) -> Result<T, AskError> {
     let path = || socket.to_owned();
@@ -92,7 +110,7 @@ fn request<T: DeserializeOwned>(socket: &Path, request: Request) -> Result<T, As
         _ => AskError::Talk { socket: path(), source },
     })?;
     if line.is_empty() {
-        return Err(AskError::Silent { socket: path() });
+        return Err(AskError::Ended { socket: path() });
     }
     let wrong = |source| AskError::Answer { socket: path(), source };
     let answer: Value = serde_json::from_str(&line).map_err(wrong)?;
@@ -104,7 +122,11 @@ fn request<T: DeserializeOwned>(socket: &Path, request: Request) -> Result<T, As
 
 /// Sends a request, and reads the answer as text.
 fn talk(mut stream: UnixStream, request: Request) -> io::Result<String> {
-    let waits = if let Request::End { .. } = request { ENDING_MOST } else { Duration::ZERO };
+    let waits = match request {
+        Request::Status => Duration::ZERO,
+        Request::End { .. } => ENDING_MOST,
+        Request::Reload => RELOAD_MOST,
+    };
     stream.set_read_timeout(Some(ANSWER_MOST + waits))?;
     stream.set_write_timeout(Some(ANSWER_MOST))?;
     writeln!(stream, "{}", serde_json::to_string(&request)?)?;

@@ -1,8 +1,10 @@
 //! The control socket of a running `serve`: its path and its answers.
 //!
 //! A request is one line of JSON. `{"cmd":"status"}` is answered by one line, an [`Instance`], and
-//! `{"cmd":"end","session":NUMBER}` by an [`EndReply`].
+//! `{"cmd":"end","session":NUMBER}` by an [`EndReply`]. `{"cmd":"reload"}` is answered only if there is no reload:
+//! otherwise the connection ends, and the next one is the new program's.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use vgpu_device::{ControlSocket, DeviceStatus, ListenError};
+use vgpu_device::{ControlSocket, DeviceStatus, LineHandler, ListenError};
 
-use crate::lifetime::Served;
+use crate::lifetime::{ReloadReport, Served};
 use crate::takeover::Past;
 use crate::values::Bus;
 
@@ -37,6 +39,8 @@ pub(crate) enum Request {
     Status,
     /// Ends a session.
     End { session: u32 },
+    /// Executes the program that is installed now. Only a refusal is answered.
+    Reload,
 }
 
 /// Answer to the request to end a session.
@@ -64,6 +68,11 @@ pub(crate) struct Instance {
     pub(crate) version: String,
     /// Time since the instance started to serve, in seconds.
     pub(crate) seconds: u64,
+    /// Number of times that the device was reloaded, and the last of them.
+    #[serde(default)]
+    pub(crate) reloads: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reload: Option<ReloadReport>,
     /// Whether a VM is connected, or `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) connected: Option<bool>,
@@ -201,17 +210,24 @@ impl ControlPath {
     }
 
     /// Starts to answer requests, and makes the socket's directory if there is none.
-    pub(crate) fn serve(&self, bus: &Bus, served: Served) -> Result<ControlSocket, ControlError> {
+    /// `continued` is the socket of the program before this one, and `start` the device's start.
+    pub(crate) fn serve(
+        &self,
+        bus: &Bus,
+        served: Served,
+        continued: Option<OwnedFd>,
+        start: Instant,
+    ) -> Result<ControlSocket, ControlError> {
         if let Some(folder) = self.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let failed = |source| ControlError::Directory { path: folder.to_owned(), source };
             vgpu_paths::Dir::make(folder).map_err(failed)?;
         }
-        let start = Instant::now();
         let (name, bus) = (self.name.clone(), bus.clone());
         let answer = move |line: &str| match serde_json::from_str(line) {
             Ok(Request::Status) => {
                 let connected = served.figures.as_ref().map(|read| read().connected);
                 let mut instance = instance(&name, &bus, start.elapsed(), connected, &(served.status)());
+                (instance.reloads, instance.reload) = (served.reloaded.reloads, served.reloaded.last.clone());
                 // Who connected later was not there then.
                 instance.restart = Restart::of(&served.past, connected);
                 serde_json::to_value(instance).unwrap_or_else(|error| json!({ "error": error.to_string() }))
@@ -224,13 +240,19 @@ impl ControlPath {
                     EndReply::Ending
                 }))
             }
+            Ok(Request::Reload) => json!({ "error": (served.reload)() }),
             Err(error) => json!({ "error": format!("no such command: {error}") }),
         };
-        ControlSocket::start(&self.socket, Arc::new(answer)).map_err(|error| match error {
+        let answer: LineHandler = Arc::new(answer);
+        let socket = match continued {
+            Some(listener) => ControlSocket::continued(&self.socket, listener, answer),
+            None => ControlSocket::start(&self.socket, answer),
+        };
+        socket.map_err(|error| match error {
             ListenError::Served { path } => {
                 ControlError::Taken { name: self.name.clone(), other: other(&path), socket: path }
             }
-            error @ ListenError::File { .. } => ControlError::Listen(error),
+            error => ControlError::Listen(error),
         })
     }
 }
@@ -282,6 +304,8 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, connected: Option<bool>, st
         process: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seconds: uptime.as_secs(),
+        reloads: 0,
+        reload: None,
         connected,
         restart: None,
         // These values were serialized from `DeviceStatus` just now, so none is lost.

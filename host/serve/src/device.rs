@@ -9,14 +9,16 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_device_v1::PciFunction;
-use vgpu_vfio_user::{SharedRam, V2};
+use vgpu_vfio_user::SharedRam;
 
 use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
 use crate::figures::ServedFigures;
 use crate::knobs::Knobs;
-use crate::lifetime::{Lifetime, Served, Status, log, ready};
-use crate::machine::Machine;
+use crate::lifetime::{Lifetime, Reloaded, Served, Status, log, ready};
+use crate::machine::{Announced, Machine};
+use crate::reload::Identity;
+use crate::stub::Origin;
 use crate::takeover::{Past, Shape, Takeover};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
@@ -87,7 +89,7 @@ pub struct DeviceArguments {
 
 impl DeviceArguments {
     /// Returns the PCI address and GPU of each device.
-    fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
+    pub(crate) fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
         if self.device.is_empty() {
             return (0..self.devices)
                 .map(|index| {
@@ -96,7 +98,8 @@ impl DeviceArguments {
                     if let (0, Some(uuid)) = (index, self.host.uuid()) {
                         gpu.uuid = uuid;
                     }
-                    Ok((PciAddress { domain: 0, bus: 0, device: FIRST_SLOT + index, function: 0 }, gpu))
+                    let first = Self::first_address();
+                    Ok((PciAddress { device: first.device + index, ..first }, gpu))
                 })
                 .collect();
         }
@@ -108,15 +111,26 @@ impl DeviceArguments {
     fn configs(&self, knobs: &Knobs) -> Result<Vec<DeviceConfig>> {
         let config = |(address, gpu)| -> Result<DeviceConfig> {
             let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);
-            config.window_bytes = self.window.0;
-            config.channels = self.channels;
-            if let Some(share) = &self.host.share {
-                share.take_turns(&config.gate)?;
-                config.share = share.source();
-            }
+            self.complete(&mut config)?;
             Ok(config)
         };
         self.gpus()?.into_iter().map(config).collect()
+    }
+
+    /// Sets what the options say of a device beside its executor.
+    pub(crate) fn complete(&self, config: &mut DeviceConfig) -> Result<()> {
+        config.window_bytes = self.window.0;
+        config.channels = self.channels;
+        if let Some(share) = &self.host.share {
+            share.take_turns(&config.gate)?;
+            config.share = share.source();
+        }
+        Ok(())
+    }
+
+    /// Returns the PCI address of the first device, unless the options give others.
+    pub(crate) const fn first_address() -> PciAddress {
+        PciAddress { domain: 0, bus: 0, device: FIRST_SLOT, function: 0 }
     }
 
     /// Returns what must stay as it is for a VM to keep its connection.
@@ -151,71 +165,48 @@ impl DeviceArguments {
     }
 
     /// Serves one device to virtual machines, at a vfio-user socket.
-    fn serve_machine<T>(
+    fn serve_machine<T: Announced>(
         &self,
         lifetime: &Lifetime,
         path: &Path,
         knobs: &Knobs,
-        mut takeover: Takeover,
+        origin: Origin,
+        identity: Identity,
         announce: impl FnOnce(Served) -> Result<T>,
     ) -> Result<()> {
-        let shape = self.shape(path);
         if self.ram.is_some() {
             bail!("--ram is for a simulated bus: a machine has its own memory");
         }
-        let ram = SharedRam::default();
-        match self.protocol {
-            Protocol::V1 => {
-                self.refuse_workers()?;
-                let [(_, gpu)] = &self.gpus()?[..] else { bail!("a vfio-user socket has one device") };
-                let executor = || self.host.executor(gpu, knobs);
-                let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
-                let counted = Arc::clone(&device);
-                let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
-                let function = Arc::new(PciFunction::new(device));
-                lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
-                let served =
-                    Served { status, end_session: Arc::new(|_, _| None), figures: None, past: Past::None };
-                let machine = Machine { shape, takeover, function, device: None, ram };
-                machine.serve(lifetime, served, announce, || {})
-            }
-            Protocol::V2 => {
-                let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
-                let (memory, previous) = (Some(Arc::new(ram.clone()) as _), takeover.previous());
-                let config = DeviceConfig { memory, previous, ..config.clone() };
-                let function = V2::with_window(&config, &knobs.device, takeover.take_window())?;
-                let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
-                let status: Status =
-                    Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
-                let (ending, counting, shared) = (Arc::clone(&device), Arc::clone(&device), ram.clone());
-                let end_session = Arc::new(move |number, by| ending.end_session(number, by));
-                let end = || device.shutdown();
-                let read = move || {
-                    let device = counting.figures();
-                    // Without memory of the machine, a session shows that there is one.
-                    ServedFigures { device, connected: shared.is_shared() || device.sessions > 0 }
-                };
-                lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
-                let served = Served { status, end_session, figures: Some(Arc::new(read)), past: Past::None };
-                let function = Arc::new(function);
-                let machine = Machine { shape, takeover, function, device: Some(&device), ram };
-                machine.serve(lifetime, served, announce, end)
-            }
+        if self.protocol == Protocol::V2 {
+            return self.serve_stub(lifetime, path, knobs, origin, identity, announce);
         }
+        self.refuse_workers()?;
+        let ram = SharedRam::default();
+        let [(_, gpu)] = &self.gpus()?[..] else { bail!("a vfio-user socket has one device") };
+        let executor = || self.host.executor(gpu, knobs);
+        let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
+        let counted = Arc::clone(&device);
+        let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
+        lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
+        let served = Served::without_sessions(status, lifetime);
+        let (shape, function) = (self.shape(path), Arc::new(PciFunction::new(device)));
+        let opened = Takeover::default().open(shape, None, function, ram)?;
+        Machine { shape, opened, running: None }.serve(lifetime, served, announce, || {})
     }
 }
 
 /// Serves until the process is told to stop. Prints `ready` when guests can connect.
 pub fn serve_device(arguments: &DeviceArguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
-    serve(arguments, knobs, Takeover::default(), |_| ready())
+    serve(arguments, knobs, Origin::default(), Identity::default(), |_| ready())
 }
 
 /// Serves until the process is told to stop. Calls `announce` when guests can connect.
-pub(crate) fn serve<T>(
+pub(crate) fn serve<T: Announced>(
     arguments: &DeviceArguments,
     knobs: &Knobs,
-    takeover: Takeover,
+    origin: Origin,
+    identity: Identity,
     announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
     let lifetime = Lifetime::begin();
@@ -234,6 +225,8 @@ pub(crate) fn serve<T>(
             let announced = announce(Served {
                 status: Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()),
                 end_session: Arc::new(move |number, by| ending.end_session(number, by)),
+                reload: lifetime.reloader(),
+                reloaded: Reloaded::default(),
                 figures: Some(Arc::new(read)),
                 past: Past::None,
             })?;
@@ -251,7 +244,7 @@ pub(crate) fn serve<T>(
             drop(announced);
             ended
         }
-        Bus::VfioUser(path) => arguments.serve_machine(&lifetime, path, knobs, takeover, announce),
+        Bus::VfioUser(path) => arguments.serve_machine(&lifetime, path, knobs, origin, identity, announce),
         Bus::V1(_) => {
             bail!("the command `mediator` or `serve` serves version 1's devices of other processes")
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, Executor, GpuConfig, RangeLocks};
@@ -14,7 +14,9 @@ use vgpu_executor_cuda::{Cuda, CudaOptions, FoundBlas};
 use vgpu_executor_null::{Null, NullOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_vfio_user::record::{Record, RecordedProcess, start_of};
+use vgpu_wire::facts::DeviceFacts;
 use vgpu_worker::{ProcessWatch, Watched, WorkerConfig, WorkerExecutor, WorkerLock};
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::context_cost::GpuQuestion;
 use crate::engine::Engine;
@@ -45,13 +47,19 @@ pub(crate) enum ExecutorKind {
     Cuda,
 }
 
-impl fmt::Display for ExecutorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl ExecutorKind {
+    const fn name(self) -> &'static str {
+        match self {
             Self::Soft => "soft",
             Self::Null => "null",
             Self::Cuda => "cuda",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ExecutorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -213,6 +221,37 @@ pub(crate) struct Description {
     context_bytes: u64,
 }
 
+/// An executor of workers, as a program leaves it to its successor, which asks the driver nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedExecutor {
+    description: Description,
+    /// The facts that the device announces, as the guest reads them.
+    facts: Vec<u8>,
+    memory_unit: u64,
+    /// What a context is charged to the VM.
+    context_bytes: u64,
+}
+
+/// An executor, and what its successor needs.
+pub(crate) struct MadeExecutor {
+    pub(crate) executor: Arc<dyn Executor>,
+    /// `None` for an executor without workers.
+    pub(crate) saved: Option<SavedExecutor>,
+}
+
+impl SavedExecutor {
+    /// Returns the GPU's description, with addresses that are locked by nobody yet.
+    pub(crate) const fn gpu(&self) -> &GpuConfig {
+        &self.description.gpu
+    }
+
+    fn facts(&self) -> Result<DeviceFacts> {
+        DeviceFacts::read_from_bytes(&self.facts)
+            .map_err(|_| anyhow!("the state has {} bytes of facts about the GPU", self.facts.len()))
+    }
+}
+
 impl Description {
     /// Makes the executor, in this process.
     pub(crate) fn make(&self) -> Result<Arc<dyn Executor>> {
@@ -311,6 +350,11 @@ impl ExecutorOptions {
 
     /// Returns the executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
+        Ok(self.make_executor(gpu, knobs)?.executor)
+    }
+
+    /// Makes the executor for `gpu`, in this process or in worker processes.
+    pub(crate) fn make_executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<MadeExecutor> {
         let question = || GpuQuestion {
             libcuda: self.libcuda.clone(),
             libcublas: self.libcublas.clone(),
@@ -351,23 +395,40 @@ impl ExecutorOptions {
             );
         }
         if !self.worker {
-            return Ok(knobs.wrapped(executor));
+            return Ok(MadeExecutor { executor: knobs.wrapped(executor), saved: None });
         }
         let version = executor.facts().driver_text;
         let version = version.split(|&byte| byte == 0).next().unwrap_or_default();
         description.host_driver = Some(String::from_utf8_lossy(version).into_owned());
         // The executor of this process provides the device's facts; those of the workers carry out messages.
-        let config = WorkerConfig {
-            name: executor.name(),
-            facts: executor.facts(),
+        let saved = SavedExecutor {
+            description,
+            facts: executor.facts().as_bytes().to_owned(),
             memory_unit: executor.memory_unit(),
             context_bytes: promised.map_or(0, |promised| promised.context_bytes),
+        };
+        let executor = self.restore_executor(&saved, gpu.addresses.clone(), knobs)?;
+        Ok(MadeExecutor { executor, saved: Some(saved) })
+    }
+
+    /// Makes the executor in worker processes that was saved. `addresses` are those of its GPU, locked.
+    pub(crate) fn restore_executor(
+        &self,
+        saved: &SavedExecutor,
+        addresses: Addresses,
+        knobs: &Knobs,
+    ) -> Result<Arc<dyn Executor>> {
+        let config = WorkerConfig {
+            name: saved.description.kind.name(),
+            facts: saved.facts()?,
+            memory_unit: saved.memory_unit,
+            context_bytes: saved.context_bytes,
             lock: self.share.clone().map(|share| WorkerLock::new(move || share.worker_lock())),
             watch: self.record.clone().map(watch),
-            addresses: gpu.addresses.clone(),
+            addresses,
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],
-            executor: serde_json::to_value(&description)?,
+            executor: serde_json::to_value(&saved.description)?,
             user: self.worker_user.clone(),
             connects: self.worker_connects,
             explains: self.explain_refusals,

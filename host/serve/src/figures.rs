@@ -84,6 +84,16 @@ impl UncontendedTime {
         count.alone = alone;
     }
 
+    /// Returns the time so far.
+    pub(crate) fn sum(&self) -> Duration {
+        lock(&self.count).sum
+    }
+
+    /// Continues with the time of the program that this process was before.
+    pub(crate) fn restore(&self, sum: Duration) {
+        lock(&self.count).sum = sum;
+    }
+
     /// Returns the figures at this moment, and the time so far.
     fn pulse(&self, read: &ReadFigures) -> (ServedFigures, Duration) {
         let mut count = lock(&self.count);

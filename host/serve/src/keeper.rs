@@ -61,6 +61,11 @@ impl Keeper {
         Self { store, record, files: Mutex::new(files) }
     }
 
+    /// Returns the record.
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// Removes everything from the store, because the process ends in order.
     pub(crate) fn end(&self, listener: &str) {
         self.ended();

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -23,8 +24,14 @@ use crate::values::Level;
 /// process ends at once.
 const ENDING_MOST: Duration = Duration::from_secs(5);
 
+/// Why a command is not reloaded that serves no device to a VMM.
+const NOT_RELOADED: &str = "only a device of version 2 on the bus vfio-user can be reloaded: restart it";
+
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// Asks the process that serves to be reloaded. Returns why it is not; a process that is reloaded never answers.
+pub(crate) type Reload = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Ends the session of a number, by the given time. Returns whether it has ended, or `None` if there is none.
 pub(crate) type EndSession = Arc<dyn Fn(u32, Instant) -> Option<bool> + Send + Sync>;
@@ -34,10 +41,37 @@ pub(crate) type EndSession = Arc<dyn Fn(u32, Instant) -> Option<bool> + Send + S
 pub(crate) struct Served {
     pub(crate) status: Status,
     pub(crate) end_session: EndSession,
+    pub(crate) reload: Reload,
+    /// Number of reloads, and the last one.
+    pub(crate) reloaded: Reloaded,
     /// Figures of a device of version 2.
     pub(crate) figures: Option<ReadFigures>,
     /// How it came to its VM.
     pub(crate) past: Past,
+}
+
+impl Served {
+    /// Returns what can be asked of a function that has no sessions.
+    pub(crate) fn without_sessions(status: Status, lifetime: &Lifetime) -> Self {
+        let (end_session, reloaded) = (Arc::new(|_, _| None), Reloaded::default());
+        Self { status, end_session, reload: lifetime.reloader(), reloaded, figures: None, past: Past::None }
+    }
+}
+
+/// The reloads of a device since it was started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reloaded {
+    pub(crate) reloads: u32,
+    pub(crate) last: Option<ReloadReport>,
+}
+
+/// A reload, as `status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct ReloadReport {
+    /// Version of the program before.
+    pub(crate) from: String,
+    /// Time for which no access of the VM was answered, in microseconds.
+    pub(crate) pause_us: u64,
 }
 
 /// Logs events of `level` and above to stderr.
@@ -48,33 +82,52 @@ pub(crate) fn log(level: Level) {
 /// Reason for which a command stops serving: `Ok` if it was told to stop.
 type End = Result<()>;
 
+/// What a command that serves is asked for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    End(End),
+    /// To be reloaded. Whoever asks is told why that is not possible.
+    Reload(Sender<String>),
+}
+
 /// The lifetime of a command that serves.
 #[derive(Debug)]
 pub(crate) struct Lifetime {
-    to: Sender<End>,
-    end: Receiver<End>,
+    to: Sender<Asked>,
+    asked: Receiver<Asked>,
 }
 
 impl Lifetime {
     /// Starts to watch the process's threads. From now on a panic of any thread ends the command.
     pub(crate) fn begin() -> Self {
-        let (to, end) = channel();
+        let (to, asked) = channel();
         let panicked = to.clone();
         // A send fails only when the command has stopped serving already, here and below.
-        threads::on_panic(move |panic| drop(panicked.send(Err(panic.into()))));
-        Self { to, end }
+        threads::on_panic(move |panic| drop(panicked.send(Asked::End(Err(panic.into())))));
+        Self { to, asked }
     }
 
     /// Tells the command to stop.
     pub(crate) fn stopper(&self) -> impl Fn() + Clone + Send + use<> {
         let to = self.to.clone();
-        move || drop(to.send(Ok(())))
+        move || drop(to.send(Asked::End(Ok(()))))
     }
 
     /// Tells the command to stop with an error.
     pub(crate) fn failer(&self) -> impl Fn(anyhow::Error) + Send + use<> {
         let to = self.to.clone();
-        move |error| drop(to.send(Err(error)))
+        move |error| drop(to.send(Asked::End(Err(error))))
+    }
+
+    /// Returns what asks for a reload, and waits for the reason why there is none.
+    pub(crate) fn reloader(&self) -> Reload {
+        let to = self.to.clone();
+        Arc::new(move || {
+            let (answer, reason) = channel();
+            // The process that serves may be ending.
+            let _ = to.send(Asked::Reload(answer));
+            reason.recv().unwrap_or_else(|_| "the device is ending".to_owned())
+        })
     }
 
     /// Stops the command on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line
@@ -104,28 +157,35 @@ impl Lifetime {
         Ok(())
     }
 
-    /// Starts a thread that serves as long as the command does. The return of `serve` also ends the command.
-    pub(crate) fn serve<E>(
-        &self,
-        name: &str,
-        serve: impl FnOnce() -> Result<(), E> + Send + 'static,
-    ) -> Result<()>
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        let to = self.to.clone();
-        let thread = threads::spawn(name, move || drop(to.send(serve().map_err(Into::into))));
-        thread.map(drop).with_context(|| format!("start the thread `{name}`"))
-    }
-
     /// Waits until the command is to stop. The caller then ends in order; after an error it has
     /// [`ENDING_MOST`] for that.
     ///
     /// # Errors
     /// A thread has ended.
     pub(crate) fn wait(&self) -> Result<()> {
-        // The receiver does not fail, because this value has a sender itself.
-        Self::ended(self.end.recv().context("wait for the end")?)
+        self.wait_or_reload(Self::not_reloaded)
+    }
+
+    /// Returns why a command is not reloaded.
+    pub(crate) fn not_reloaded() -> String {
+        NOT_RELOADED.to_owned()
+    }
+
+    /// Waits like [`Lifetime::wait`], and calls `reload` when a reload is asked for. It returns only if that
+    /// fails, with the reason.
+    pub(crate) fn wait_or_reload(&self, mut reload: impl FnMut() -> String) -> Result<()> {
+        loop {
+            // The receiver does not fail, because this value has a sender itself.
+            match self.asked.recv().context("wait for the end")? {
+                Asked::End(end) => return Self::ended(end),
+                Asked::Reload(answer) => {
+                    let reason = reload();
+                    tracing::warn!("not reloaded: {reason}");
+                    // Whoever has asked may be gone.
+                    let _ = answer.send(reason);
+                }
+            }
+        }
     }
 
     /// Waits like [`Lifetime::wait`], but at most for `limit`. Returns whether the command is to stop.
@@ -133,8 +193,13 @@ impl Lifetime {
     /// # Errors
     /// A thread has ended.
     pub(crate) fn wait_for(&self, limit: Duration) -> Result<bool> {
-        match self.end.recv_timeout(limit) {
-            Ok(end) => Self::ended(end).map(|()| true),
+        match self.asked.recv_timeout(limit) {
+            Ok(Asked::End(end)) => Self::ended(end).map(|()| true),
+            Ok(Asked::Reload(answer)) => {
+                // Whoever has asked may be gone.
+                let _ = answer.send(NOT_RELOADED.to_owned());
+                Ok(false)
+            }
             Err(_) => Ok(false),
         }
     }
@@ -194,14 +259,5 @@ mod tests {
         assert!(out.contains("told: the thread `some` panicked: of a test"), "{out}{errors}");
         assert!(errors.contains("vgpu-device: the thread `some` panicked: of a test\n"), "{errors}");
         assert!(errors.trim_end().ends_with("after 5s is abandoned"), "{errors}");
-    }
-
-    #[test]
-    fn the_return_of_a_thread_that_serves_is_the_end() {
-        let lifetime = Lifetime::begin();
-        lifetime.serve("some", || Err(std::io::Error::other("nothing to accept"))).unwrap();
-        // `wait` would end this process.
-        let end = lifetime.end.recv().unwrap();
-        assert_eq!(end.unwrap_err().to_string(), "nothing to accept");
     }
 }

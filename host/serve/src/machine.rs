@@ -1,24 +1,38 @@
-//! One function behind a vfio-user socket, served to virtual machines until the process is told to stop.
+//! One function behind a vfio-user socket, served to virtual machines until the process is told to stop, or
+//! executes another program.
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use anyhow::Result;
+use vgpu_device::{ControlSocket, KeptDescriptors};
 
-use anyhow::{Context as _, Result};
-use vgpu_device::Device;
-use vgpu_vfio_user::{Function, SharedRam};
-
+use crate::figures::FigureThread;
 use crate::lifetime::{Lifetime, Served};
-use crate::takeover::{Opened, Shape, Takeover};
+use crate::reload::{CONTROL, RunningDevice, SocketThread, keep_machine};
+use crate::takeover::{Opened, Shape};
 
-/// A function, and what a process before this one has left of it.
+/// A function whose socket is open.
 pub(crate) struct Machine<'a> {
     pub(crate) shape: Shape<'a>,
-    pub(crate) takeover: Takeover,
-    pub(crate) function: Arc<dyn Function>,
-    /// The device that the function presents, if another process can continue it.
-    pub(crate) device: Option<&'a Device>,
-    /// Will hold the guest's memory.
-    pub(crate) ram: SharedRam,
+    pub(crate) opened: Opened,
+    /// The device that the function presents, if another program can continue it.
+    pub(crate) running: Option<RunningDevice>,
+}
+
+/// What is announced, and stays until the end.
+pub(crate) trait Announced {
+    /// Adds the descriptors of what another program continues.
+    fn keep(&self, kept: &mut KeptDescriptors) -> Result<()>;
+}
+
+impl Announced for () {
+    fn keep(&self, _kept: &mut KeptDescriptors) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Announced for (ControlSocket, Option<FigureThread>) {
+    fn keep(&self, kept: &mut KeptDescriptors) -> Result<()> {
+        Ok(kept.keep(CONTROL.to_owned(), self.0.listener())?)
+    }
 }
 
 impl Machine<'_> {
@@ -26,29 +40,28 @@ impl Machine<'_> {
     /// none is served any more. `served` is what can be asked of it.
     ///
     /// After an error this process counts as dead: where the next one can continue, the connection stays open.
-    pub(crate) fn serve<T>(
+    pub(crate) fn serve<T: Announced>(
         self,
         lifetime: &Lifetime,
         served: Served,
         announce: impl FnOnce(Served) -> Result<T>,
         end: impl FnOnce(),
     ) -> Result<()> {
-        let Self { shape, takeover, function, device, ram } = self;
-        let Opened { mut socket, keeper, past } = takeover.open(shape, device, function, ram)?;
-        let stop = socket.stopper();
-        let (give, back) = mpsc::channel();
-        let serve = move || {
-            let ended = socket.serve();
-            // It is taken back once the thread was told to stop.
-            let _ = give.send(socket);
-            ended
-        };
-        lifetime.serve("vfio-user", serve)?;
-        // What is announced stays until the end, such as the control socket.
-        let ended = announce(Served { past, ..served }).and_then(|_announced| lifetime.wait());
-        stop.stop().context("stop the thread `vfio-user`")?;
+        let Self { shape, opened: Opened { socket, keeper, past }, running } = self;
+        let thread = SocketThread::start(lifetime, socket)?;
+        let ended = announce(Served { past, ..served }).and_then(|announced| {
+            lifetime.wait_or_reload(|| {
+                let Some(running) = &running else { return Lifetime::not_reloaded() };
+                let keeper = keeper.as_ref().map(|(keeper, _)| &**keeper);
+                let Err(error) = running.reload(&thread, &|socket, kept| {
+                    keep_machine(shape, socket, keeper, running.device.bar2(), kept)?;
+                    announced.keep(kept)
+                });
+                format!("{error:#}")
+            })
+        });
         // There is no socket if the thread has panicked.
-        let socket = back.recv().ok();
+        let socket = thread.end()?;
         match (&ended, &keeper) {
             (Err(_), Some(_)) => drop(socket.and_then(vgpu_vfio_user::FunctionSocket::save)),
             (_, keeper) => {

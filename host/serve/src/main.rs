@@ -5,16 +5,20 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Inherited, Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, replug, serve,
-    status, worker,
+    Inherited, Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, reload, replug,
+    serve, status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
-#[command(name = "vgpu-device", version)]
+#[command(name = "vgpu-device", version, arg_required_else_help = true)]
 struct CommandLine {
+    /// Print the version of the state that a device hands over when it is reloaded: programs with the same one
+    /// take over from each other.
+    #[arg(long, exclusive = true)]
+    state_version: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -31,6 +35,11 @@ enum Command {
     Status(status::StatusArguments),
     /// End one session of a device: its program gets an error, and what it held is free.
     End(end::EndArguments),
+    /// Have a device execute the program that is installed now, without its VM noticing.
+    ///
+    /// The device's process, its VM, and the programs in it go on, with all that they have on the GPU. If the new
+    /// program cannot take over, nothing happens.
+    Reload(reload::ReloadArguments),
     /// Give a VM that runs its GPU back, after its device was started anew.
     ///
     /// QEMU connects to a device once, so the device is taken out of the VM and put in again. The VM's
@@ -77,11 +86,16 @@ fn main() -> ExitCode {
         Ok(inherited) => inherited,
         Err(error) => return ended(Err(error.into())),
     };
-    let outcome = match CommandLine::parse().command {
+    let Some(command) = CommandLine::parse().command else {
+        println!("{}", reload::STATE_VERSION);
+        return ExitCode::SUCCESS;
+    };
+    let outcome = match command {
         Command::Serve(arguments) => serve::serve_configured(&arguments, inherited),
         Command::Check(arguments) => return ended(check::check_host(&arguments)),
         Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::End(arguments) => return ended(end::end_session(&arguments)),
+        Command::Reload(arguments) => return ended(reload::reload_device(&arguments)),
         Command::Replug(arguments) => return ended(replug::replug_device(&arguments)),
         Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),

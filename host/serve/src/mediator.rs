@@ -11,7 +11,6 @@ use vgpu_device_v1::{Mediator, MediatorRules, MediatorSettings, Server};
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Served, Status, log, ready};
-use crate::takeover::Past;
 use crate::values::{Group, Level, Period, WARN};
 
 /// Default time for which a machine without a connection keeps its owners.
@@ -79,8 +78,7 @@ pub(crate) fn serve<T>(
     let start = |path: &PathBuf| Server::start_for(path, &mediator, group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;
     // Owners of version 1 end with their machine.
-    let announced =
-        announce(Served { status, end_session: Arc::new(|_, _| None), figures: None, past: Past::None })?;
+    let announced = announce(Served::without_sessions(status, &lifetime))?;
     let ended = lifetime.wait();
     drop(announced);
     Server::end_all(servers);

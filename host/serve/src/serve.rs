@@ -1,6 +1,7 @@
 //! The command `serve`: gives one virtual machine a GPU. Settings come from the command line and from a file.
 //! It prints what the virtual machine has to be started with.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use crate::knobs::Knobs;
 use crate::lifetime::{Served, log, ready};
 use crate::mediator::{self, GRACE};
 use crate::notify;
+use crate::reload::{self, Handover, Identity};
 use crate::settings::Settings;
 use crate::share::VmShare;
+use crate::stub::Origin;
 use crate::takeover::Takeover;
 use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
@@ -50,6 +53,10 @@ pub struct ServeArguments {
     /// Stop when stdin closes, as well as on SIGTERM or SIGINT.
     #[arg(long)]
     until_stdin_closes: bool,
+    /// Judge whether this program could continue the device whose state is in the file, and serve nothing. A
+    /// device's process starts this when it is reloaded.
+    #[arg(long, value_name = "FILE", hide = true)]
+    judge: Option<PathBuf>,
 }
 
 /// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`. Takes
@@ -68,6 +75,7 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
     if !unused.is_empty() {
         bail!("the executor {executor} has no {}", unused.join(", "));
     }
+    settings.check(&bus)?;
     if let Some(format) = arguments.print {
         return print(format, &settings, &bus);
     }
@@ -88,28 +96,48 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
         Arc::new(VmShare::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
     let mut options = arguments.device(&settings, bus.clone(), share.clone());
-    let takeover = match &bus {
-        Bus::VfioUser(path) => Takeover::begin(inherited, options.shape(path))?,
-        _ => Takeover::default(),
+    if let Some(state) = &arguments.judge {
+        let state = File::open(state).with_context(|| format!("open {}", state.display()))?;
+        options.judge(state, &settings.kept(), &knobs)?;
+        return writeln!(std::io::stdout(), "{}", reload::consent()).map_err(Into::into);
+    }
+    let mut origin = origin(&bus, inherited, &options)?;
+    options.host.record = origin.record().cloned();
+    let (identity, listener) = match &mut origin {
+        Origin::Start(_) => (Identity::new(settings.kept()), None),
+        Origin::Handover(handover) => (handover.identity(), Some(handover.take_control()?)),
     };
-    options.host.record = takeover.record().cloned();
-    let (shown, is_kept) = (share, takeover.is_kept());
+    let (shown, is_kept, start) = (share, origin.is_kept(), identity.start());
     let announce = |served: Served| {
         // Both end before the device does.
         let pulse = match (&shown, &served.figures) {
             (Some(share), Some(figures)) => Some(share.show(Arc::clone(figures))?),
             _ => None,
         };
-        let control = control.serve(&bus, served)?;
-        greet(&settings, &bus, is_kept)?;
-        ready()?;
+        let is_new = listener.is_none();
+        let control = control.serve(&bus, served, listener, start)?;
+        if is_new {
+            greet(&settings, &bus, is_kept)?;
+            ready()?;
+        }
         notify::ready()?;
         Ok((control, pulse))
     };
     match &bus {
         Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),
-        _ => device::serve(&options, &knobs, takeover, announce),
+        _ => device::serve(&options, &knobs, origin, identity, announce),
     }
+}
+
+/// Returns what the device comes from.
+fn origin(bus: &Bus, inherited: Inherited, options: &device::DeviceArguments) -> Result<Origin> {
+    let Bus::VfioUser(path) = bus else { return Ok(Origin::default()) };
+    let shape = options.shape(path);
+    let Inherited { kept, handed_over } = inherited;
+    Ok(match Handover::take(handed_over, shape)? {
+        Some(handover) => Origin::Handover(Box::new(handover)),
+        None => Origin::Start(Takeover::begin(kept, shape)?),
+    })
 }
 
 impl ServeArguments {
@@ -179,9 +207,6 @@ fn host(settings: &Settings, share: Option<Arc<VmShare>>) -> ExecutorOptions {
 /// Returns the virtual machine that the settings describe, with the device at `socket`.
 fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
     let memory = settings.vm_memory.unwrap_or(VM_MEMORY).0;
-    if memory == 0 || !memory.is_multiple_of(1 << 20) {
-        bail!("the VM's memory is not a number of MiB");
-    }
     let socket = std::path::absolute(socket).context("find the socket's directory")?;
     let window_bytes = settings.window.unwrap_or(WINDOW).0;
     Ok(Vm { socket, memory_mib: memory >> 20, slot: settings.vm_slot, window_bytes })

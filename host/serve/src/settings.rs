@@ -1,18 +1,26 @@
 //! Settings of `serve`, defined once for the command line and for the configuration file. The command line
 //! takes precedence.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vgpu_device::ADDRESS_RANGES;
+use vgpu_wire::area::AREA_BYTES;
 
+use crate::device::CHANNELS;
 use crate::engine::Engine;
 use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
 /// Size limit of a configuration file in bytes, which is many times that of any real one.
 const MOST: u64 = 1 << 20;
+
+/// Least memory of a GPU or of a VM, in bytes.
+const LEAST_MEMORY: u64 = 64 << 20;
+/// Largest window in bytes. Firmware reserves twice its size for a root port.
+const MOST_WINDOW: u64 = 16 << 30;
 
 /// Reason for which a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +35,22 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file is not TOML, has an unknown setting, or gives a setting an invalid value.
-    #[error("understand the configuration file {path}: {source}")]
+    #[error("understand the configuration file {path}")]
     Parse {
         /// Path of the configuration file.
         path: PathBuf,
         /// Parse error, with its line and column.
         source: Box<toml::de::Error>,
     },
+}
+
+/// A size that a device or its VM cannot have.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} = {value} is not possible: {why}")]
+pub(crate) struct SettingError {
+    name: &'static str,
+    value: Size,
+    why: &'static str,
 }
 
 /// The settings of `serve`, each of which may be absent.
@@ -202,6 +219,56 @@ impl Settings {
         }
     }
 
+    /// Checks sizes that a device or its VM could not have.
+    ///
+    /// # Errors
+    /// The error names the setting, its value, and one that would do.
+    pub(crate) fn check(&self, bus: &Bus) -> Result<(), SettingError> {
+        let wrong = |name, value: Size, why| Err(SettingError { name, value, why });
+        if let Some(memory) = self.memory.filter(|memory| memory.0 < LEAST_MEMORY) {
+            return wrong("memory", memory, "a GPU has 64M at least, such as 8G");
+        }
+        if let Some(memory) = self.vm_memory
+            && (memory.0 < LEAST_MEMORY || !memory.0.is_multiple_of(1 << 20))
+        {
+            return wrong("vm-memory", memory, "a VM has 64M at least, in units of 1M, such as 4G");
+        }
+        let Some(window) = self.window else { return Ok(()) };
+        if matches!(bus, Bus::VfioUser(_)) && !window.0.is_power_of_two() {
+            return wrong("window", window, "a PCI BAR has a power of two, such as 256M");
+        }
+        let areas = u64::from(self.channels.unwrap_or(CHANNELS)).saturating_mul(AREA_BYTES);
+        if window.0 < areas {
+            return wrong(
+                "window",
+                window,
+                "each channel takes 512K of it, and buffers the rest: 256M is usual",
+            );
+        }
+        if window.0 > MOST_WINDOW {
+            return wrong(
+                "window",
+                window,
+                "no firmware reserves addresses for more than 16G; 256M is usual",
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the settings that a device keeps as long as it lives, as text by their names.
+    pub(crate) fn kept(&self) -> BTreeMap<String, String> {
+        macro_rules! given {
+            ($($setting:ident)*) => {
+                [$((stringify!($setting), self.$setting.as_ref().map(|value| format!("{value:?}")))),*]
+            };
+        }
+        let all = given! {
+            bus executor gpu memory reserve shares window channels address_range address_part group control libcuda
+            libcublas worker_user worker_connects explain_refusals compiled cc threads kernel_timeout engine
+        };
+        all.into_iter().filter_map(|(name, value)| Some((name.replace('_', "-"), value?))).collect()
+    }
+
     /// Returns the executor that the settings name, which is a GPU by default.
     pub(crate) fn executor(&self) -> ExecutorKind {
         self.executor.unwrap_or(ExecutorKind::Cuda)
@@ -358,6 +425,28 @@ mod tests {
         let all = text.replace("# gpu =", "gpu =").replace("# group = \"kvm\"", "group = \"root\"");
         let all: Settings = toml::from_str(&all).unwrap();
         assert!(all.gpu.is_some() && all.group.is_some() && all.memory == example.memory);
+    }
+
+    #[test]
+    fn impossible_sizes_are_named_with_one_that_would_do() {
+        let check = |name, value, bus: &str| line(name, value).check(&bus.parse().unwrap());
+        for (name, value, bus, why) in [
+            ("memory", "0", "vfio-user:/a", "such as 8G"),
+            ("memory", "8", "sim:/a", "such as 8G"),
+            ("vm-memory", "3M", "vfio-user:/a", "such as 4G"),
+            ("vm-memory", "67108865", "vfio-user:/a", "units of 1M"),
+            ("window", "96M", "vfio-user:/a", "power of two"),
+            ("window", "16M", "sim:/a", "256M is usual"),
+            ("window", "64G", "vfio-user:/a", "16G"),
+        ] {
+            let error = check(name, value, bus).unwrap_err().to_string();
+            assert!(error.starts_with(name) && error.contains(why), "{name} {value}: {error}");
+        }
+        for (name, value, bus) in [("window", "64M", "vfio-user:/a"), ("window", "96M", "sim:/a")] {
+            assert_eq!(check(name, value, bus), Ok(()));
+        }
+        let few = line("window", "4M").or(line("channels", "8"));
+        assert_eq!(few.check(&"vfio-user:/a".parse().unwrap()), Ok(()));
     }
 
     #[test]

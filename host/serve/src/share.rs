@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 use vgpu_device::{Gate, ShareSource};
 use vgpu_executor_cuda::CONTEXT_BYTES;
 use vgpu_share::{Claim, Figure, GpuMemory, GpuUuid, Gpus, ShareError, Slot};
@@ -47,6 +48,17 @@ pub(crate) struct Promised {
     pub(crate) bytes: u64,
     /// Bytes that each context costs.
     pub(crate) context_bytes: u64,
+}
+
+/// A VM's slot, as a program leaves it to its successor.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedSlot {
+    /// UUID of the GPU.
+    gpu: [u8; 16],
+    index: usize,
+    /// The GPU's time that the VM has had while it was alone.
+    alone: Duration,
 }
 
 /// The share that a VM is to have, and its slot once it has been claimed.
@@ -125,6 +137,25 @@ impl VmShare {
         let _ = self.slot.set(slot);
         tracing::info!(gpu = %share.uuid(), promised, context_bytes, "memory promised");
         Ok(Promised { bytes: promised, context_bytes })
+    }
+
+    /// Returns the slot with its lock, for [`VmShare::restore`] in the program that takes over.
+    pub(crate) fn save(&self) -> io::Result<Option<(SavedSlot, OwnedFd)>> {
+        let Some(slot) = self.slot.get() else { return Ok(None) };
+        let seen = slot.seen();
+        let saved = SavedSlot { gpu: seen.gpu().uuid().0, index: seen.index(), alone: self.alone.sum() };
+        Ok(Some((saved, slot.lock().try_clone_to_owned()?)))
+    }
+
+    /// Takes over the slot of the program that this process was before.
+    pub(crate) fn restore(&self, saved: &SavedSlot, lock: OwnedFd) -> Result<()> {
+        let gpu = gpus(self.folder.as_deref())?.gpu(GpuUuid(saved.gpu))?;
+        let slot = Slot::adopt(&gpu, saved.index, lock)?;
+        slot.figure(Figure::Weight).store(self.weight.into(), Ordering::Release);
+        self.alone.restore(saved.alone);
+        // A process has one device with a share.
+        let _ = self.slot.set(slot);
+        Ok(())
     }
 
     /// Has a gate follow the node process, if a slot was taken.

@@ -18,7 +18,6 @@ use vgpu_device::{Device, PreviousDevice, Window, listen_for};
 use vgpu_vfio_user::record::{FileId, Image, Record, RecordError, Recorded};
 use vgpu_vfio_user::{Function, FunctionSocket, SavedConnection, SharedRam, end_connection};
 
-use crate::inherited::Inherited;
 use crate::keeper::{CONNECTION, Keeper, LISTENER, RAM, RECORD, WINDOW, listener_name, ram_name};
 use crate::orphans;
 use crate::store::{NoStore, Store};
@@ -100,7 +99,7 @@ struct Left {
 impl Takeover {
     /// Looks at what the service manager has kept, kills the workers of the process before, and judges whether
     /// its connection can be continued. Without a store it says so.
-    pub(crate) fn begin(inherited: Inherited, shape: Shape<'_>) -> Result<Self> {
+    pub(crate) fn begin(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Result<Self> {
         let store = match Store::of_manager().context("find the service manager's socket")? {
             Ok(store) => Arc::new(store),
             Err(none) => {
@@ -112,7 +111,7 @@ impl Takeover {
                 return Ok(Self::default());
             }
         };
-        let names = inherited.kept.iter().map(|(name, _)| name.clone()).collect();
+        let names = inherited.iter().map(|(name, _)| name.clone()).collect();
         let mut found = Found::sort(inherited, shape);
         let lost = found.connection.is_some();
         let judged = found.judge(shape);
@@ -148,11 +147,6 @@ impl Takeover {
     /// Returns the window of that device.
     pub(crate) fn take_window(&mut self) -> Option<Window> {
         self.kept.as_mut()?.left.as_mut()?.window.take()
-    }
-
-    /// Returns whether a crash of this process does not cost the VM its GPU.
-    pub(crate) const fn is_kept(&self) -> bool {
-        self.kept.is_some()
     }
 
     /// Makes the socket of a device, continued or anew, and leaves the next process what it needs. `device` is
@@ -259,9 +253,9 @@ struct Found {
 }
 
 impl Found {
-    fn sort(inherited: Inherited, shape: Shape<'_>) -> Self {
+    fn sort(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Self {
         let mut found = Self::default();
-        for (name, file) in inherited.kept {
+        for (name, file) in inherited {
             match name.as_str() {
                 RECORD => found.record = Some(file),
                 WINDOW => found.windows.push(file),

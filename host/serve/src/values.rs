@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::{self, Deserialize, Visitor};
 use vgpu_device::{ADDRESS_SPAN, parse_bytes, parse_compute_capability, parse_uuid};
 
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident($inner:ty) $parse:path;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-        #[serde(try_from = "String")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) struct $name(pub(crate) $inner);
 
         impl FromStr for $name {
@@ -23,14 +23,38 @@ macro_rules! values {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = String;
-
-            fn try_from(text: String) -> Result<Self, String> {
-                text.parse()
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(Quoted($parse)).map(Self)
             }
         }
     )*};
+}
+
+/// Reads a value of a configuration file with the parser of the command line.
+struct Quoted<T>(fn(&str) -> Result<T, String>);
+
+impl<T> Visitor<'_> for Quoted<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value in quotation marks")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        self.0(text).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        // The parser knows which unit is missing, and where a plain number will do.
+        let text = number.to_string();
+        match self.0(&text) {
+            Ok(_) => Err(E::custom(format!(
+                "write it in quotation marks, with its unit if it has one: \"{text}\""
+            ))),
+            Err(why) => Err(E::custom(format!("{why}, in quotation marks"))),
+        }
+    }
 }
 
 values! {
@@ -85,7 +109,7 @@ impl fmt::Display for Level {
 }
 
 /// Bus on which a device is served.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Bus {
     /// A directory that looks like sysfs, for programs of this machine.
@@ -149,7 +173,8 @@ pub fn parse_sim(text: &str) -> Result<PathBuf, String> {
 
 /// Parses a size such as `8G` into bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
+    let expected = "expected a size such as 8G, 512M, 8GiB (units are powers of 1024)";
+    parse_bytes(text).ok_or_else(|| expected.to_owned())
 }
 
 /// Reads a part of a range of device addresses.
@@ -257,6 +282,28 @@ mod tests {
         }
         assert_eq!((group("107"), group("root")), (Ok(107), Ok(0)));
         assert!(group("no such group").is_err());
+    }
+
+    #[test]
+    fn a_number_without_quotation_marks_is_told_what_it_lacks() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only its errors are looked at")]
+        struct File {
+            memory: Option<Size>,
+            grace: Option<Period>,
+            kernel_timeout: Option<Limit>,
+        }
+
+        for (text, why) in [
+            ("memory = 8", "in quotation marks, with its unit"),
+            ("memory = \"8GB\"", "powers of 1024"),
+            ("grace = 5", "a time such as 30s, 5m, 1h, in quotation marks"),
+            ("kernel_timeout = 0", "500ms"),
+            ("memory = true", "a value in quotation marks"),
+        ] {
+            let error = toml::from_str::<File>(text).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("line 1"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_paths::Access;
@@ -179,8 +180,8 @@ pub(crate) fn is_shown(char: char) -> bool {
 #[derive(Debug)]
 pub struct Slot {
     seen: SlotView,
-    /// The device's own lock. No other process gets it.
-    _lock: File,
+    /// The device's own lock. No process gets it but one that this process becomes.
+    lock: File,
 }
 
 impl Slot {
@@ -203,7 +204,34 @@ impl Slot {
         }
         // The device's part stays locked.
         lock::set(&own, LockRange::Workers, Kind::None).map_err(failed)?;
-        Ok(Some(Self { seen: slot, _lock: own }))
+        Ok(Some(Self { seen: slot, lock: own }))
+    }
+
+    /// Takes over the slot of an index that the program which this process was before has taken. `lock` is its
+    /// [`Slot::lock`].
+    ///
+    /// # Errors
+    /// The file is not that slot's lock, or holds no lock.
+    pub fn adopt(gpu: &GpuShare, index: usize, lock: OwnedFd) -> Result<Self, ShareError> {
+        let failed = |error| gpu.failed("take over a slot of", error);
+        if index >= SLOTS {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        }
+        let lock = File::from(lock);
+        let (own, slots) = (lock.metadata(), gpu.open_lock(index, Access::Read)?);
+        let (own, slots) = (own.map_err(failed)?, slots.metadata().map_err(failed)?);
+        // Setting the lock that the open file has already succeeds, and nobody else can have taken it.
+        let is_same = (own.dev(), own.ino()) == (slots.dev(), slots.ino());
+        if !is_same || !lock::set(&lock, LockRange::Device, Kind::Exclusive).map_err(failed)? {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        }
+        Ok(Self { seen: SlotView { gpu: gpu.clone(), index, device_lives: true }, lock })
+    }
+
+    /// Returns the file whose lock is the device's, for [`Slot::adopt`].
+    #[must_use]
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
     /// Records what a context costs, when it is known, and gives up the overhead that the claim asked for

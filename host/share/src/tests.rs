@@ -45,6 +45,26 @@ fn end_device(share: &GpuShare, slot: Slot) {
 }
 
 #[test]
+fn a_slot_is_taken_over_with_its_lock_and_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (open(folder.path()), open(folder.path()));
+    let (slot, second) = (one.claim(&claim("vm1", GIB)).unwrap(), one.claim(&claim("vm2", GIB)).unwrap());
+    slot.figure(Figure::Launches).store(7, Ordering::Relaxed);
+    let lock = || slot.lock().try_clone_to_owned().unwrap();
+    assert!(Slot::adopt(&other, 1, lock()).is_err(), "the lock is another slot's");
+    assert!(Slot::adopt(&other, SLOTS, lock()).is_err());
+    let kept = lock();
+    drop(slot);
+    assert_eq!(one.holders().unwrap().len(), 2);
+    let slot = Slot::adopt(&other, 0, kept).unwrap();
+    assert_eq!(slot.figure(Figure::Launches).load(Ordering::Relaxed), 7);
+    assert_eq!((slot.seen().name(), slot.seen().is_taken().unwrap()), ("vm1".to_owned(), true));
+    end_device(&one, slot);
+    assert_eq!(one.holders().unwrap().len(), 1);
+    end_device(&one, second);
+}
+
+#[test]
 fn a_promise_too_many_is_refused_with_the_names_of_the_holders() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (open(folder.path()), open(folder.path()));

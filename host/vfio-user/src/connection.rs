@@ -122,9 +122,27 @@ impl Connection {
         }
     }
 
+    /// Returns the same parts, with a duplicate of the socket. This process does not serve the connection
+    /// meanwhile.
+    pub(crate) fn copy(&self) -> std::io::Result<SavedConnection> {
+        Ok(SavedConnection {
+            socket: self.stream.socket().try_clone_to_owned()?,
+            limits: self.limits,
+            config: *self.config.bytes(),
+            regions: self.ram.regions(),
+            reply: (self.reply.request > 0).then(|| self.reply.clone()),
+            in_doubt: self.in_doubt,
+        })
+    }
+
     /// Returns the socket.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.socket()
+    }
+
+    /// Returns the reply that is not wholly sent.
+    pub(crate) fn unsent_reply(&self) -> Option<&UnsentReply> {
+        Some(&self.reply).filter(|reply| reply.request > 0)
     }
 
     /// Returns the configuration space.

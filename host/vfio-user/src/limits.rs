@@ -1,11 +1,11 @@
 //! What a VMM and this end tell each other in the JSON of VERSION, and what follows from it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::frame::MAX_DATA;
 
 /// What a VMM can receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Limits {
     /// Number of descriptors in one message.

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{BYTES, Config};
 use crate::frame::{HEADER_BYTES, MAX_MESSAGE};
 use crate::limits::Limits;
@@ -34,7 +36,8 @@ pub struct SavedConnection {
 }
 
 /// A reply that is not wholly sent.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct UnsentReply {
     /// The whole reply.
     pub bytes: Vec<u8>,
@@ -97,7 +100,18 @@ impl SavedConnection {
         stream::end(&self.socket);
     }
 
-    /// Checks every part, and maps the guest's memory in `ram`. Returns the configuration space.
+    /// Maps the guest's memory in `ram`, for a device that needs it before the connection is continued.
+    pub fn map(&mut self, ram: &SharedRam) -> Result<(), RestoreError> {
+        let mut mapped = ram.change();
+        for (address, region) in self.regions.drain(..) {
+            let bytes = region.bytes;
+            let failed = |source| RestoreError::Memory { address, bytes, source };
+            mapped.map(address, region).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Checks every part, and maps the guest's memory in `ram` unless it is. Returns the configuration space.
     pub(crate) fn check(&mut self, regions: &Regions, ram: &SharedRam) -> Result<Config, RestoreError> {
         let mut config = regions.config();
         if !config.restore(&self.config) {
@@ -106,12 +120,7 @@ impl SavedConnection {
         if self.reply.as_ref().is_some_and(|reply| !reply.is_possible(regions)) {
             return Err(RestoreError::Reply);
         }
-        let mut mapped = ram.change();
-        for (address, region) in self.regions.drain(..) {
-            let bytes = region.bytes;
-            let failed = |source| RestoreError::Memory { address, bytes, source };
-            mapped.map(address, region).map_err(failed)?;
-        }
+        self.map(ram)?;
         Ok(config)
     }
 }

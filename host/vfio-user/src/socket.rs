@@ -15,7 +15,7 @@ use crate::function::Function;
 use crate::ram::SharedRam;
 use crate::recorder::Recorder;
 use crate::regions::Regions;
-use crate::saved::{RestoreError, SavedConnection};
+use crate::saved::{RestoreError, SavedConnection, UnsentReply};
 use crate::stream::Stop;
 
 /// Pause before the next try to accept a VMM when there are no descriptors or no memory for it.
@@ -184,6 +184,19 @@ impl FunctionSocket {
     pub fn save(mut self) -> Option<(OwnedFd, Option<SavedConnection>)> {
         let connection = self.connection.take().map(Connection::save);
         Some((self.listener.take()?, connection))
+    }
+
+    /// Returns the reply for which the VMM has left no room, if there is one.
+    #[must_use]
+    pub fn unsent_reply(&self) -> Option<&UnsentReply> {
+        self.connection.as_ref()?.unsent_reply()
+    }
+
+    /// Returns the same for a process that this one becomes, if it does. It must not serve meanwhile.
+    pub fn copy(&self) -> std::io::Result<Option<(OwnedFd, Option<SavedConnection>)>> {
+        let Some(listener) = &self.listener else { return Ok(None) };
+        let connection = self.connection.as_ref().map(Connection::copy).transpose()?;
+        Ok(Some((listener.try_clone()?, connection)))
     }
 }
 

@@ -3,7 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use vgpu_device::{Device, DeviceConfig, DeviceError, TestHooks, Window, WindowError};
+use vgpu_device::{
+    Device, DeviceConfig, DeviceError, DeviceState, KeptDescriptors, RestoreError, TestHooks, Window,
+    WindowError,
+};
 use vgpu_wire::pci;
 
 use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
@@ -63,6 +66,17 @@ impl V2 {
         };
         let window = Arc::new(window);
         Ok(Self { device: Arc::new(Device::with_hooks(config, hooks, window, 0)?) })
+    }
+
+    /// Makes the device of a saved state, whose window is `window` with all that is in it.
+    pub fn restore(
+        config: &DeviceConfig,
+        state: DeviceState,
+        descriptors: &mut KeptDescriptors,
+        window: Window,
+    ) -> Result<Self, RestoreError> {
+        let device = Device::restore(config, state, descriptors, Arc::new(window), 0)?;
+        Ok(Self { device: Arc::new(device) })
     }
 
     /// Returns the device that the function presents.

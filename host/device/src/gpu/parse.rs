@@ -1,13 +1,15 @@
 //! Parsers of sizes, compute capabilities and UUIDs in the form that command lines use.
 
-/// Parses a size such as "8G", "512M" or "65536".
+/// Parses a size such as "8G", "8GiB", "8Gi" or "65536". Units are powers of 1024, so that "8GB", which means a
+/// power of 1000 elsewhere, is none.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
-    let text = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => 0,
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let prefix = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('i')).unwrap_or(&unit);
+    let shift = match prefix {
+        "" if unit.is_empty() => 0,
         "k" => 10,
         "m" => 20,
         "g" => 30,
@@ -47,9 +49,11 @@ mod tests {
     fn sizes_are_read_as_they_are_written() {
         assert_eq!(parse_bytes("8G"), Some(8 << 30));
         assert_eq!(parse_bytes("512MiB"), Some(512 << 20));
-        assert_eq!(parse_bytes("64kB"), Some(64 << 10));
+        assert_eq!(parse_bytes("64ki"), Some(64 << 10));
         assert_eq!(parse_bytes("65536"), Some(65536));
-        for bad in ["", "G", "8X", "-1", "8GG", "99999999999999999999", "99999999T"] {
+        for bad in
+            ["", "G", "8X", "-1", "8GG", "8GB", "8iB", "8i", "8Gii", "99999999999999999999", "99999999T"]
+        {
             assert_eq!(parse_bytes(bad), None, "{bad}");
         }
     }

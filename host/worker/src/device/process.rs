@@ -22,6 +22,7 @@ use vgpu_device::{
     Gauges, NotSaved, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink, lock,
 };
 
+use crate::device::process_watch::Watched;
 use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::protocol::PROTOCOL;
 use crate::shared::status_page::{Sleeper, StatusPage};
@@ -80,6 +81,8 @@ pub(crate) struct WorkerProcess {
     reaped: Mutex<bool>,
     reaping: Condvar,
     retired: Mutex<BTreeMap<u64, RetiredMemory>>,
+    /// What is kept until the worker is reaped.
+    watched: Mutex<Option<Watched>>,
 }
 
 impl std::fmt::Debug for WorkerProcess {
@@ -115,7 +118,13 @@ impl WorkerProcess {
             reaped: Mutex::default(),
             reaping: Condvar::new(),
             retired: Mutex::default(),
+            watched: Mutex::default(),
         }
+    }
+
+    /// Keeps a value until the worker is reaped.
+    pub(crate) fn watched(self, watched: Option<Watched>) -> Self {
+        Self { watched: Mutex::new(watched), ..self }
     }
 
     /// Returns the number of the newest message that was forwarded.
@@ -320,6 +329,7 @@ impl WorkerProcess {
     /// Records that the worker is dead and reaped.
     pub(crate) fn set_reaped(&self) {
         self.over.store(true, Ordering::SeqCst);
+        drop(lock(&self.watched).take());
         *lock(&self.reaped) = true;
         self.reaping.notify_all();
         self.page.wake_surely(Sleeper::Device);

@@ -102,7 +102,10 @@ impl SessionWorker {
         let ring = RingWriter::restore(ring, Arc::clone(&page), state.tail, &backlog, host.charges())?;
         let link = WorkerProcess::restore(host.clone(), Arc::clone(&page), socket, pidfd, state)?;
         link.restore_retired(&state.retired)?;
-        let link = Arc::new(link);
+        let watch = context.program.watch.as_ref();
+        let watched = watch.map(|watch| watch.started(state.pid)).transpose();
+        let watched = watched.map_err(|source| RestoreError::Descriptor { name: name("process"), source })?;
+        let link = Arc::new(link.watched(watched));
         let quota = context.pool.reopen(&page, &state.usage);
         // Nobody else has shown them to the guest yet.
         link.show(host.gauges());

@@ -1,0 +1,140 @@
+//! A device that is served to a VMM, and how it makes room for its successor.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use vgpu_device::{Addresses, Device, KeptDescriptors, NotSaved, PauseError, PausedDevice};
+use vgpu_vfio_user::FunctionSocket;
+
+use crate::executor::SavedExecutor;
+use crate::reload::judge::judge;
+use crate::reload::saved::{STATE_VERSION, SavedProcess, clock};
+use crate::reload::socket::SocketThread;
+use crate::reload::successor::{arguments, execute, program};
+use crate::share::VmShare;
+
+/// Names of descriptors beside those of sessions, and those that a crash needs too ([`crate::keeper`]).
+pub(crate) const STATE: &str = "state";
+pub(crate) const CONTROL: &str = "control";
+pub(crate) const SLOT: &str = "slot";
+pub(crate) const ADDRESSES: &str = "addresses";
+
+/// Time within which sessions come to a stop between two messages. The VM's accesses wait meanwhile.
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// Time for which a reload is tried again: sessions that are ending end meanwhile.
+const TRIED_MOST: Duration = Duration::from_secs(30);
+/// Pause between two tries.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What a device keeps across reloads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// Settings as text, by name.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// Start of the device, by [`clock`].
+    pub(crate) started: u64,
+    /// Number of reloads.
+    pub(crate) reloads: u32,
+}
+
+impl Identity {
+    /// Returns that of a device that starts now.
+    pub(crate) fn new(settings: BTreeMap<String, String>) -> Self {
+        Self { settings, started: clock(), reloads: 0 }
+    }
+
+    /// Returns the start as this process counts time.
+    pub(crate) fn start(&self) -> Instant {
+        let (now, age) = (Instant::now(), clock().saturating_sub(self.started));
+        now.checked_sub(Duration::from_nanos(age)).unwrap_or(now)
+    }
+}
+
+/// A device that is served to a VMM.
+pub(crate) struct RunningDevice {
+    pub(crate) device: Arc<Device>,
+    /// `None` for an executor without workers.
+    pub(crate) executor: Option<SavedExecutor>,
+    pub(crate) addresses: Addresses,
+    pub(crate) share: Option<Arc<VmShare>>,
+    pub(crate) identity: Identity,
+    /// Locked for reading by who ends a session.
+    pub(crate) quiet: Arc<RwLock<()>>,
+}
+
+/// Adds descriptors to those that survive.
+pub(crate) type Keep<'a> = &'a dyn Fn(&FunctionSocket, &mut KeptDescriptors) -> Result<()>;
+
+impl RunningDevice {
+    /// Has this process execute the program that is installed now. `keep` adds what serves the VMM and
+    /// operators. Returns only if that is not possible; the device then goes on.
+    pub(crate) fn reload(&self, thread: &SocketThread, keep: Keep<'_>) -> Result<Infallible> {
+        let Some(executor) = &self.executor else {
+            bail!("{}", NotSaved::InProcess);
+        };
+        // Nobody ends a session meanwhile.
+        let _quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
+        let end = Instant::now() + TRIED_MOST;
+        loop {
+            let paused = clock();
+            let socket = thread.rest()?;
+            let Err(error) = self.make_room(executor, paused, &socket, keep);
+            thread.go_on(socket)?;
+            let is_busy = matches!(error.downcast_ref(), Some(PauseError::Busy(_)));
+            if !is_busy || Instant::now() >= end {
+                return Err(error);
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Pauses the sessions. They go on if there is no successor.
+    fn make_room(
+        &self,
+        executor: &SavedExecutor,
+        paused: u64,
+        socket: &FunctionSocket,
+        keep: Keep<'_>,
+    ) -> Result<Infallible> {
+        let PausedDevice { state, mut descriptors } = self.device.pause(Instant::now() + PAUSE_MOST)?;
+        let kept = keep(socket, &mut descriptors).context("copy the device's descriptors");
+        let replaced = kept.and_then(|()| {
+            let slot = self.share.as_ref().map(|share| share.save()).transpose().context("copy a lock")?;
+            let slot = match slot.flatten() {
+                Some((slot, lock)) => {
+                    descriptors.insert(SLOT.to_owned(), lock)?;
+                    Some(slot)
+                }
+                None => None,
+            };
+            if let Some(lock) = self.addresses.lock_file() {
+                descriptors.keep(ADDRESSES.to_owned(), lock).context("copy a lock")?;
+            }
+            let Identity { settings, started, reloads } = self.identity.clone();
+            let process = SavedProcess {
+                version: STATE_VERSION,
+                program: env!("CARGO_PKG_VERSION").to_owned(),
+                settings,
+                started,
+                paused,
+                reloads,
+                executor: executor.clone(),
+                slot,
+                reply: socket.unsent_reply().cloned(),
+            };
+            let file = process.write(&state).context("write the state")?;
+            let (program, arguments) = (program().context("find this program")?, arguments());
+            judge(&program, &arguments, &file)?;
+            descriptors.keep(STATE.to_owned(), file.as_fd()).context("copy the state")?;
+            let error = execute(&program, &arguments, &descriptors);
+            Err(error).with_context(|| format!("execute {}", program.display()))
+        });
+        self.device.resume();
+        replaced
+    }
+}
