@@ -299,6 +299,8 @@ messages! {
         with_shims: bool,
         /// Whether a process of the server was seen with the CUDA backend and without them.
         without_shims: bool,
+        /// Whether a server that says nothing has mapped vgpu-run's libraries itself.
+        inherits: bool,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }

@@ -298,7 +298,7 @@ vgpu_findings::chain! {
             => BACKEND_AGAIN,
             UNSET => Remedy::new("Unset it.").command("unset OLLAMA_LLM_LIBRARY"),
             WITH_CUDA => Remedy::new("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).").command("{install}").as_root();
-        SORTS_FIRST "sorts-first" "llama-server loads the first library by name that lies in a backend's folder."
+        SORTS_FIRST "sorts-first" "Of the libraries in a backend's folder, llama-server loads the first by name."
             => Remedy::new("Move that file away.").command("mv {path} /root/").as_root();
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
             => BACKEND_AGAIN,
@@ -398,7 +398,7 @@ vgpu_findings::chain! {
             OTHER_PATH => Remedy::new("Let vgpu-run put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
             BUG => REPORT;
         RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs.";
-        SETTING_REFUSED "setting-refused" "llama-server ends at a value that it does not accept: at the discovery, or when a model is loaded."
+        SETTING_REFUSED "setting-refused" "At a value that it does not accept llama-server ends: at the discovery, or when a model is loaded."
             => Remedy::new("Unset {variable}, or give it a value that this release accepts.").command("unset {variable}"),
             SETTING_IN_UNIT => Remedy::new("Remove {variable} from the service's environment, and restart it.").command("systemctl edit {unit}").as_root();
         KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."

@@ -188,7 +188,7 @@ mod tests {
     use crate::diagnosis::catalogue::LINKS;
 
     /// Returns the headline of a healthy system in which one link has this finding.
-    fn headline(finding: Finding) -> String {
+    fn headline(finding: &Finding) -> String {
         let mut report = samples::healthy();
         for own in &mut report.findings {
             if own.link == finding.link {
@@ -203,16 +203,16 @@ mod tests {
         let less = ["1 of 2 devices: the other is too new", "m gave a token, m with 40 % on the GPU"];
         for link in LINKS {
             for words in less {
-                let passed = headline(Finding::pass(link.id, words));
+                let passed = headline(&Finding::pass(link.id, words));
                 assert!(passed.starts_with("Works in part: ") && passed.contains(words), "{passed}");
                 for cause in link.causes {
-                    let warned = headline(Finding::warn(*cause, words));
+                    let warned = headline(&Finding::warn(*cause, words));
                     assert!(warned.starts_with("Works in part: ") && warned.contains(words), "{warned}");
-                    let failed = headline(Finding::fail(*cause, words));
+                    let failed = headline(&Finding::fail(*cause, words));
                     assert!(failed.starts_with("Broken: "), "{failed}");
                 }
             }
-            let whole = headline(Finding::pass(link.id, "2 of 2 devices"));
+            let whole = headline(&Finding::pass(link.id, "2 of 2 devices"));
             assert!(whole.starts_with("Works: "), "{whole}");
         }
     }

@@ -234,7 +234,8 @@ fn read(
         format!("{}: {}", library.soname, from.as_deref().unwrap_or("vgpu-run's"))
     }));
     let own = Symbols::read(&file).map_err(damaged)?;
-    imports(&own, &libraries).map_err(|(finding, from)| {
+    imports(&own, &libraries).map_err(|lacking| {
+        let (finding, from) = *lacking;
         let given = libraries.iter().find(|library| library.soname == from);
         let Some((file, _)) = given.and_then(|library| library.file.as_ref()) else {
             return Box::new(finding);
@@ -284,7 +285,7 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
 }
 
 /// Checks that the libraries provide everything that the backend imports.
-fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), (Finding, String)> {
+fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<(Finding, String)>> {
     let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
     let Lacking { absent, other_node } = dependencies::lacking(own, &given);
     if let Some((from, names)) = absent.first_key_value() {
@@ -292,18 +293,19 @@ fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), (Finding, S
             let found =
                 format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
             let finding = Finding::fail(cause::IMPORT_MISSING, found).fix(fix::TWO_RELEASES);
-            return Err((finding, from.clone()));
+            return Err(Box::new((finding, from.clone())));
         }
         let lacks = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
         let found = format!("it asks for {}, which {lacks} has", shown(names));
-        return Err((Finding::fail(cause::IMPORT_MISSING, found), from.clone()));
+        return Err(Box::new((Finding::fail(cause::IMPORT_MISSING, found), from.clone())));
     }
     let Some(first) = other_node.first() else { return Ok(()) };
     let (node, from) = first.version.clone().unwrap_or_default();
     let found =
         format!("it asks for {} under the version {node}, which {from} does not have", shown(&other_node));
     let finding = Finding::fail(cause::VERSION_NODE, found);
-    Err((if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding }, from))
+    let finding = if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding };
+    Err(Box::new((finding, from)))
 }
 
 /// Returns the backends that can be tried, with those that Ollama prefers first.

@@ -68,7 +68,9 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            return match run.short() {
+            let short = run.short();
+            context.discovered = true;
+            return match short {
                 Some(short) => short.detail(finding.found),
                 None => finding,
             };

@@ -29,6 +29,8 @@ pub struct Devices {
     pub uuids: Vec<String>,
     /// Names of the devices, as far as they are known.
     pub names: Vec<String>,
+    /// Whether Ollama's own discovery processes found one of them.
+    pub discovered: bool,
 }
 
 impl Devices {
@@ -61,7 +63,7 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
     let found: Vec<FoundDevice> = served.lines.iter().filter_map(|line| FoundDevice::read(line)).collect();
     if found.is_empty() {
         if let Some(address) = served.answered {
-            return unspoken(&served, address, log).map(|finding| finding.details(left));
+            return unspoken(&served, devices, address, log).map(|finding| finding.details(left));
         }
         if served.stopped {
             return Err(format!("there was no time left after {took}"));
@@ -120,7 +122,7 @@ fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
 
 /// Returns the finding for a server that says nothing here and answers at `address`. Which devices it found is
 /// seen by the libraries of its processes. The error is the reason why it was not seen.
-fn unspoken(served: &Serve, address: SocketAddr, log: &str) -> Result<Finding, String> {
+fn unspoken(served: &Serve, devices: &Devices, address: SocketAddr, log: &str) -> Result<Finding, String> {
     let output = served.output.as_ref().map(|path| format!(", its output goes to {}", path.display()));
     let says = format!("ollama serve answers at {address}{}", output.unwrap_or_default());
     match (served.with_shims, served.without_shims) {
@@ -132,6 +134,10 @@ fn unspoken(served: &Serve, address: SocketAddr, log: &str) -> Result<Finding, S
             let loaded = "its process loaded the CUDA backend without vgpu-run's libraries";
             let finding = Finding::fail(cause::FOUND_CPU, format!("{says}, and {loaded}"));
             Ok(finding.fix(fix::WITHOUT_SHIMS).details(refusals::latest(log)))
+        }
+        (false, false) if served.inherits && devices.discovered => {
+            let inherits = "it has vgpu-run's libraries, with which its discovery finds the device";
+            Ok(Finding::pass(LINK, format!("{says}, and {inherits}")))
         }
         (false, false) => Err(format!("{says}, and no process of it was seen with the CUDA backend")),
     }
@@ -236,6 +242,7 @@ mod tests {
             addresses: vec!["0000:00:05.0".into()],
             uuids: vec!["GPU-5E".into()],
             names: vec!["VGPU-STUB x".into()],
+            discovered: false,
         }
     }
 
@@ -322,7 +329,7 @@ mod tests {
         let of = |with_shims, without_shims| {
             let answered = Some("127.0.0.1:5".parse().unwrap());
             let output = Some("/dev/null".into());
-            let served = Serve { answered, with_shims, without_shims, output, ..Serve::default() };
+            let served = Serve { output, answered, with_shims, without_shims, ..Serve::default() };
             judge(&outcome(&served, ""), &ours())
         };
         let finding = of(true, false).unwrap();

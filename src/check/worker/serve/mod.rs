@@ -139,19 +139,19 @@ fn attempt(
     let devices = Devices::watch();
     let mut served = Serve::default();
     let mut otherwise = Otherwise::new(is_script(words));
-    let (mut open, mut ended) = (true, None);
+    let (mut open, mut ended, mut last) = (true, None, begin);
     while !stop.asked() && !watch.complete(Instant::now()) && otherwise.answered.is_none() {
-        if wait(open.then_some(&child.log), stop)? {
+        if wait(open.then_some(&child.log), stop, otherwise.pause())? {
             open = child.relay(watch)?;
             continue;
         }
         let elsewhere = otherwise.look(!open || watch.seen() == 0, begin);
-        child.forward(watch, &elsewhere);
+        forward(watch, &elsewhere);
         if ended.is_none()
             && let Some(status) = child.process.try_wait()?
         {
             // The server's last output may still be in the pipe.
-            while open && wait(Some(&child.log), stop)? {
+            while open && wait(Some(&child.log), stop, TICK)? {
                 open = child.relay(watch)?;
             }
             (served.code, served.signal) = (status.code(), status.signal());
@@ -164,6 +164,11 @@ fn attempt(
             break;
         }
         let locked = otherwise.waits_for.is_some() && begin.elapsed() > LOCKED;
+        // Patience counts whole ticks.
+        if last.elapsed() < TICK && !locked {
+            continue;
+        }
+        last = Instant::now();
         if locked || !patience.tick(watch.seen() + devices.count(), busy::share()) {
             served.silent = true;
             break;
@@ -179,6 +184,7 @@ fn attempt(
     served.answered = otherwise.answered;
     served.with_shims = otherwise.with_shims;
     served.without_shims = otherwise.without_shims;
+    served.inherits = otherwise.inherits;
     served.waits_for = otherwise.waits_for;
     served.ms = begin.elapsed().as_millis() as u64;
     Ok(served)
@@ -214,26 +220,26 @@ impl ServerChild {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
-        self.forward(watch, &buffer[..bytes]);
+        forward(watch, &buffer[..bytes]);
         Ok(true)
-    }
-
-    /// Adds output of the server, wherever it was read.
-    fn forward(&self, watch: &mut Watch, bytes: &[u8]) {
-        watch.feed(bytes, Instant::now());
-        // Nobody may want to know any more.
-        let _ = io::stderr().write_all(bytes);
     }
 }
 
-/// Waits for more of the log or for the end of the input, up to one tick. Returns whether there is more of
+/// Adds output of the server, wherever it was read.
+fn forward(watch: &mut Watch, bytes: &[u8]) {
+    watch.feed(bytes, Instant::now());
+    // Nobody may want to know any more.
+    let _ = io::stderr().write_all(bytes);
+}
+
+/// Waits for more of the log or for the end of the input, for up to `pause`. Returns whether there is more of
 /// the log.
-fn wait(log: Option<&PipeReader>, stop: &Stop) -> io::Result<bool> {
+fn wait(log: Option<&PipeReader>, stop: &Stop, pause: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = vec![PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
     fds.extend(log.map(|log| PollFd::from_borrowed_fd(log.as_fd(), PollFlags::IN)));
-    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-    match poll(&mut fds, Some(&tick)) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+    match poll(&mut fds, Some(&pause)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::check::worker::family;
 use crate::check::{http, locks};
+use crate::device::alive::TICK;
 use crate::ollama::log;
 use crate::ollama::processes::{self, RunningProcess};
 
@@ -18,6 +19,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Time limit for an answer of the API. A server that still looks for GPUs accepts a connection and does not
 /// answer.
 const ANSWER: Duration = Duration::from_millis(20);
+/// Time between two looks at processes that live shortly.
+const SHORT: Duration = Duration::from_millis(4);
 /// Number of bytes that are read at the end of a file with the server's output.
 const TAIL: u64 = 1 << 20;
 
@@ -33,6 +36,8 @@ pub struct Otherwise {
     pub with_shims: bool,
     /// Whether a process had mapped the CUDA backend without them.
     pub without_shims: bool,
+    /// Whether the server itself has mapped vgpu-run's libraries, which its processes inherit.
+    pub inherits: bool,
     /// Address at which the server's API answered.
     pub answered: Option<SocketAddr>,
     /// Process that holds a lock for which a descendant waits.
@@ -43,6 +48,12 @@ impl Otherwise {
     /// Creates the state for a server. With `always` its processes are observed from the start.
     pub fn new(always: bool) -> Self {
         Self { always, ..Self::default() }
+    }
+
+    /// Returns the time until the next look. The processes that load the backend live for some ten
+    /// milliseconds.
+    pub fn pause(&self) -> Duration {
+        if self.always && !self.with_shims { SHORT } else { TICK }
     }
 
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
@@ -71,6 +82,7 @@ impl Otherwise {
         if self.file.is_none() {
             self.follow(server.pid);
         }
+        self.inherits = server.has_shims() == Some(true);
         if self.file.is_none() && quiet {
             let answers = |address: &SocketAddr| {
                 http::get(*address, "/api/version", ANSWER).is_ok_and(|(status, _)| status == 200)

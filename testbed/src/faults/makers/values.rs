@@ -59,6 +59,16 @@ pub const MAKERS: &[(&str, Maker)] = &[
         installed(plan, |scene| Ok(symlink("/nonexistent", scene.path("home/.ollama"))?));
     }),
     ("models-are-a-file", |plan| plan.set("OLLAMA_MODELS", "/etc/passwd")),
+    ("empty-manifests-of-root", |plan| {
+        nobody(plan);
+        installed(plan, |scene| {
+            for folder in ["models/blobs", "models/manifests"] {
+                fs::create_dir_all(scene.path(folder))?;
+            }
+            Ok(fs::set_permissions(scene.path("models"), Permissions::from_mode(0o755))?)
+        });
+        plan.set("OLLAMA_MODELS", "$SCENE/models");
+    }),
     ("no-room-for-a-key", |plan| {
         plan.mounts.push(
             "mount -t tmpfs -o size=4k none $SCENE/home && head -c 4096 /dev/zero > $SCENE/home/full"

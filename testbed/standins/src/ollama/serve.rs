@@ -71,13 +71,34 @@ fn make_models() -> Result<()> {
             .and_then(|()| fs::read_dir(&folder))
             .with_context(|| format!("mkdir {}", folder.display()))?;
     }
+    if std::env::var_os("OLLAMA_NOPRUNE").is_none() {
+        prune(&models.join("manifests"))?;
+    }
     Ok(())
+}
+
+/// Removes a directory and those in it that are empty.
+fn prune(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            prune(&path)?;
+        }
+    }
+    match fs::read_dir(folder)?.next() {
+        None => fs::remove_dir(folder).with_context(|| format!("remove {}", folder.display())),
+        Some(_) => Ok(()),
+    }
 }
 
 fn home() -> Result<PathBuf> {
     match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
         Some(home) => Ok(home.into()),
-        None => bail!("$HOME is not defined"),
+        None => {
+            // In Go's words.
+            eprintln!("panic: $HOME is not defined\n\ngoroutine 1 [running]:\nmain.main()");
+            std::process::exit(2)
+        }
     }
 }
 
