@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::diagnosis::catalogue::by_kind as fix;
+use crate::diagnosis::by_kind as fix;
 use crate::diagnosis::{Finding, Remedy};
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 use crate::ollama::fatal::{Decisive, FailureKind, decisive};

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::super::plan::{ScenePlan, When};
+use super::super::plan::{Maker, ScenePlan, When};
 use super::super::scene::install::script;
 use super::made::{Made, pick};
 
@@ -50,7 +50,7 @@ const VALUES: &[(&str, &[&str])] = &[
 ];
 
 /// Changes of the home, each with what is so then.
-const HOMES: &[(&str, fn(&mut ScenePlan))] = &[
+const HOMES: &[(&str, Maker)] = &[
     ("HOME is not set", |plan| plan.limits.push("unset HOME".to_owned())),
     (".ollama leads nowhere", |plan| {
         plan.step(When::Served, |scene| {

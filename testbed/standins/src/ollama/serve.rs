@@ -48,7 +48,7 @@ const DUMP: &str = "runtime: failed to create new OS thread (have 7 already; err
 /// Creates the key in the home directory, as a server does first. Like the real one, it takes every error but
 /// a missing file for a key that is there.
 fn make_key() -> Result<()> {
-    let own = home()?.join(".ollama");
+    let own = home().join(".ollama");
     let key = own.join("id_ed25519");
     match fs::metadata(&key) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -63,8 +63,7 @@ fn make_key() -> Result<()> {
 /// Creates the store of models, and removes directories of manifests that are empty.
 fn make_models() -> Result<()> {
     let models = std::env::var_os("OLLAMA_MODELS").filter(|models| !models.is_empty());
-    let models =
-        models.map_or_else(|| Ok(home()?.join(".ollama/models")), |models| anyhow::Ok(models.into()))?;
+    let models = models.map_or_else(|| home().join(".ollama/models"), PathBuf::from);
     for name in ["blobs", "manifests"] {
         let folder = models.join(name);
         fs::create_dir_all(&folder)
@@ -91,15 +90,13 @@ fn prune(folder: &Path) -> Result<()> {
     }
 }
 
-fn home() -> Result<PathBuf> {
-    match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
-        Some(home) => Ok(home.into()),
-        None => {
-            // In Go's words.
-            eprintln!("panic: $HOME is not defined\n\ngoroutine 1 [running]:\nmain.main()");
-            std::process::exit(2)
-        }
+fn home() -> PathBuf {
+    if let Some(home) = std::env::var_os("HOME").filter(|home| !home.is_empty()) {
+        return home.into();
     }
+    // In Go's words.
+    eprintln!("panic: $HOME is not defined\n\ngoroutine 1 [running]:\nmain.main()");
+    std::process::exit(2)
 }
 
 /// Looks for devices, unless a test has the server do something else.
