@@ -6,6 +6,8 @@
 #[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;
+#[cfg(feature = "cli")]
+pub mod fatal_lines;
 #[cfg(feature = "layers")]
 pub mod layers;
 pub mod shims;
