@@ -4,9 +4,13 @@
 //! same name puts a command line over it; only that program prints.
 
 #[cfg(feature = "dist")]
+pub mod book;
+#[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;
 #[cfg(feature = "layers")]
 pub mod layers;
+#[cfg(feature = "dist")]
+pub mod release;
 pub mod shims;
 pub mod workspace;
