@@ -16,6 +16,7 @@ mod kill;
 mod mute;
 mod ops;
 mod parked;
+mod pictures;
 mod reservations;
 mod restart;
 mod share;

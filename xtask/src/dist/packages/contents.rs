@@ -1,15 +1,16 @@
 //! Where a package's files go: those of the archive, which is laid out for /usr/local, and those that only
 //! packages have.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::{Compression, GzBuilder};
 
 use super::super::error::DistError;
 use super::super::files::read;
 use super::super::tarball::File;
-use super::{Format, Package};
+use super::kinds::{Format, Package};
 
 /// Directory of the archive's program in the units.
 const LOCAL: &str = "/usr/local/bin/";
@@ -100,6 +101,18 @@ pub(super) fn own(
     Ok(contents)
 }
 
+/// Returns the directories that only a package's files are in. RPM leaves those that no package lists.
+pub(super) fn folders(package: Package, contents: &[Content]) -> Vec<Content> {
+    let own = ["doc", "licenses"].map(|name| format!("/usr/share/{name}/{}", package.name));
+    let mut paths = BTreeSet::new();
+    for content in contents {
+        let above = Path::new(&content.path).ancestors().skip(1);
+        paths.extend(above.filter(|path| own.iter().any(|own| path.starts_with(own))).map(Path::to_owned));
+    }
+    let folder = |path: PathBuf| Content { path: path.display().to_string(), mode: 0o755, bytes: None };
+    paths.into_iter().map(folder).collect()
+}
+
 /// Returns the overrides of a package, with the remarks above them, from those of all packages.
 fn overrides(all: &str, package: &str) -> String {
     let blocks = all.split("\n\n").filter(|block| {
@@ -122,7 +135,7 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{GUEST, HOST};
+    use super::super::kinds::{GUEST, HOST};
     use super::*;
 
     fn placed(package: Package, format: Format, name: &str) -> Option<String> {
@@ -148,6 +161,15 @@ mod tests {
         assert_eq!(placed(GUEST, Format::Deb, "share/doc/vgpu-run/LICENSE-MIT"), None);
         let license = at(GUEST, Format::Rpm, "share/doc/vgpu-run/LICENSE-MIT");
         assert_eq!(license, "/usr/share/licenses/vgpu-run/LICENSE-MIT");
+    }
+
+    #[test]
+    fn rpm_is_told_which_directories_are_the_packages_own() {
+        let file = |path: &str| Content::file(path, Vec::new());
+        let contents =
+            [file("/usr/share/doc/vgpu-run/docs/guest.md"), file("/usr/share/man/man1/vgpu-run.1.gz")];
+        let paths: Vec<_> = folders(GUEST, &contents).into_iter().map(|folder| folder.path).collect();
+        assert_eq!(paths, ["/usr/share/doc/vgpu-run", "/usr/share/doc/vgpu-run/docs"]);
     }
 
     #[test]

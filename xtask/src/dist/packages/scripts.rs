@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::super::error::DistError;
-use super::super::files::read;
-use super::{Format, Package, write};
+use super::super::files::{read, write};
+use super::kinds::{Format, Package};
 
 /// What each script calls: nFPM's name of the script, dpkg's way and RPM's way.
 type Calls = &'static [(&'static str, &'static str, &'static str)];
