@@ -140,11 +140,48 @@ fetch() { # name, to the staging folder
     case $transport-${fetcher:-none} in
     file-*) cp "${from#file://}" "$to" 2>"$stage/why" ;;
     https-curl) curl --proto '=https' --tlsv1.2 -fsSL --retry 3 -o "$to" "$from" 2>"$stage/why" ;;
-    # It would follow a redirection to plain http.
-    https-wget) wget -nv --max-redirect=0 -O "$to" "$from" 2>"$stage/why" ;;
+    https-wget) fetch_by_wget "$from" ;;
     loopback-curl) curl --noproxy '*' --proto '=http' -fsS -o "$to" "$from" 2>"$stage/why" ;;
     loopback-wget) (unset http_proxy HTTP_PROXY all_proxy ALL_PROXY && wget -q -O "$to" "$from") 2>"$stage/why" ;;
-    esac || fail "failed to fetch $from: $(cat "$stage/why")"
+    esac || {
+        # What follows the first line is advice on the fetcher's own options.
+        read -r why <"$stage/why" || :
+        fail "failed to fetch $from: $why"
+    }
+}
+
+# It would follow a redirection to plain http by itself. So it follows none, and this does, to https:// alone.
+fetch_by_wget() { # address
+    at=$1
+    for _ in 1 2 3 4 5 6; do
+        ! wget -nv --server-response --max-redirect=0 -O "$to" "$at" 2>"$stage/why" || return 0
+        next=
+        said=
+        # A server's lines are indented, and wget's own are not, of which the last says why it ended.
+        while IFS= read -r line; do
+            case $line in
+            '  '[Ll]ocation:\ *)
+                next=${line#*: }
+                next=${next%"$return"}
+                ;;
+            ' '* | '') ;;
+            *) said=$line ;;
+            esac
+        done <"$stage/why"
+        case $next in
+        '')
+            printf '%s\n' "$said" >"$stage/why"
+            return 1
+            ;;
+        https://?*) at=$next ;;
+        *)
+            printf 'redirected to %s, which is not https://\n' "$next" >"$stage/why"
+            return 1
+            ;;
+        esac
+    done
+    printf 'redirected more than five times\n' >"$stage/why"
+    return 1
 }
 
 # Sets $version, $package and $expected from SHA256SUMS.
@@ -520,6 +557,7 @@ uninstall() {
 main() {
     newline='
 '
+    return=$(printf '\r')
     stage=
     probe=
     placed=

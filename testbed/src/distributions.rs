@@ -1,5 +1,6 @@
 //! `vgpu-testbed distributions`: installs a release in root file systems of several distributions as a user
-//! would, and runs its check there. The launcher must start, and with glibc its libraries must load.
+//! would, and runs its check there. The launcher must start, and with glibc its libraries must load. The
+//! packages are tried in some of them (`packages`).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,6 +13,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_artifacts as artifacts;
 use vgpu_testbed::bed::{Bed, random_facts};
+
+use crate::packages::{Manager, Packages, PackagesReport, Root};
 
 /// Names of the artifacts that are root file systems, and whether their C library is glibc.
 const ROOTS: [(&str, bool); 4] =
@@ -67,6 +70,7 @@ pub fn run_distributions(arguments: &DistributionsArgs) -> Result<ExitCode> {
     let release = fs::canonicalize(release)?;
     let bed = Bed::start("null", &[random_facts(&["6.1"])])?;
     let mut reports = Vec::new();
+    let packages = check_packages(&release)?;
     for (name, glibc) in ROOTS {
         reports.push(check_release_in(name, &artifacts::fetch(name)?, glibc, &release, &bed)?);
     }
@@ -74,14 +78,43 @@ pub fn run_distributions(arguments: &DistributionsArgs) -> Result<ExitCode> {
         reports.push(check_release_in(&folder.display().to_string(), folder, true, &release, &bed)?);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&reports)?);
+        let all = serde_json::json!({ "archives": reports, "packages": packages });
+        println!("{all:#}");
     } else {
         for DistributionReport { root, libc, version, held, broken, ok } in &reports {
             let sign = if *ok { "ok" } else { "NOT OK" };
             println!("{root}: {sign}: {libc}; {version}; {} links hold, then {broken}", held.len());
         }
+        for PackagesReport { root, manager, steps } in &packages {
+            println!("{root}: packages by {manager:?}: {}", steps.join(", "));
+        }
     }
     Ok(if reports.iter().all(|report| report.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Installs, upgrades, rolls back and removes the packages of a release, each time in a fresh copy of a root. What
+/// does not hold is an error.
+fn check_packages(release: &Path) -> Result<Vec<PackagesReport>> {
+    let packages = Packages::of(release)?;
+    let in_root = |name: &'static str, act: &dyn Fn(&Root<'_>) -> Result<PackagesReport>| {
+        let root = copy(&artifacts::fetch(name)?)?;
+        act(&Root { name, path: root.path(), made_of: made_of(name)? })
+    };
+    let mut reports = vec![in_root("root-debian11", &|root| root.refuses_the_host(&packages))?];
+    for (name, manager) in
+        [("root-debian12", Manager::Dpkg), ("root-debian13", Manager::Dpkg), ("root-debian12", Manager::Rpm)]
+    {
+        reports.push(in_root(name, &|root| root.try_packages(manager, &packages))?);
+    }
+    Ok(reports)
+}
+
+/// Returns the names and versions of the Debian packages that an artifact is made of.
+fn made_of(name: &str) -> Result<Vec<String>> {
+    let cache = artifacts::Cache::open()?;
+    let debs = cache.spec().artifacts.get(name).map(|artifact| &artifact.debian).into_iter().flatten();
+    let files = debs.filter_map(|deb| deb.pool.rsplit('/').next());
+    Ok(files.filter_map(|file| Some(file.rsplit_once('_')?.0.to_owned())).collect())
 }
 
 /// Installs the release in a copy of a root and reports what `check` finds there.
@@ -150,6 +183,11 @@ fn copy(source: &Path) -> Result<TempDir> {
         if !link.exists() && root.path().join("usr").join(name).exists() {
             symlink(Path::new("usr").join(name), link)?;
         }
+    }
+    // In a root with packages that still have a directory of their own there.
+    let busybox = root.path().join("bin/busybox");
+    if !busybox.exists() {
+        symlink("../usr/bin/busybox", busybox)?;
     }
     Ok(root)
 }

@@ -13,6 +13,7 @@ mod gpu_pack;
 mod gpu_run;
 mod mediator;
 mod ops;
+mod packages;
 mod place;
 mod share;
 mod siege;

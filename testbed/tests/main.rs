@@ -17,6 +17,7 @@ mod kill;
 mod mute;
 mod ops;
 mod parked;
+mod pictures;
 mod reload;
 mod reservations;
 mod restart;

@@ -110,6 +110,12 @@ impl Bed {
         symlink(real, self.path("tools").join(name)).unwrap();
     }
 
+    /// Adds a tool of this machine to the PATH, also where BusyBox has one of this name.
+    pub fn link_real(&self, name: &str) {
+        let real = tool(name).unwrap_or_else(|| panic!("this test needs {name}"));
+        symlink(real, self.path("tools").join(name)).unwrap();
+    }
+
     /// Returns whether all tools are BusyBox's, so that none can be removed.
     pub fn has_all(&self) -> bool {
         self.shell.busybox.is_some()

@@ -3,10 +3,12 @@
 
 mod bed;
 mod ending;
+mod home;
 mod installing;
 mod places;
 mod releases;
 mod surroundings;
+mod tls;
 
 use bed::{Bed, Shell, shells};
 

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use vgpu_artifacts::Cache;
-use xtask::dist;
+use xtask::book;
+use xtask::dist::{self, Release};
 use xtask::exports;
 use xtask::fatal_lines::{self, KnownLines};
 use xtask::layers;
+use xtask::release::{self, Home, Request};
 use xtask::shims::{self, Companion, Options};
 use xtask::workspace::{self, chain, megabytes};
 
@@ -40,12 +42,30 @@ enum Task {
         names: Vec<String>,
     },
     /// Build a release in target/dist: static launcher with shims for glibc 2.17, vgpu-device for hosts with
-    /// glibc 2.34, tarballs, install.sh, SHA-256.
+    /// glibc 2.34, tarballs, packages, install.sh, SHA-256.
     Dist {
         /// URL of the release's directory, from which install.sh downloads.
         #[arg(long, value_name = "HTTPS_URL")]
         base_url: Option<String>,
     },
+    /// Make and check everything that a release publishes, in target/publish: the files of `dist`, made for the
+    /// address in Cargo.toml, and the text of the release's page in target/publish.md.
+    Release {
+        /// Publish nothing. Publishing is left to .github/workflows/release.yml, which a tag starts.
+        #[arg(long, required = true)]
+        dry_run: bool,
+        /// The release's tag: it must be that of the version, whose changes must have a date in CHANGELOG.md.
+        #[arg(long, conflicts_with = "allow_placeholder")]
+        tag: Option<String>,
+        /// The repository that will publish; it must be the one in Cargo.toml.
+        #[arg(long, value_name = "OWNER/REPO")]
+        repository: Option<String>,
+        /// Rehearse although the address in Cargo.toml is a placeholder.
+        #[arg(long)]
+        allow_placeholder: bool,
+    },
+    /// Build the documents as a book in target/book, and follow all links.
+    Book,
     /// Name source files that depend on each other in a cycle, and files that are too long.
     Layers {
         /// Print the findings as JSON instead of text.
@@ -110,6 +130,10 @@ impl Task {
             Self::Dist { base_url } => make_release(base_url.as_deref()),
             Self::FatalLines { era, ollama, llama, write, json } => {
                 compare_fatal_lines(era, &ollama, llama.as_deref(), write, json)
+            }
+            Self::Book => build_book(),
+            Self::Release { dry_run: _, tag, repository, allow_placeholder } => {
+                prepare_release(&Request { tag, repository, placeholder: allow_placeholder })
             }
             Self::Exports { json, real: true, folders } => compare_with_real(json, folders),
             Self::Exports { json, .. } => compare_exports(json),
@@ -229,8 +253,35 @@ fn compare_with_real(json: bool, mut folders: Vec<PathBuf>) -> Result<bool> {
     Ok(comparisons.iter().all(|comparison| comparison.ok))
 }
 
+fn build_book() -> Result<bool> {
+    let book = book::build(&workspace::root()?)?;
+    for (file, target) in &book.broken {
+        println!("{}: {target} leads nowhere", file.display());
+    }
+    println!("{}: {} links, {} broken", book.index.display(), book.links, book.broken.len());
+    Ok(book.broken.is_empty())
+}
+
 fn make_release(base_url: Option<&str>) -> Result<bool> {
-    let release = dist::build_release(&workspace::root()?, base_url)?;
+    let root = workspace::root()?;
+    print_release(&dist::build_release(&root, base_url, Home::read(&root)?.address())?);
+    Ok(true)
+}
+
+fn prepare_release(request: &Request) -> Result<bool> {
+    let ready = release::prepare(&workspace::root()?, request)?;
+    print_release(&ready.release);
+    println!("\nvgpu-run {}, to be published at {}:", ready.version, ready.url);
+    for (name, bytes, sha256) in &ready.assets {
+        println!("{sha256}  {name}, {}", megabytes(*bytes));
+    }
+    let remark =
+        if ready.unreleased { ", from the changes that CHANGELOG.md lists as unreleased" } else { "" };
+    println!("files: {}\ntext of the page: {}{remark}", ready.folder.display(), ready.notes.display());
+    Ok(true)
+}
+
+fn print_release(release: &Release) {
     for entry in &release.shims.shims {
         let glibc = entry.glibc.as_deref().unwrap_or("any");
         println!("{}: {} bytes, glibc {glibc}, needs {}", entry.soname, entry.bytes, entry.needed.join(" "));
@@ -246,7 +297,7 @@ fn make_release(base_url: Option<&str>) -> Result<bool> {
         megabytes(host.program_bytes)
     );
     println!("{}  {}", release.host_sha256, release.host_tarball.display());
-    Ok(true)
+    println!("packages: {}", release.packages.join(" "));
 }
 
 fn list_artifacts() -> Result<bool> {

@@ -4,11 +4,15 @@
 //! same name puts a command line over it; only that program prints.
 
 #[cfg(feature = "dist")]
+pub mod book;
+#[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;
 #[cfg(feature = "cli")]
 pub mod fatal_lines;
 #[cfg(feature = "layers")]
 pub mod layers;
+#[cfg(feature = "dist")]
+pub mod release;
 pub mod shims;
 pub mod workspace;

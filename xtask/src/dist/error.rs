@@ -30,6 +30,8 @@ pub enum DistError {
     NotStatic(String),
     #[error("link vgpu-device for every host: {0}")]
     Host(String),
+    #[error("make the package {name}: {said}")]
+    Package { name: String, said: String },
     #[error("fill in install.sh: it has not one line {0:?}")]
     Installer(&'static str),
     #[error("fill in install.sh: {0} is no https:// address of plain letters")]

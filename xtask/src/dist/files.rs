@@ -25,7 +25,7 @@ struct Package {
 }
 
 /// Returns the version of the workspace at `root`.
-pub(super) fn version(root: &Path) -> Result<String, DistError> {
+pub fn version(root: &Path) -> Result<String, DistError> {
     let path = root.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|source| DistError::File { path: path.clone(), source })?;
     toml::from_str::<Root>(&text)

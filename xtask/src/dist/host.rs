@@ -10,7 +10,7 @@ use goblin::elf::Elf;
 
 use super::error::DistError;
 use super::files::{pages, read};
-use super::tarball;
+use super::tarball::{self, files};
 use crate::shims::ShimError;
 use crate::shims::compile::{self, TARGET};
 use crate::shims::inspect::{Glibc, Object};
@@ -29,6 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("lib/systemd/system/vgpu-device@.service", "host/serve/share/vgpu-device@.service"),
     ("lib/systemd/system/vgpu-device-node.service", "host/serve/share/vgpu-device-node.service"),
     ("lib/tmpfiles.d/vgpu-device.conf", "host/serve/share/vgpu-device.tmpfiles"),
+    ("lib/sysusers.d/vgpu-device.conf", "host/serve/share/vgpu-device.sysusers"),
     ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
     ("share/doc/vgpu-device/LICENSE-APACHE", "LICENSE-APACHE"),
     ("share/doc/vgpu-device/LICENSE-MIT", "LICENSE-MIT"),
@@ -50,6 +51,10 @@ pub struct Packed {
     pub needed: Vec<String>,
     /// Size of the program in bytes.
     pub program_bytes: u64,
+    /// Names and contents of the archive's files besides the program.
+    pub documents: Vec<(String, Vec<u8>)>,
+    /// Content of the program.
+    pub program: Vec<u8>,
 }
 
 /// Compiles the program into `folder` and returns its path.
@@ -80,13 +85,11 @@ pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result
     for (name, source) in FILES {
         documents.push(((*name).to_owned(), read(&root.join(source))?));
     }
-    let mut files: Vec<_> =
-        documents.iter().map(|(name, content)| tarball::File { name, content, executable: false }).collect();
-    files.push(tarball::File { name: "bin/vgpu-device", content: &bytes, executable: true });
     let name = format!("vgpu-device-{version}-x86_64-linux-gnu");
-    let archive = tarball::pack(&name, files)
+    let archive = tarball::pack(&name, files("bin/vgpu-device", &bytes, &documents))
         .map_err(|source| DistError::File { path: PathBuf::from(&name), source })?;
-    Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes: bytes.len() as u64 })
+    let program_bytes = bytes.len() as u64;
+    Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes, documents, program: bytes })
 }
 
 /// Returns the newest glibc version that a program with this loader and these libraries requires, or the

@@ -9,12 +9,14 @@ mod error;
 mod files;
 pub mod host;
 mod launcher;
+pub mod packages;
 pub mod tarball;
 
 use std::path::{Path, PathBuf};
 
 pub use error::DistError;
-use files::{pages, read, version, write};
+pub use files::version;
+use files::{pages, read, write};
 
 use crate::shims::inspect::Glibc;
 use crate::shims::link::Linker;
@@ -36,8 +38,19 @@ const ALLOWED: &[&str] = &[
     "librt.so.1",
 ];
 
-/// Files for the tarball's `share/doc/vgpu-run`.
-const DOCUMENTS: &[&str] = &["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
+/// Files for the tarball's `share/doc/vgpu-run`: the README, and where it leads an operator of a guest.
+const DOCUMENTS: &[&str] = &[
+    "CHANGELOG.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "docs/check.md",
+    "docs/compatibility.md",
+    "docs/guest.md",
+];
+
+/// Name of the file with the digests of a release's files, those that are to be published.
+pub const SUMS: &str = "SHA256SUMS";
 
 /// Path of the installer's template.
 const INSTALLER: &str = "install.sh";
@@ -61,11 +74,13 @@ pub struct Release {
     pub host_tarball: PathBuf,
     /// SHA-256 of the archive for hosts, in hexadecimal.
     pub host_sha256: String,
+    /// Names of the packages for distributions, in the directory of the archives.
+    pub packages: Vec<String>,
 }
 
 /// Builds the release of the workspace at `root` in its `target/dist`. `url` is the location from which that
-/// directory will be served.
-pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
+/// directory will be served, and `homepage` what packages name as the project's.
+pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(root)?;
     let mut documents = Vec::new();
@@ -80,11 +95,9 @@ pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistErro
     documents.extend(pages(&launcher::path(&folder), &folder.join("pages"))?);
 
     let name = format!("vgpu-run-{version}-x86_64-linux");
-    let mut files: Vec<_> =
-        documents.iter().map(|(name, content)| tarball::File { name, content, executable: false }).collect();
-    files.push(tarball::File { name: "bin/vgpu-run", content: &launcher, executable: true });
-    let archive =
-        tarball::pack(&name, files).map_err(|source| DistError::File { path: folder.join(&name), source })?;
+    let files = tarball::files("bin/vgpu-run", &launcher, &documents);
+    let archive = tarball::pack(&name, files.clone())
+        .map_err(|source| DistError::File { path: folder.join(&name), source })?;
     let tarball = folder.join(format!("{name}.tar.gz"));
     let sha256 = shims::sha256(&archive);
     write(&tarball, &archive)?;
@@ -94,18 +107,26 @@ pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistErro
     let host_tarball = folder.join(format!("{}.tar.gz", host.name));
     write(&host_tarball, &host.archive)?;
     let host_sha256 = shims::sha256(&host.archive);
-    // In the order of the names.
-    let sums = format!(
-        "{}  {INSTALLER}\n{host_sha256}  {}.tar.gz\n{sha256}  {name}.tar.gz\n",
-        shims::sha256(installer.as_bytes()),
-        host.name
-    );
-    write(&folder.join("SHA256SUMS"), sums.as_bytes())?;
-    Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256 })
+    let mut packages = packages::make(root, &folder, packages::GUEST, &version, homepage, &files)?;
+    let of_host = tarball::files("bin/vgpu-device", &host.program, &host.documents);
+    packages.extend(packages::make(root, &folder, packages::HOST, &version, homepage, &of_host)?);
+
+    let mut sums = vec![
+        (INSTALLER.to_owned(), shims::sha256(installer.as_bytes())),
+        (format!("{}.tar.gz", host.name), host_sha256.clone()),
+        (format!("{name}.tar.gz"), sha256.clone()),
+    ];
+    for package in &packages {
+        sums.push((package.clone(), shims::sha256(&read(&folder.join(package))?)));
+    }
+    sums.sort();
+    let lines: Vec<String> = sums.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+    write(&folder.join(SUMS), lines.concat().as_bytes())?;
+    Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256, packages })
 }
 
 /// Returns the installer with the release's version and, if given, its `url` filled in.
-fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, DistError> {
+pub fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, DistError> {
     for line in [VERSION_LINE, URL_LINE] {
         if installer.matches(line).count() != 1 {
             return Err(DistError::Installer(line));

@@ -18,6 +18,14 @@ pub struct File<'a> {
     pub executable: bool,
 }
 
+/// Returns the files of an archive: a program, and documents by their names.
+pub fn files<'a>(name: &'a str, program: &'a [u8], documents: &'a [(String, Vec<u8>)]) -> Vec<File<'a>> {
+    let mut files: Vec<_> =
+        documents.iter().map(|(name, content)| File { name, content, executable: false }).collect();
+    files.push(File { name, content: program, executable: true });
+    files
+}
+
 /// Packs `files` into an archive, sorted by name, below the directory `folder`.
 pub fn pack(folder: &str, mut files: Vec<File<'_>>) -> io::Result<Vec<u8>> {
     // Parent directories are not listed, because unpackers create them.
