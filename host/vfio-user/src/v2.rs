@@ -71,7 +71,7 @@ impl V2 {
     /// Makes the device of a saved state, whose window is `window` with all that is in it.
     pub fn restore(
         config: &DeviceConfig,
-        state: DeviceState,
+        state: &DeviceState,
         descriptors: &mut KeptDescriptors,
         window: Window,
     ) -> Result<Self, RestoreError> {

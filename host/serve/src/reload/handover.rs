@@ -24,7 +24,7 @@ use crate::takeover::{Opened, Past, Shape};
 /// A device that goes on in this program.
 pub(crate) struct Handover {
     process: SavedProcess,
-    state: Option<DeviceState>,
+    state: DeviceState,
     kept: KeptDescriptors,
     store: Option<Arc<Store>>,
     record: Arc<Record>,
@@ -115,7 +115,7 @@ impl Handover {
             Ok::<_, anyhow::Error>(connection)
         });
         Ok(Some(Self {
-            state: Some(state),
+            state,
             kept,
             store: Store::of_manager().context("find the service manager's socket")?.ok().map(Arc::new),
             record: Arc::new(record),
@@ -178,8 +178,7 @@ impl Handover {
             connection.map(ram)?;
         }
         let window = Window::from_file_range(self.kept.take(WINDOW)?.into(), 0, config.window_bytes)?;
-        let state = self.state.take().context("the device was restored already")?;
-        Ok(V2::restore(config, state, &mut self.kept, window)?)
+        Ok(V2::restore(config, &self.state, &mut self.kept, window)?)
     }
 
     /// Makes the socket of the device. Accesses of the VM that have waited are answered once it is served.
