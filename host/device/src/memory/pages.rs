@@ -95,8 +95,31 @@ struct RegisteredRange {
 pub(crate) struct PageRegistry {
     memory: Arc<dyn GuestMemory>,
     key: u64,
+    taken: Mutex<TakenPages>,
+}
+
+/// What all sessions have registered.
+#[derive(Debug, Default)]
+struct TakenPages {
     /// Registered ranges by guest-physical address.
-    taken: Mutex<BTreeMap<u64, RegisteredRange>>,
+    ranges: BTreeMap<u64, RegisteredRange>,
+    /// Number of ranges of each session that has some.
+    counts: BTreeMap<u32, usize>,
+}
+
+impl TakenPages {
+    fn insert(&mut self, address: u64, range: RegisteredRange) {
+        self.ranges.insert(address, range);
+        *self.counts.entry(range.session).or_default() += 1;
+    }
+
+    fn remove(&mut self, address: u64) {
+        if let Some(range) = self.ranges.remove(&address)
+            && let Some(count) = self.counts.get_mut(&range.session)
+        {
+            *count -= 1;
+        }
+    }
 }
 
 impl PageRegistry {
@@ -120,7 +143,7 @@ impl PageRegistry {
         if let Some(memory) = mapped {
             return Ok(Arc::new(MappedRun { start, memory, address: run.address }));
         }
-        lock(&self.taken).remove(&run.address);
+        lock(&self.taken).remove(run.address);
         Err(PagesRefused::Pages)
     }
 
@@ -156,10 +179,10 @@ impl PageRegistry {
     fn claim(&self, session: u32, run: PageRun) -> Result<(), PagesRefused> {
         let end = run.address.checked_add(run.bytes).ok_or(PagesRefused::Pages)?;
         let mut taken = lock(&self.taken);
-        if taken.range(..end).next_back().is_some_and(|(_, below)| below.end > run.address) {
+        if taken.ranges.range(..end).next_back().is_some_and(|(_, below)| below.end > run.address) {
             return Err(PagesRefused::Pages);
         }
-        if taken.values().filter(|taken| taken.session == session).count() >= RUNS_MAX as usize {
+        if taken.counts.get(&session).is_some_and(|&count| count >= RUNS_MAX as usize) {
             return Err(PagesRefused::Many);
         }
         taken.insert(run.address, RegisteredRange { end, session });
@@ -170,19 +193,21 @@ impl PageRegistry {
     pub(crate) fn forget(&self, segment: &PageSegment) {
         let mut taken = lock(&self.taken);
         for run in &segment.0 {
-            taken.remove(&run.address);
+            taken.remove(run.address);
         }
     }
 
     /// Unregisters all pages of a session.
     pub(crate) fn release(&self, session: u32) {
-        lock(&self.taken).retain(|_, taken| taken.session != session);
+        let mut taken = lock(&self.taken);
+        taken.ranges.retain(|_, range| range.session != session);
+        taken.counts.remove(&session);
     }
 
     /// Returns the number of bytes that a session has registered.
     pub(crate) fn bytes_of(&self, session: u32) -> u64 {
         let taken = lock(&self.taken);
-        let of_session = taken.iter().filter(|(_, taken)| taken.session == session);
+        let of_session = taken.ranges.iter().filter(|(_, taken)| taken.session == session);
         of_session.map(|(address, taken)| taken.end - address).sum()
     }
 }
@@ -236,6 +261,42 @@ mod tests {
         {
             assert_eq!(found(offset, bytes), None, "{bytes} at {offset}");
         }
+    }
+
+    /// Guest memory that the VMM maps anew.
+    #[derive(Debug)]
+    struct Remapped(Mutex<Ram>);
+
+    impl GuestMemory for Remapped {
+        fn map(&self, address: u64, bytes: u64) -> bool {
+            lock(&self.0).map(address, bytes)
+        }
+
+        fn read(&self, address: u64, into: &mut [u8]) -> bool {
+            lock(&self.0).read(address, into)
+        }
+
+        fn write(&self, address: u64, from: &[u8]) -> bool {
+            lock(&self.0).write(address, from)
+        }
+
+        fn file(&self, address: u64, bytes: u64) -> Option<(std::fs::File, u64)> {
+            lock(&self.0).file(address, bytes)
+        }
+    }
+
+    #[test]
+    fn pages_that_are_other_memory_now_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let ram = |name, pages| Ram::create(&dir.path().join(name), pages * PAGE).unwrap();
+        let memory = Arc::new(Remapped(Mutex::new(ram("first", 16))));
+        let registry = PageRegistry::new(Arc::clone(&memory) as _, 7);
+        let mapped = registry.map(1, run(8, 2), 0).unwrap();
+        assert!(registry.is_unchanged(&mapped));
+        *lock(&memory.0) = ram("second", 16);
+        assert!(!registry.is_unchanged(&mapped), "another file");
+        *lock(&memory.0) = ram("third", 8);
+        assert!(!registry.is_unchanged(&mapped), "no memory");
     }
 
     #[test]

@@ -302,4 +302,23 @@ mod tests {
             }
         });
     }
+
+    /// A worker may store the flag of the other side.
+    #[test]
+    fn a_sleeper_whose_flag_was_taken_away_is_woken_surely() {
+        let page = page();
+        let flag = page.0.u32_at(Sleeper::Device.offset());
+        for round in 1..=200 {
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| page.sleep(Sleeper::Device, None, || page.tail() == round));
+                while flag.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                flag.store(0, Ordering::SeqCst);
+                page.set_tail(round);
+                page.wake_surely(Sleeper::Device);
+                sleeper.join().unwrap();
+            });
+        }
+    }
 }

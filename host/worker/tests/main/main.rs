@@ -89,6 +89,7 @@ fn main() -> ExitCode {
             a_request_for_window_memory_waits_on,
             a_session_that_failed_stays_failed_until_it_is_detached,
             the_death_of_a_worker_is_noticed_by_the_next_process,
+            a_worker_that_reports_without_end_keeps_no_pause_waiting,
             sessions_without_a_worker_and_held_ones_are_restored,
             what_cannot_be_saved_goes_on,
         }

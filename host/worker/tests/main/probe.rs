@@ -37,6 +37,9 @@ pub const RUBBISH_MEMORY: u32 = 1005;
 /// Function that reports the end at a message that was never sent.
 pub const RUBBISH_NUMBER: u32 = 1006;
 
+/// Function that sends reports until its session ends.
+pub const FLOOD: u32 = 1009;
+
 /// Number of the first function that makes a system call and returns its error as the occupancy, or 0 if
 /// there is none.
 pub const SOCKET_INET: u32 = 2000;
@@ -190,6 +193,11 @@ impl Session for ProbeSession {
                 HANG => {
                     while !self.host.stopping() {
                         thread::yield_now();
+                    }
+                }
+                FLOOD => {
+                    while !self.host.stopping() {
+                        say(5, 0, &[]);
                     }
                 }
                 HANG_FOR_EVER => loop {

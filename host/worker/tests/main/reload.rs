@@ -211,6 +211,7 @@ pub fn a_request_for_window_memory_waits_on() {
         stand_still(&mut guest, hold);
         guest.send(&WindowFree { offset }, &[]);
         let number = guest.send(&request, &[]);
+        until("it is freed", || device.session(0).expect("a session").window_bytes == 0);
         let mut waited = false;
         device.reload_after(|text| {
             waited = !running(text, 0)["dispatch"]["pending"].is_null();
@@ -282,6 +283,20 @@ pub fn the_death_of_a_worker_is_noticed_by_the_next_process() {
         assert_eq!(device.device().status().workers_running, Some(0));
     }
     assert_eq!(device.device().figures().lost.worker, 6);
+}
+
+/// The supervisor always has another report to read.
+pub fn a_worker_that_reports_without_end_keeps_no_pause_waiting() {
+    let device = reloadable("probe");
+    let mut guest = device.guest(0);
+    let number = guest.send(&launch(probe::FLOOD), &[]);
+    until("it is read", || device.session(0).expect("a session").messages == number);
+    for _ in 0..10 {
+        device.pause_and_resume().expect("a state");
+        device.reload();
+    }
+    assert_eq!(device.session(0).expect("a session").state, "attached");
+    guest.detach();
 }
 
 /// A session without a worker starts one after a reload, and one that is held stays held.

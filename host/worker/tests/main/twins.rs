@@ -54,28 +54,27 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let which = 0usize..8;
     prop_oneof![
-        (1u64..64).prop_map(Step::Allocate),
-        which.clone().prop_map(Step::Free),
-        (which.clone(), any::<u8>()).prop_map(|(which, seed)| Step::CopyIn(which, seed)),
-        which.clone().prop_map(Step::CopyOut),
-        (1u64..4).prop_map(Step::Window),
-        which.clone().prop_map(Step::WindowFree),
-        (1u32..12).prop_map(Step::Stream),
-        which.clone().prop_map(Step::StreamDestroy),
-        Just(Step::Event),
-        which.clone().prop_map(Step::EventRecord),
-        which.clone().prop_map(Step::EventDestroy),
-        (1u32..6).prop_map(Step::Graph),
-        which.clone().prop_map(Step::GraphLaunch),
-        which.clone().prop_map(Step::GraphDestroy),
-        (0..PAGES, 1u64..4).prop_map(|(page, pages)| Step::Pages(page, pages)),
-        which.prop_map(Step::PagesFree),
-        Just(Step::MemoryInfo),
-        Just(Step::Echo),
-        any::<bool>().prop_map(Step::Nonsense),
-        Just(Step::Pause),
-        Just(Step::Reload),
-        Just(Step::Reload),
+        4 => (1u64..64).prop_map(Step::Allocate),
+        1 => which.clone().prop_map(Step::Free),
+        1 => (which.clone(), any::<u8>()).prop_map(|(which, seed)| Step::CopyIn(which, seed)),
+        1 => which.clone().prop_map(Step::CopyOut),
+        1 => (1u64..4).prop_map(Step::Window),
+        1 => which.clone().prop_map(Step::WindowFree),
+        4 => (1u32..12).prop_map(Step::Stream),
+        1 => which.clone().prop_map(Step::StreamDestroy),
+        4 => Just(Step::Event),
+        1 => which.clone().prop_map(Step::EventRecord),
+        1 => which.clone().prop_map(Step::EventDestroy),
+        4 => (1u32..6).prop_map(Step::Graph),
+        1 => which.clone().prop_map(Step::GraphLaunch),
+        1 => which.clone().prop_map(Step::GraphDestroy),
+        1 => (0..PAGES, 1u64..4).prop_map(|(page, pages)| Step::Pages(page, pages)),
+        1 => which.prop_map(Step::PagesFree),
+        1 => Just(Step::MemoryInfo),
+        1 => Just(Step::Echo),
+        1 => any::<bool>().prop_map(Step::Nonsense),
+        1 => Just(Step::Pause),
+        4 => Just(Step::Reload),
     ]
 }
 
@@ -320,8 +319,8 @@ fn compare(steps: &[(usize, Step)]) {
 }
 
 pub fn a_device_that_was_saved_answers_as_one_that_was_not() {
-    let steps = prop::collection::vec((0..GUESTS, step()), 1..60);
-    let config = Config { cases: 12, max_shrink_iters: 40, failure_persistence: None, ..Config::default() };
+    let steps = prop::collection::vec((0..GUESTS, step()), 1..90);
+    let config = Config { cases: 24, max_shrink_iters: 40, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&steps, |steps| {
             compare(&steps);
