@@ -56,6 +56,16 @@ pub enum Manager {
     Rpm,
 }
 
+impl Manager {
+    const ALL: [Self; 2] = [Self::Dpkg, Self::Rpm];
+
+    /// Returns whether a file is a package of this manager's, by its name.
+    fn takes(self, name: &str) -> bool {
+        let end = if self == Self::Dpkg { "deb" } else { "rpm" };
+        Path::new(name).extension().is_some_and(|extension| extension == end)
+    }
+}
+
 /// Result for a package manager in one root file system.
 #[derive(Debug, Serialize)]
 pub struct PackagesReport {
@@ -88,7 +98,7 @@ impl Packages {
                 archive.with_context(|| format!("find the archive of {} in SHA256SUMS", package.name))?;
             made.extend(make_earlier(root, earlier.path(), package, &release.join(archive))?);
         }
-        let packages = names.iter().filter(|name| name.ends_with(".deb") || name.ends_with(".rpm"));
+        let packages = names.iter().filter(|name| Manager::ALL.iter().any(|manager| manager.takes(name)));
         let names = [made, packages.map(|&name| name.to_owned()).collect()];
         ensure!(
             names.iter().all(|names| names.len() == 4),
@@ -104,9 +114,8 @@ impl Packages {
         } else {
             (self.release.as_path(), &self.names[1])
         };
-        let end = if manager == Manager::Dpkg { ".deb" } else { ".rpm" };
         [GUEST, HOST].map(|package| {
-            let name = names.iter().find(|name| name.starts_with(package.name) && name.ends_with(end));
+            let name = names.iter().find(|name| name.starts_with(package.name) && manager.takes(name));
             folder.join(name.expect("four packages of a version"))
         })
     }
