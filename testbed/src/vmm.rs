@@ -30,7 +30,7 @@ use vgpu_wire::registers as reg;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Time for which QEMU waits for an answer, with the arguments that `vgpu-device` prints.
-const ANSWER_MOST: Duration = Duration::from_secs(60);
+const ANSWER_MOST: Duration = Duration::from_mins(1);
 /// Interval at which the connection is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// Index of the region that is the configuration space.
@@ -293,7 +293,7 @@ impl Vmm {
 
         let folder = TempDir::with_prefix_in("vgpu-vmm-", "/dev/shm").context("make a folder in /dev/shm")?;
         let bytes = File::from(window.try_clone()?).metadata()?.len();
-        let make = |_: &(), _| {
+        let make = |(): &(), _| {
             let registers = Registers { remote: Arc::clone(&remote), packets: Mutex::default() };
             let bars: Vec<(u64, Arc<dyn Bar>)> =
                 vec![(V2_BAR0_BYTES, Arc::new(registers)), (0, Arc::new(NoBar)), (bytes, Arc::new(NoBar))];

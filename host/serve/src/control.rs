@@ -108,7 +108,7 @@ impl Restart {
     }
 
     /// Returns what happened and what is to be done, for people. The process started `seconds` ago.
-    pub(crate) fn sentence(&self, seconds: u64) -> String {
+    pub(crate) fn sentence(self, seconds: u64) -> String {
         let ago = span(seconds);
         match self {
             Self { kept: true, crashes } => format!(

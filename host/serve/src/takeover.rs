@@ -164,14 +164,13 @@ impl Takeover {
             return Ok(Opened { socket, keeper: None, past: Past::None });
         };
         let Kept { store, record, mut names, listener, left, lost } = kept;
-        let listener = match listener {
-            Some(listener) => listener,
-            None => {
-                let socket = listen_for(path, group).context("open the vfio-user socket")?;
-                let name = listener_name(path).with_context(|| format!("look at {}", path.display()))?;
-                keep(&store, &name, socket.as_fd())?;
-                (name, socket)
-            }
+        let listener = if let Some(listener) = listener {
+            listener
+        } else {
+            let socket = listen_for(path, group).context("open the vfio-user socket")?;
+            let name = listener_name(path).with_context(|| format!("look at {}", path.display()))?;
+            keep(&store, &name, socket.as_fd())?;
+            (name, socket)
         };
         let mut past = if lost { Past::Lost } else { Past::None };
         let mut files = BTreeSet::new();
