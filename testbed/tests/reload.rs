@@ -54,7 +54,14 @@ impl Reloaded {
 
     /// Reloads the device, and returns the time in milliseconds for which accesses waited.
     fn reload_well(&self) -> f64 {
-        let output = self.reload();
+        let mut output = self.reload();
+        // Other tests may take the processors from the new program while it judges, but not each time.
+        for _ in 0..5 {
+            if !String::from_utf8_lossy(&output.stderr).contains("within") {
+                break;
+            }
+            output = self.reload();
+        }
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
         let pause = said.trim().rsplit_once("paused for ").unwrap().1;
@@ -194,7 +201,7 @@ fn what_cannot_take_over_leaves_the_device_as_it_was() {
     for (text, why) in [
         ("#!/bin/sh\necho \"error: unexpected argument '--judge'\" >&2\nexit 2\n", "unexpected argument"),
         ("#!/bin/sh\nexit 0\n", "it says nothing"),
-        ("#!/bin/sh\nkill -SEGV $$\n", "signal 11"),
+        ("#!/bin/sh\nkill -SEGV $$\n", "signal: 11"),
         ("#!/does/not/exist\n", "start"),
         ("not a program", "start"),
     ] {

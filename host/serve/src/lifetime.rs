@@ -166,6 +166,21 @@ impl Lifetime {
         self.wait_or_reload(Self::not_reloaded)
     }
 
+    /// Returns whether the command is to stop. It still does so by [`Lifetime::wait`].
+    pub(crate) fn is_ending(&self) -> bool {
+        while let Ok(asked) = self.asked.try_recv() {
+            match asked {
+                end @ Asked::End(_) => {
+                    drop(self.to.send(end));
+                    return true;
+                }
+                // Whoever has asked may be gone.
+                Asked::Reload(answer) => drop(answer.send("it is being reloaded".to_owned())),
+            }
+        }
+        false
+    }
+
     /// Returns why a command is not reloaded.
     pub(crate) fn not_reloaded() -> String {
         NOT_RELOADED.to_owned()

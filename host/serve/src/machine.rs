@@ -53,7 +53,7 @@ impl Machine<'_> {
             lifetime.wait_or_reload(|| {
                 let Some(running) = &running else { return Lifetime::not_reloaded() };
                 let keeper = keeper.as_ref().map(|(keeper, _)| &**keeper);
-                let Err(error) = running.reload(&thread, &|socket, kept| {
+                let Err(error) = running.reload(lifetime, &thread, &|socket, kept| {
                     keep_machine(shape, socket, keeper, running.device.bar2(), kept)?;
                     announced.keep(kept)
                 });

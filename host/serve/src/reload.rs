@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 pub(crate) use handover::{Handover, keep_machine};
 pub(crate) use judge::consent;
@@ -39,6 +39,12 @@ use crate::control::{Instance, socket_of};
 const BACK_MOST: Duration = Duration::from_secs(30);
 /// Pause between two questions to a device that does not answer yet.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Remembers the path of this program, before an upgrade replaces the file.
+pub(crate) fn remember_program() -> Result<()> {
+    successor::program().context("find this program")?;
+    Ok(())
+}
 
 /// Options of the command `reload`.
 #[derive(Debug, clap::Args)]

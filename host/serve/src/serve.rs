@@ -101,6 +101,7 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
         options.judge(state, &settings.kept(), &knobs)?;
         return writeln!(std::io::stdout(), "{}", reload::consent()).map_err(Into::into);
     }
+    reload::remember_program()?;
     let mut origin = origin(&bus, inherited, &options)?;
     options.host.record = origin.record().cloned();
     let (identity, listener) = match &mut origin {

@@ -76,10 +76,6 @@ impl DeviceArguments {
         let MadeStub { function, executor, addresses, reloaded } = made;
         let device = Arc::clone(function.device());
         let function = Arc::new(function);
-        let opened = match origin {
-            Origin::Start(takeover) => takeover.open(shape, Some(&device), function, ram.clone())?,
-            Origin::Handover(handover) => handover.open(shape, function, ram.clone())?,
-        };
         let (known, ending, counting) = (Arc::clone(&device), Arc::clone(&device), Arc::clone(&device));
         let status: Status = Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
         let quiet = Arc::new(RwLock::new(()));
@@ -88,12 +84,17 @@ impl DeviceArguments {
             let _asked = asked.read().unwrap_or_else(PoisonError::into_inner);
             ending.end_session(number, by)
         };
+        let shared = ram.clone();
         let read = move || {
             let device = counting.figures();
             // Without memory of the machine, a session shows that there is one.
-            ServedFigures { device, connected: ram.is_shared() || device.sessions > 0 }
+            ServedFigures { device, connected: shared.is_shared() || device.sessions > 0 }
         };
         lifetime.watch(self.until_stdin_closes, Arc::clone(&status))?;
+        let opened = match origin {
+            Origin::Start(takeover) => takeover.open(shape, Some(&device), function, ram.clone())?,
+            Origin::Handover(handover) => handover.open(shape, function, ram.clone())?,
+        };
         let served = Served {
             status,
             end_session: Arc::new(end_session),

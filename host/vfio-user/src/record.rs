@@ -35,7 +35,7 @@ use crate::recorder::Answering;
 pub use image::{ConnectionImage, FileId, Image, ImageError, Loss, MAX_FILES, MAX_REGIONS, RegionImage};
 
 /// First word of a record: a magic number, and the version of its layout in the lowest byte.
-const MAGIC: u64 = 0x5647_5055_5245_4301;
+pub const MAGIC: u64 = 0x5647_5055_5245_4301;
 const ANSWERING: u64 = 8;
 const PROCESSES: u64 = 16;
 /// Number of processes that fit: each of 64 sessions has one, and those that are still ending.
@@ -187,6 +187,15 @@ impl Record {
         self.memory.u64_at(entry).store(process.start, Ordering::Release);
         self.memory.u64_at(entry + 8).store(process.pid.into(), Ordering::Release);
         Some(ProcessEntry { record: Arc::clone(self), entry })
+    }
+
+    /// Returns the processes that are recorded, each until it is dropped: those of the program that this process
+    /// was before.
+    #[must_use]
+    pub fn entries(self: &Arc<Self>) -> Vec<ProcessEntry> {
+        let entries = (0..MAX_PROCESSES).map(|index| PROCESSES + PROCESS_BYTES * index);
+        let taken = entries.filter(|entry| self.memory.u64_at(entry + 8).load(Ordering::Acquire) != 0);
+        taken.map(|entry| ProcessEntry { record: Arc::clone(self), entry }).collect()
     }
 
     /// Forgets all processes, because they are dead.

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use vgpu_wire::registers::channel::STATE_ENDING;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 use zerocopy::IntoBytes;
 
@@ -39,6 +40,12 @@ impl Device {
             channel.ring();
         }
         self.collect(deadline).inspect_err(|_| self.resume())
+    }
+
+    /// Returns whether a session is ending, which cannot be paused before it has ended.
+    #[must_use]
+    pub fn has_ending_sessions(&self) -> bool {
+        self.channels.iter().any(|channel| channel.state() == STATE_ENDING)
     }
 
     /// Ends a pause. All sessions go on as if nothing had been.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use vgpu_device::{Addresses, DeviceConfig, DeviceState, Executor, KeptDescriptors, Window};
-use vgpu_vfio_user::record::{ConnectionImage, FileId, Record, Recorded, RegionImage};
+use vgpu_vfio_user::record::{ConnectionImage, FileId, ProcessEntry, Record, Recorded, RegionImage};
 use vgpu_vfio_user::{Function, FunctionSocket, SavedConnection, SharedRam, V2};
 
 use crate::executor::{ExecutorOptions, SavedExecutor};
@@ -28,8 +28,11 @@ pub(crate) struct Handover {
     kept: KeptDescriptors,
     store: Option<Arc<Store>>,
     record: Arc<Record>,
+    /// Workers as the program before this one has recorded them. They are recorded anew as their sessions are
+    /// restored.
+    workers: Vec<ProcessEntry>,
     crashes: u32,
-    listener: (String, OwnedFd),
+    listener: Option<(String, OwnedFd)>,
     connection: Option<SavedConnection>,
     /// Files of the guest's memory.
     files: BTreeSet<FileId>,
@@ -95,8 +98,7 @@ impl Handover {
         debug_assert!(listener.starts_with(LISTENER), "it is found in the store by its name");
         let socket = kept.take(&listener)?;
         let (record, Recorded { image, answering, .. }) = Record::open(kept.take(RECORD)?)?;
-        // Workers are recorded again as their sessions are restored.
-        record.forget_processes();
+        let record = Arc::new(record);
         let names: Vec<String> =
             kept.iter().map(|(name, _)| name.to_owned()).filter(|name| name.starts_with(RAM)).collect();
         let mut files = BTreeMap::new();
@@ -118,9 +120,10 @@ impl Handover {
             state,
             kept,
             store: Store::of_manager().context("find the service manager's socket")?.ok().map(Arc::new),
-            record: Arc::new(record),
+            workers: record.entries(),
+            record,
             crashes: image.crashes,
-            listener: (listener, socket),
+            listener: Some((listener, socket)),
             connection: connection.transpose()?,
             files: files.into_keys().collect(),
             process,
@@ -183,23 +186,38 @@ impl Handover {
 
     /// Makes the socket of the device. Accesses of the VM that have waited are answered once it is served.
     pub(crate) fn open(
-        self,
+        mut self,
         shape: Shape<'_>,
         function: Arc<dyn Function>,
         ram: SharedRam,
     ) -> Result<Opened> {
+        self.workers.clear();
         let left: Vec<&str> = self.kept.iter().map(|(name, _)| name).collect();
         if !left.is_empty() {
             tracing::error!("descriptors were handed over that nobody has taken: {}", left.join(", "));
         }
-        let (name, listener) = self.listener;
-        let mut socket = FunctionSocket::restore(shape.path, listener, self.connection, function, ram)?;
+        let (name, listener) = self.listener.take().context("the socket was opened already")?;
+        let connection = self.connection.take();
+        let mut socket = FunctionSocket::restore(shape.path, listener, connection, function, ram)?;
         let past = if self.crashes > 0 { Past::Kept(Arc::clone(&self.record)) } else { Past::None };
-        let keeper = self.store.map(|store| {
-            let keeper = Arc::new(Keeper::new(store, self.record, self.files));
+        let files = std::mem::take(&mut self.files);
+        let keeper = self.store.take().map(|store| {
+            let keeper = Arc::new(Keeper::new(store, Arc::clone(&self.record), files));
             socket.record(Arc::clone(&keeper) as _);
             (keeper, name)
         });
         Ok(Opened { socket, keeper, past })
+    }
+}
+
+/// Where nobody keeps the connection for another process, the VMM sees its end, and not a reset, by which QEMU
+/// would end.
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if self.store.is_none()
+            && let Some(connection) = self.connection.take()
+        {
+            connection.close();
+        }
     }
 }

@@ -5,15 +5,16 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
-use vgpu_findings::child::run_bounded;
 
 use crate::reload::saved::STATE_VERSION;
 
-/// Time that a program may take for its judgement. Accesses of the VM to registers wait meanwhile.
+/// Time that a program may take for its judgement, however busy the host is. Accesses of the VM to registers wait
+/// meanwhile, and QEMU waits for 5 s at least.
 const JUDGEMENT_MOST: Duration = Duration::from_secs(3);
 
 /// Returns what a program prints that can take over.
@@ -27,20 +28,21 @@ pub(crate) fn judge(program: &Path, arguments: &[OsString], state: &File) -> Res
     let mut judge = Command::new(program);
     // The child opens the memory file of its parent, so that no descriptor is inherited.
     let path = format!("/proc/{}/fd/{}", std::process::id(), state.as_raw_fd());
-    judge.args(arguments).arg(format!("--judge={path}"));
+    judge.args(arguments).arg(format!("--judge={path}")).stdin(Stdio::null()).kill_on_drop(true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(run_bounded(judge, JUDGEMENT_MOST));
+    let ended = runtime.block_on(async { tokio::time::timeout(JUDGEMENT_MOST, judge.output()).await });
+    let Ok(ended) = ended else {
+        bail!("{shown} cannot take over: it has not judged within {JUDGEMENT_MOST:?}");
+    };
     let ended = ended.with_context(|| format!("start {shown}, which is to take over"))?;
-    if ended.trouble().is_none() && ended.stdout.lines().last() == Some(&consent()) {
+    let (said, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    if ended.status.success() && said.lines().last() == Some(&consent()) {
         return Ok(());
     }
     // An error is the last line. Lines of the log may come before.
-    let words = ended.stderr.lines().rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+    let words = errors.lines().rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
     let words = words.strip_prefix("vgpu-device: ").unwrap_or(words);
-    match ended.trouble() {
-        Some(trouble) => bail!("{shown} cannot take over: it {trouble}: {words}"),
-        None => bail!("{shown} cannot take over: {words}"),
-    }
+    bail!("{shown} cannot take over ({}): {words}", ended.status)
 }
 
 #[cfg(test)]
@@ -61,7 +63,7 @@ mod tests {
             (format!("echo '{can}'; {cannot}; exit 1"), "the state is odd"),
             (format!("{cannot}"), "the state is odd"),
             ("exit 0".to_owned(), "it says nothing"),
-            (format!("echo '{can}'; kill -SEGV $$"), "signal 11"),
+            (format!("echo '{can}'; kill -SEGV $$"), "signal: 11"),
             ("case $1 in --judge=/proc/*/fd/*) echo as asked >&2;; esac".to_owned(), "as asked"),
         ] {
             let error = by(&script).unwrap_err().to_string();

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use vgpu_device::{Addresses, Device, KeptDescriptors, NotSaved, PauseError, PausedDevice};
-use vgpu_vfio_user::FunctionSocket;
+use vgpu_vfio_user::{FunctionSocket, record};
 
 use crate::executor::SavedExecutor;
+use crate::lifetime::Lifetime;
 use crate::reload::judge::judge;
 use crate::reload::saved::{STATE_VERSION, SavedProcess, clock};
 use crate::reload::socket::SocketThread;
@@ -25,11 +26,11 @@ pub(crate) const SLOT: &str = "slot";
 pub(crate) const ADDRESSES: &str = "addresses";
 
 /// Time within which sessions come to a stop between two messages. The VM's accesses wait meanwhile.
-const PAUSE_MOST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_millis(500);
 /// Time for which a reload is tried again: sessions that are ending end meanwhile.
 const TRIED_MOST: Duration = Duration::from_secs(30);
 /// Pause between two tries.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(250);
 
 /// What a device keeps across reloads.
 #[derive(Clone, Debug, Default)]
@@ -73,18 +74,28 @@ pub(crate) type Keep<'a> = &'a dyn Fn(&FunctionSocket, &mut KeptDescriptors) -> 
 impl RunningDevice {
     /// Has this process execute the program that is installed now. `keep` adds what serves the VMM and
     /// operators. Returns only if that is not possible; the device then goes on.
-    pub(crate) fn reload(&self, thread: &SocketThread, keep: Keep<'_>) -> Result<Infallible> {
+    pub(crate) fn reload(
+        &self,
+        lifetime: &Lifetime,
+        thread: &SocketThread,
+        keep: Keep<'_>,
+    ) -> Result<Infallible> {
         let Some(executor) = &self.executor else {
             bail!("{}", NotSaved::InProcess);
         };
-        // Nobody ends a session meanwhile.
-        let _quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + TRIED_MOST;
         loop {
+            // A session that is ending cannot be paused, and nobody waits for it but this.
+            while self.device.has_ending_sessions() && Instant::now() < end {
+                thread::sleep(RETRY);
+            }
+            // Nobody ends a session meanwhile.
+            let quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
             let paused = clock();
             let socket = thread.rest()?;
-            let Err(error) = self.make_room(executor, paused, &socket, keep);
+            let Err(error) = self.make_room(lifetime, executor, paused, &socket, keep);
             thread.go_on(socket)?;
+            drop(quiet);
             let is_busy = matches!(error.downcast_ref(), Some(PauseError::Busy(_)));
             if !is_busy || Instant::now() >= end {
                 return Err(error);
@@ -96,6 +107,7 @@ impl RunningDevice {
     /// Pauses the sessions. They go on if there is no successor.
     fn make_room(
         &self,
+        lifetime: &Lifetime,
         executor: &SavedExecutor,
         paused: u64,
         socket: &FunctionSocket,
@@ -119,6 +131,7 @@ impl RunningDevice {
             let process = SavedProcess {
                 version: STATE_VERSION,
                 program: env!("CARGO_PKG_VERSION").to_owned(),
+                record: record::MAGIC,
                 settings,
                 started,
                 paused,
@@ -130,6 +143,9 @@ impl RunningDevice {
             let file = process.write(&state).context("write the state")?;
             let (program, arguments) = (program().context("find this program")?, arguments());
             judge(&program, &arguments, &file)?;
+            if lifetime.is_ending() {
+                bail!("the device is to stop");
+            }
             descriptors.keep(STATE.to_owned(), file.as_fd()).context("copy the state")?;
             let error = execute(&program, &arguments, &descriptors);
             Err(error).with_context(|| format!("execute {}", program.display()))

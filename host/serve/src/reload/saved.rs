@@ -11,13 +11,15 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, DeviceState, STATE_MAX};
-use vgpu_vfio_user::UnsentReply;
+use vgpu_vfio_user::{UnsentReply, record};
 
 use crate::executor::SavedExecutor;
 use crate::share::SavedSlot;
 
 /// Version of the state, that of the device included. A program restores its own version, and none other.
 pub const STATE_VERSION: u32 = 1;
+// A new form of the device's state makes one of this, too.
+const _: () = assert!(vgpu_device::STATE_VERSION == 1 && STATE_VERSION == 1);
 /// Length of the longest first line that is read, in bytes.
 const PROCESS_MOST: u64 = 4 << 20;
 
@@ -29,6 +31,8 @@ pub(crate) struct SavedProcess {
     pub(crate) version: u32,
     /// Version of that program.
     pub(crate) program: String,
+    /// Layout of the record of the connection, by its first word.
+    pub(crate) record: u64,
     /// Settings that a device keeps as long as it lives, as text by their names.
     pub(crate) settings: BTreeMap<String, String>,
     /// Times of the device's start and of the pause, by [`clock`].
@@ -78,8 +82,11 @@ impl SavedProcess {
                 env!("CARGO_PKG_VERSION")
             );
         }
-        let process =
+        let process: Self =
             serde_json::from_slice(&line).with_context(|| format!("understand the state of {program}"))?;
+        if process.record != record::MAGIC {
+            bail!("the record of {program} has the layout {:#x}, which is not known here", process.record);
+        }
         let mut text = Vec::new();
         from.take(STATE_MAX as u64 + 1).read_to_end(&mut text).context("read the state of the device")?;
         Ok((process, DeviceState::parse(&text)?))

@@ -5,15 +5,16 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use signal_hook::consts::SIGPIPE;
 use vgpu_device::KeptDescriptors;
 
 use crate::inherited::{HANDED_OVER, named_numbers};
 
-/// Returns the path of the program, as it was when this was first called: an upgrade replaces the file, and
-/// the system then names the one that was removed.
+/// Returns the path of the program, as it was when this was first called, which is at the start: an upgrade
+/// replaces the file, and the system then names the one that was removed.
 pub(crate) fn program() -> io::Result<PathBuf> {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     if let Some(program) = PROGRAM.get() {
@@ -38,5 +39,7 @@ pub(crate) fn execute(program: &Path, arguments: &[OsString], kept: &KeptDescrip
     };
     // The descriptors are closed with their table. Until then no child may inherit them.
     let _ = survive(FdFlags::CLOEXEC);
+    // The attempt has taken back that this signal is ignored. A client that hangs up must not end the process.
+    let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     error
 }
