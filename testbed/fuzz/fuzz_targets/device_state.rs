@@ -45,9 +45,9 @@ static STATE: LazyLock<Value> = LazyLock::new(|| {
     let device = Device::new(&CONFIG, window, 0).expect("a device");
     let paused = device.pause(Instant::now() + Duration::from_secs(20)).expect("a state");
     let mut state: Value = serde_json::from_str(&paused.state.to_json().expect("text")).expect("JSON");
+    state["next_session"] = 3.into();
     state["channels"][0]["session"] = session(1, AREAS);
     state["channels"][2]["session"] = session(2, AREAS + 0x3_0000);
-    let state: Value = state;
     let text = state.to_string();
     DeviceState::parse(text.as_bytes()).expect("a state").check(&CONFIG).expect("a possible one");
     state
@@ -70,7 +70,7 @@ fn session(number: u32, range: u64) -> Value {
                 "refused": [false, true, false, false], "pending": null,
             },
             "executor": { "worker": {
-                "protocol": 1, "pid": 4711, "pidfd": true, "age": 5, "newest": 9, "done_here": 3, "asked": 2,
+                "protocol": 1, "pid": 4711 + number, "pidfd": true, "age": 5, "newest": 9, "done_here": 3, "asked": 2,
                 "known": 9, "retirements": 6, "files": 2,
                 "retired": [[5, { "Window": { "offset": range + 0x1_0000, "bytes": 0x1_0000 } }]],
                 "tail": 0x400, "backlog": 16,
