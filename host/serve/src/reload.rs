@@ -96,6 +96,6 @@ fn told(name: &str, before: &Instance, after: &Instance) -> Result<String> {
         "{name} reloaded: version {} instead of {}, {sessions} sessions kept, paused for {:.1} ms",
         after.version,
         reload.from,
-        reload.pause_us as f64 / 1000.0
+        Duration::from_micros(reload.pause_us).as_secs_f64() * 1000.0
     ))
 }

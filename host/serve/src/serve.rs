@@ -137,7 +137,7 @@ fn origin(bus: &Bus, inherited: Inherited, options: &device::DeviceArguments) ->
     let Inherited { kept, handed_over } = inherited;
     Ok(match Handover::take(handed_over, shape)? {
         Some(handover) => Origin::Handover(Box::new(handover)),
-        None => Origin::Start(Takeover::begin(kept, shape)?),
+        None => Origin::Start(Box::new(Takeover::begin(kept, shape)?)),
     })
 }
 

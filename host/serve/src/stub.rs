@@ -23,7 +23,7 @@ use crate::takeover::{Past, Takeover};
 /// What a device comes from.
 pub(crate) enum Origin {
     /// It is made anew, or takes the place of one whose process has died.
-    Start(Takeover),
+    Start(Box<Takeover>),
     /// The program before this one has handed it over.
     Handover(Box<Handover>),
 }
@@ -45,7 +45,7 @@ impl Origin {
 
 impl Default for Origin {
     fn default() -> Self {
-        Self::Start(Takeover::default())
+        Self::Start(Box::default())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a release publishes: the assets of [`dist`](crate::dist) made for the address at which they will lie,
+//! What a release publishes: the assets of [`crate::dist`] made for the address at which they will lie,
 //! and the notes, after the version, the change log and the documents' addresses have been found to agree.
 //!
 //! Nothing here publishes: `.github/workflows/release.yml` does, with what this has made, when a tag is pushed.

@@ -52,13 +52,12 @@ pub(crate) fn keep_machine(
     kept.insert(listener_name(shape.path).context("look at the socket's file")?, listener)?;
     kept.keep(WINDOW.to_owned(), window.file()).context("copy the window")?;
     let made;
-    let record = match keeper {
-        Some(keeper) => keeper.record(),
-        None => {
-            made = Record::new().context("make a record")?;
-            made.change(|_| ());
-            &made
-        }
+    let record = if let Some(keeper) = keeper {
+        keeper.record()
+    } else {
+        made = Record::new().context("make a record")?;
+        made.change(|_| ());
+        &made
     };
     if let Some(connection) = connection {
         let mut regions = Vec::with_capacity(connection.regions.len());

@@ -15,7 +15,7 @@ use crate::{Claim, GpuMemory, GpuShare, GpuUuid, Gpus, Slot};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Slices that do not end while a test acts.
-const LONG: NodeOptions = NodeOptions { slice: Duration::from_secs(2) };
+const LONG: NodeOptions = NodeOptions { slice: Duration::from_millis(500) };
 
 fn gpu() -> (TempDir, GpuShare) {
     let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn a_gpu_has_one_node_process() {
 #[test]
 fn a_device_that_is_gone_keeps_nobody_waiting() {
     let (_dir, gpu) = gpu();
-    let (one, other, (node, thread)) = with_work(&gpu, LONG);
+    let (one, other, (node, thread)) = with_work(&gpu, NodeOptions::default());
     other.ordered(Mode::Shut);
     drop(one);
     other.ordered(Mode::Metered);
