@@ -61,7 +61,7 @@ mod tests {
         by(&format!("echo '{can}'")).unwrap();
         for (script, why) in [
             (format!("echo '{can}'; {cannot}; exit 1"), "the state is odd"),
-            (format!("{cannot}"), "the state is odd"),
+            (cannot.to_owned(), "the state is odd"),
             ("exit 0".to_owned(), "it says nothing"),
             (format!("echo '{can}'; kill -SEGV $$"), "signal: 11"),
             ("case $1 in --judge=/proc/*/fd/*) echo as asked >&2;; esac".to_owned(), "as asked"),
