@@ -10,7 +10,6 @@ use vgpu_findings::child;
 pub use vgpu_findings::child::{ChildEnd, ChildOutcome};
 
 use super::identity::Become;
-use super::obstacles;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
 use crate::waits;
 
@@ -36,8 +35,7 @@ pub async fn run_unnamed(
     environment: &Environment,
     limit: Duration,
 ) -> io::Result<ChildOutcome> {
-    let name = name(&command);
-    started(&name, child::run_bounded(with(command, environment), limit).await)
+    child::run_bounded(with(command, environment), limit).await
 }
 
 /// Runs `command` as [`run_limited`] does, but ends the child once `done` returns true for its stderr and its
@@ -48,9 +46,8 @@ pub async fn run_until(
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<ChildOutcome> {
-    let name = name(&command);
-    let _waits = waits::on(name.clone());
-    started(&name, child::run_until(with(command, environment), limit, done).await)
+    let _waits = waits::on(name(&command));
+    child::run_until(with(command, environment), limit, done).await
 }
 
 /// Runs a worker that cleans up when its stdin ends. That happens at `limit`, when the returned future is
@@ -61,14 +58,8 @@ pub async fn run_until_closed(
     limit: Duration,
     grace: Duration,
 ) -> io::Result<ChildOutcome> {
-    let name = name(&command);
-    let _waits = waits::on(name.clone());
-    started(&name, child::run_until_closed(with(command, environment), limit, grace).await)
-}
-
-/// Remembers a child that could not be started.
-fn started(name: &str, outcome: io::Result<ChildOutcome>) -> io::Result<ChildOutcome> {
-    outcome.inspect_err(|error| obstacles::unstarted(name, error))
+    let _waits = waits::on(name(&command));
+    child::run_until_closed(with(command, environment), limit, grace).await
 }
 
 /// Returns a name for a pending command: its program and first words, such as `llama-server --list-devices`.

@@ -8,7 +8,6 @@ mod ollama;
 mod rights;
 mod service;
 mod system;
-mod values;
 
 use super::plan::Maker;
 
@@ -22,7 +21,6 @@ pub fn maker(name: &str) -> Option<Maker> {
         rights::MAKERS,
         service::MAKERS,
         system::MAKERS,
-        values::MAKERS,
     ]
     .into_iter()
     .flatten()

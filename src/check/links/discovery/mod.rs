@@ -15,7 +15,6 @@ use super::backend::usable;
 use super::unable;
 use crate::check::context::CheckContext;
 use crate::check::limits::ProcessLimits;
-use crate::check::words;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
@@ -64,13 +63,11 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            Ok(finding) => words::blamed(finding, &context.environment),
+            Ok(finding) => finding,
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            let short = run.short();
-            context.discovered = true;
-            return match short {
+            return match run.short() {
                 Some(short) => short.detail(finding.found),
                 None => finding,
             };

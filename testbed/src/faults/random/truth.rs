@@ -18,8 +18,6 @@ use super::super::settings::MODEL;
 
 /// Limit of a server's device discovery: two attempts of half a minute, and its other waits.
 const START: Duration = Duration::from_secs(90);
-/// Time for the log of a server that answers to arrive.
-const LATE: Duration = Duration::from_secs(1);
 /// Time between two reads of the server's log.
 const TICK: Duration = Duration::from_millis(10);
 /// Limit of loading a model and computing a token, generous because the soft executor is slow.
@@ -68,29 +66,22 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
         log.follow(stream);
     }
     let end = Instant::now() + START;
-    let (mut exit, mut answers) = (None, false);
+    let mut exit = None;
     // The server listens before it has searched for devices, and answers afterwards.
     while Instant::now() < end && exit.is_none() {
         exit = server.ended()?;
-        // A script may send the log elsewhere.
-        if scene.request("GET", "/api/version", "", ANSWER).is_ok() {
-            answers = true;
+        if log.found() && scene.request("GET", "/api/version", "", ANSWER).is_ok() {
             break;
         }
         thread::sleep(TICK);
     }
-    // What it has written may still be on its way.
-    let late = Instant::now() + LATE;
-    while answers && !log.found() && Instant::now() < late {
-        thread::sleep(TICK);
-    }
     let mut said = log.lines(|line| line.contains(FOUND));
-    let mut devices = said.iter().filter(|line| line.to_lowercase().contains("library=cuda")).count();
+    let devices = said.iter().filter(|line| line.to_lowercase().contains("library=cuda")).count();
     let mut answer = None;
     let mut on_device = 0;
     if let Some(status) = exit {
         said.push(format!("ended: {status}"));
-    } else if !answers {
+    } else if said.is_empty() {
         said.push(format!("silent for {} s", START.as_secs()));
     } else {
         let body = json!({
@@ -100,9 +91,6 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
         let answered = scene.request("POST", "/api/generate", &body.to_string(), ANSWER);
         if answered.is_ok() {
             on_device = loaded(scene).unwrap_or_default();
-        }
-        if said.is_empty() {
-            devices = usize::from(on_device > 0);
         }
         answer = Some(answered.map_or_else(|error| format!("{error:#}"), |_| "answered".to_owned()));
     }
