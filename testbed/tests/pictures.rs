@@ -52,7 +52,7 @@ fn check_on_a_broken_guest() {
     // In the directory of the programs.
     let (launcher, _) = (programs::launcher().unwrap(), programs::standin().unwrap());
     let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", GUEST])
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", GUEST])
         .env("PROGRAMS", launcher.parent().unwrap())
         .env("BACKEND", Backend::Cuda12.folder().unwrap())
         .env("BUS", bed.sysfs())

@@ -335,7 +335,8 @@ mod tests {
         let before = bytes(&record);
         record.change(|image| image.generation = 3);
         let after = bytes(&record);
-        let slot = (SLOTS + 3 % 2 * SLOT_BYTES) as usize;
+        // The third image is in the second slot, as each odd one is.
+        let slot = (SLOTS + SLOT_BYTES) as usize;
         let mut dying = before.clone();
         // The stores in their order: no sequence number, the bytes one by one, the checksum, the number.
         dying[slot..slot + 8].fill(0);
