@@ -126,7 +126,7 @@ fn find_circles(json: bool) -> Result<bool> {
         return Ok(held);
     }
     for found in &crates {
-        for circle in &found.circles {
+        for circle in found.wrong() {
             let files: Vec<String> = circle.iter().map(|file| file.display().to_string()).collect();
             println!("{}: {} files lead to each other: {}", found.name, files.len(), files.join(" "));
         }

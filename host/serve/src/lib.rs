@@ -50,6 +50,7 @@ mod metrics;
 mod monitor;
 pub mod node;
 mod notify;
+mod origin;
 mod orphans;
 pub mod pages;
 pub mod probe;

@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Result, bail};
 use vgpu_device::{Addresses, DeviceConfig};
-use vgpu_vfio_user::record::Record;
 use vgpu_vfio_user::{SharedRam, V2};
 
 use crate::device::DeviceArguments;
@@ -17,37 +16,9 @@ use crate::figures::ServedFigures;
 use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Reloaded, Served, Status};
 use crate::machine::{Announced, Machine};
+use crate::origin::Origin;
 use crate::reload::{Handover, Identity, RunningDevice, SavedProcess};
 use crate::takeover::{Past, Takeover};
-
-/// What a device comes from.
-pub(crate) enum Origin {
-    /// It is made anew, or takes the place of one whose process has died.
-    Start(Box<Takeover>),
-    /// The program before this one has handed it over.
-    Handover(Box<Handover>),
-}
-
-impl Origin {
-    /// Returns the record of worker processes, if the service manager keeps one.
-    pub(crate) fn record(&self) -> Option<&Arc<Record>> {
-        match self {
-            Self::Start(takeover) => takeover.record(),
-            Self::Handover(handover) => handover.record(),
-        }
-    }
-
-    /// Returns whether a crash of this process does not cost the VM its GPU.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.record().is_some()
-    }
-}
-
-impl Default for Origin {
-    fn default() -> Self {
-        Self::Start(Box::default())
-    }
-}
 
 /// A device, and what it is saved with.
 struct MadeStub {
