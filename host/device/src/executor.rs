@@ -269,7 +269,8 @@ pub trait Session: Send {
         Err(NotSaved::InProcess)
     }
 
-    /// Continues after a pause of the device, whether the session was saved or not, and after it was restored.
+    /// Resumes the session after a pause of the device, whether it was saved or not, and after a restore. The
+    /// default does nothing.
     fn resume(&mut self) -> Result<(), SessionError> {
         Ok(())
     }

@@ -50,7 +50,7 @@ pub enum Figure {
     Overhead = 0x10,
     /// Bytes that one context costs, as measured when the device was started. It is 0 until then.
     ContextBytes = 0x18,
-    /// Contexts that the VM's sessions have.
+    /// Number of CUDA contexts that the VM's sessions have.
     Contexts = 0x20,
     /// Bytes of the promise that are in use, contexts included.
     Used = 0x28,

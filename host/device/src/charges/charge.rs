@@ -39,7 +39,7 @@ pub struct OverLimit {
     pub host_lacks: bool,
 }
 
-/// The charges of all sessions of a device.
+/// Memory that is charged to all sessions of a device, and the log's budget for lines that no session pays for.
 #[derive(Debug, Default)]
 pub struct DeviceCharges {
     bytes: AtomicU64,

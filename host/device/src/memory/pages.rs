@@ -72,7 +72,7 @@ impl PageSegment {
         self.0.iter()
     }
 
-    /// Returns guest-physical address and bytes of each run.
+    /// Returns the guest-physical address and the length in bytes of each run, to be saved.
     pub(crate) fn save(&self) -> Vec<(u64, u64)> {
         self.0.iter().map(|run| (run.address, run.memory.bytes())).collect()
     }

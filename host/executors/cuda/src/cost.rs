@@ -34,7 +34,7 @@ impl GpuIdentity {
     }
 }
 
-/// Reason for which a context has no handle of cuBLAS that is measured with it.
+/// Reason why there is no cuBLAS handle in the context that is measured.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HandleError {
     /// The driver does not tell its version, which cuBLAS has to fit.

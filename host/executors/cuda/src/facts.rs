@@ -74,7 +74,7 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
     Ok(facts)
 }
 
-/// Returns the device memory that all guests together get of a GPU with `bytes`.
+/// Returns the device memory that the VM gets of a GPU with `bytes`: at most the promise in `options`.
 fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     let overhead = options.context_bytes.saturating_mul(u64::from(options.contexts));
     match bytes.checked_sub(overhead) {

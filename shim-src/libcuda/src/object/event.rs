@@ -46,8 +46,9 @@ struct EventState {
     word: Option<Word>,
     /// Time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
-    /// [`Queue::join_epoch`] and [`Queue::observed_epoch`] before the record.
+    /// Value of [`Queue::join_epoch`] just before the event was recorded.
     join_epoch: u64,
+    /// Value of [`Queue::observed_epoch`] just before the event was recorded.
     observed_epoch: u64,
     /// Whether the program has been told that the record's work is complete.
     told: bool,

@@ -88,8 +88,8 @@ fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
 }
 
-/// Calls the driver, and once more if the thread had no context, or one that another thread has ended by a
-/// reset.
+/// Calls the driver's launch. If the thread has no context, or one that another thread's reset destroyed, enters
+/// a context and calls it once more. A shape that does not fit is `cudaErrorInvalidConfiguration`.
 #[inline]
 fn attempt(grid: Dim3, block: Dim3, call: impl Fn() -> CUresult) -> Result<(), CudaError> {
     let status = call();
