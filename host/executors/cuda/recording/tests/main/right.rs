@@ -205,10 +205,13 @@ fn failures_and_faults_come_when_they_are_wanted() {
     assert_eq!(cu!(bench, cuMemAlloc_v2(ptr::from_mut(&mut 0), 64)), 2);
     let event = bench.event(2);
     let function = bench.function();
+    // The fault must not come before the event is recorded: a lost context refuses that, too.
+    bench.hold();
     for _ in 0..2 {
         assert_eq!(bench.launch(function, 32, 0, 12, NONE), 0);
     }
     assert_eq!(cu!(bench, cuEventRecord(event, NONE)), 0);
+    bench.release();
     assert_eq!(query(&bench, event), 700);
     assert_eq!(cu!(bench, cuMemAlloc_v2(ptr::from_mut(&mut 0), 64)), 700, "the context is lost");
     assert!(bench.lines().iter().all(|line| line["refused"].is_null()));
