@@ -9,9 +9,9 @@
 //! held through it. A process never conflicts with itself, so the table also records which channels this
 //! process owns.
 //!
-//! A program that closes descriptors that are not its own drops the locks. [`LockFile::renew`], part of every
-//! examination of the device, reopens the file and takes them again. Until then the owner's description in
-//! the channel's area keeps the channel ([`crate::owner`]).
+//! A program that closes descriptors that are not its own drops the locks. Whoever next needs the file reopens
+//! it and takes them again: a session that starts, and [`LockFile::renew`], part of every examination of the
+//! device. Until then the owner's description in the channel's area keeps the channel ([`crate::owner`]).
 //!
 //! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
 //! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
@@ -84,6 +84,30 @@ struct OpenLockFile {
     /// Channels that this process has locked, one bit each.
     held: u64,
     handles: usize,
+}
+
+impl OpenLockFile {
+    /// Opens the file again if the program has closed its descriptor, and takes this process's locks again.
+    /// Each session learns by [`LockFile::renew`] whether that was in time. Returns whether it was closed.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be opened, or if its path names another one by now.
+    fn reopen_if_closed(&mut self) -> io::Result<bool> {
+        if self.descriptor.intact() {
+            return Ok(false);
+        }
+        let descriptor = open(&self.path)?;
+        if descriptor.identity() != self.descriptor.identity() {
+            return Err(closed());
+        }
+        // The old number is not ours any more. The new one may be the same number, and it is the same file: to
+        // drop the old descriptor would close the new one.
+        core::mem::forget(core::mem::replace(&mut self.descriptor, descriptor));
+        for channel in (0..u64::BITS).filter(|channel| self.held & (1 << channel) != 0) {
+            set(self.descriptor.number(), channel, libc::F_WRLCK)?;
+        }
+        Ok(true)
+    }
 }
 
 static FILES: Mutex<Vec<OpenLockFile>> = Mutex::new(Vec::new());
@@ -171,15 +195,21 @@ impl LockFile {
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. It is open while this value exists, unless the
-    /// program closed it.
+    /// Calls `what` with the file's descriptor, for mapping. It is opened again if the program closed it.
     pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
-        self.with(|entry| what(entry.descriptor.number()))
+        self.with_open(|entry| what(entry.descriptor.number()))
     }
 
     /// Returns the length of the file in bytes.
     pub(crate) fn bytes(&self) -> io::Result<u64> {
-        self.with(|entry| entry.descriptor.bytes())
+        self.with_open(|entry| entry.descriptor.bytes())
+    }
+
+    fn with_open<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
+        self.with(|entry| {
+            entry.reopen_if_closed()?;
+            what(entry)
+        })
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
@@ -190,7 +220,7 @@ impl LockFile {
 
     /// Tries to lock a channel. Returns false if a living process owns it, this one included.
     pub fn try_lock(&self, channel: u32) -> io::Result<bool> {
-        self.with(|entry| {
+        self.with_open(|entry| {
             if entry.held & (1 << channel) != 0 || !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(false);
             }
@@ -219,23 +249,7 @@ impl LockFile {
             if entry.held & (1 << channel) == 0 {
                 return Ok(Renewal::Lost);
             }
-            let mut reopened = false;
-            if !entry.descriptor.intact() {
-                let descriptor = open(&entry.path)?;
-                if descriptor.identity() != entry.descriptor.identity() {
-                    return Ok(Renewal::Lost);
-                }
-                // The old number is not ours any more. The new one may be the same number, and it is the same
-                // file: to drop the old descriptor would close the new one.
-                core::mem::forget(core::mem::replace(&mut entry.descriptor, descriptor));
-                // Those of other sessions of this process; each finds out for itself whether it was in time.
-                for other in
-                    (0..u64::BITS).filter(|&other| other != channel && entry.held & (1 << other) != 0)
-                {
-                    set(entry.descriptor.number(), other, libc::F_WRLCK)?;
-                }
-                reopened = true;
-            }
+            let reopened = entry.reopen_if_closed()?;
             // To lock again what is locked does nothing; to lock what somebody else has by now fails.
             if !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(Renewal::Lost);
@@ -252,7 +266,7 @@ pub(crate) enum Renewal {
     Kept,
     /// The descriptor had been closed; the file was reopened and the channel locked again.
     Reopened,
-    /// Another process owns the channel, or the path names another file.
+    /// Another process owns the channel.
     Lost,
 }
 
@@ -370,6 +384,23 @@ mod tests {
         assert!(elsewhere(&path, 0));
         assert_eq!(lock.renew(0).unwrap(), Renewal::Reopened);
         assert!(!elsewhere(&path, 0));
+    }
+
+    #[test]
+    fn a_number_that_names_another_file_by_now_is_not_used() {
+        let (_dir, path) = file();
+        let first = LockFile::open(&path).unwrap();
+        assert!(first.try_lock(0).unwrap());
+        let number = first.with_number(Ok).unwrap();
+        let other = File::open("/dev/null").unwrap();
+        // SAFETY: what a program does that closes everything, and opens other files.
+        assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), number) }, number);
+        let second = LockFile::open(&path).unwrap();
+        assert!(second.try_lock(1).unwrap());
+        second.with_number(|now| Ok(assert_ne!(now, number))).unwrap();
+        assert!(!elsewhere(&path, 0) && !elsewhere(&path, 1));
+        // SAFETY: closes what `dup2` made above.
+        unsafe { libc::close(number) };
     }
 
     #[test]
