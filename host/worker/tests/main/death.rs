@@ -66,6 +66,7 @@ impl DeathScene {
         self.victim.send(&launch(1), &[]);
         wait_until_done(&self.victim);
         let number = self.victim.send(&launch(probe::HANG_FOR_EVER), &[]);
+        self.victim.wait_word(probe::HANGING, 1);
         until("the ring is read", || self.bench.session(0).messages == number);
     }
 

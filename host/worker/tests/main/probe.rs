@@ -16,15 +16,17 @@ use rustix::net::{
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use vgpu_device::{Executor, ExecutorError, Session, SessionError, SessionHost, Work};
 use vgpu_executor_null::Null;
-use vgpu_wire::Body;
 use vgpu_wire::body::module::OccupancyReply;
 use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{Body, Mark};
 use zerocopy::IntoBytes;
 
 /// Number of the function that hangs until its session ends. The functions below have special effects too.
 pub const HANG: u32 = 1000;
 /// Function that hangs without checking whether the session ends.
 pub const HANG_FOR_EVER: u32 = 1001;
+/// Completion word that this function sets to 1 once nothing stops it any more.
+pub const HANGING: u32 = 8;
 pub const PANIC: u32 = 1002;
 /// Function that returns when the newest hold is released, as a call of NVIDIA's driver may.
 pub const WAIT_FOR_RELEASE: u32 = 1008;
@@ -200,9 +202,12 @@ impl Session for ProbeSession {
                         say(5, 0, &[]);
                     }
                 }
-                HANG_FOR_EVER => loop {
-                    thread::park();
-                },
+                HANG_FOR_EVER => {
+                    self.host.signal(&Mark::new(HANGING, 1));
+                    loop {
+                        thread::park();
+                    }
+                }
                 PANIC => panic!("the probe was told to"),
                 WAIT_FOR_RELEASE => {
                     let (area, offset) = self.host.release_word();

@@ -338,7 +338,7 @@ pub fn what_cannot_be_saved_goes_on() {
         victim.send(&launch(1), &[]);
         until("all is done", || victim.done() == victim.number);
         victim.send(&launch(probe::HANG_FOR_EVER), &[]);
-        until("it hangs", || device.session(0).expect("a session").messages == victim.number);
+        victim.wait_word(probe::HANGING, 1);
         let number = victim.register(channel::SESSION);
         victim.function.write(channel::base(0) + channel::DETACH_SESSION, number);
         number
