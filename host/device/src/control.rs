@@ -60,7 +60,7 @@ impl ControlSocket {
         Self::continued(path, listen_for(path, None)?, answer)
     }
 
-    /// Continues a socket that listens at `path`.
+    /// Serves a socket that another process has bound to `path`, as [`ControlSocket::start`] serves its own.
     ///
     /// # Errors
     /// The system has no more threads.
@@ -74,13 +74,14 @@ impl ControlSocket {
         Ok(Self { path: path.to_owned(), listener, shared })
     }
 
-    /// Returns the socket that listens, for a program that continues it.
+    /// Returns the listening socket, which a process that replaces this one passes to
+    /// [`ControlSocket::continued`].
     #[must_use]
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Stops answering and removes the socket. A request that is being answered is not waited for.
+    /// Stops answering and removes the socket. Does not wait for a request that is being answered.
     pub fn stop(&self) {
         let Some(open) = lock(&self.shared.open).take() else { return };
         // Errors mean that the socket is down or gone already.
@@ -139,7 +140,7 @@ impl SocketState {
                 own.forget(id);
             });
             if let Err(error) = spawned {
-                tracing::warn!("failed to start a thread for a question: {error}");
+                tracing::warn!("failed to start a thread for a client of the control socket: {error}");
                 self.forget(id);
             }
         }

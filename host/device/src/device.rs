@@ -134,7 +134,7 @@ impl std::fmt::Debug for DeviceConfig {
     }
 }
 
-/// What a device has from its first start on, however often its process is replaced.
+/// Identity and history of a device, which are passed on when its process is replaced.
 struct Origin {
     facts: DeviceFacts,
     generation: u32,
@@ -186,7 +186,8 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// Makes a device whose BAR2 is `window`. `wake` is the value of the register `V2_WAKE`, which depends on
-    /// the bus.
+    /// the bus. Fails if there are 0 or more than [`MAX_CHANNELS`] channels, if the window cannot hold their
+    /// areas, or if the system has no random numbers.
     pub fn new(config: &DeviceConfig, window: Arc<Window>, wake: u32) -> Result<Self, DeviceError> {
         Self::with_hooks(config, &TestHooks::default(), window, wake)
     }
@@ -210,7 +211,7 @@ impl Device {
         Self::assemble(config, hooks, window, wake, origin)
     }
 
-    /// Makes a device with the numbers that distinguish it.
+    /// Makes a device that continues `origin`.
     fn assemble(
         config: &DeviceConfig,
         hooks: &TestHooks,

@@ -128,14 +128,14 @@ pub trait Executor: Send + Sync {
         self.check(state)
     }
 
-    /// Checks the saved state of a session whose newest message has this number, without taking anything.
-    /// Returns what no other session may have.
+    /// Checks the saved state of a session whose newest message is `number`, without side effects. Returns
+    /// what the session claims for itself alone.
     fn check_session(&self, number: u64, state: &Value) -> Result<SessionClaims, RestoreError> {
         let _ = (number, state);
         Err(RestoreError::Executor { executor: self.name(), source: NotSaved::InProcess })
     }
 
-    /// Restores a session that [`Session::save`] described. Its memory is the host's already.
+    /// Restores a session that [`Session::save`] described. `host` has the session's shared memory already.
     fn restore_session(
         &self,
         host: SessionHost,
@@ -163,12 +163,12 @@ impl MemoryInUse for Arc<dyn Executor> {
     }
 }
 
-/// What a saved session has for itself.
+/// Memory and process that a saved session has, and that no other session of the device may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionClaims {
-    /// Memory that the session has retired.
+    /// Shared memory that the session has freed and its work may still access.
     pub retired: Vec<RetiredState>,
-    /// Number of its worker process.
+    /// Process id of its worker, if it has one.
     pub process: Option<u32>,
 }
 
@@ -248,8 +248,9 @@ pub trait Session: Send {
         Ok(false)
     }
 
-    /// Submits work that was deferred to be submitted together, because no message follows number `number` at
-    /// once. Returns the number of messages that the guest may be told are carried out.
+    /// Submits work that was deferred to be submitted together. It is called between two batches of messages
+    /// ([`Session::batch`]), and when no message follows number `number` at once. Returns the number of
+    /// messages that the guest may be told are carried out.
     fn progress(&mut self, number: u64) -> Progress {
         Progress::Upto(number)
     }
@@ -275,8 +276,9 @@ pub trait Session: Send {
         Ok(())
     }
 
-    /// Retires window memory that the guest has freed. It becomes available when `memory` is dropped, which
-    /// must not happen before all earlier work that refers to it has completed.
+    /// Takes shared memory that the guest has freed: a range of the window or a segment of guest pages. It
+    /// becomes available when `memory` is dropped, which must not happen before all earlier work that refers
+    /// to it has completed.
     fn retire(&mut self, memory: RetiredMemory) {
         drop(memory);
     }

@@ -1,4 +1,5 @@
-//! What a device holds and what its sessions have done in sum, for those who share its GPU among VMs.
+//! Figures of a device: what its sessions hold, and the sums of what they have done. Whoever shares a GPU
+//! among VMs reads them.
 //!
 //! Sums include the sessions that have ended, so they never decrease. They are read from the counters that
 //! sessions keep anyway.
@@ -13,7 +14,7 @@ use crate::saved::state::EndedState;
 use crate::session::host::SessionHost;
 use crate::sync::lock;
 
-/// What sessions have done.
+/// Work of one session, or of all sessions of a device together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     /// Time during which each session had work on the GPU, added up. Sessions that work at the same time are
@@ -25,7 +26,7 @@ pub struct WorkDone {
     pub copied_in: u64,
     /// Bytes that were copied from the device.
     pub copied_out: u64,
-    /// Messages that were answered that there is too little memory.
+    /// Number of messages that failed for lack of memory.
     pub out_of_memory: u64,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct EndedSessions {
 }
 
 impl EndedSessions {
-    /// Adds what a session has done, which does nothing any more.
+    /// Adds the work of a session that has ended, and marks its counters as added.
     pub(crate) fn add(&self, host: &SessionHost) {
         let mut done = lock(&self.done);
         *done += host.work_done();
@@ -102,7 +103,7 @@ impl EndedSessions {
         self.operator.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns all sums.
+    /// Returns all sums as saved state.
     pub(crate) fn save(&self) -> EndedState {
         let (done, lost) = (*self.done(), self.lost());
         EndedState {
@@ -134,7 +135,7 @@ impl EndedSessions {
         }
     }
 
-    /// Locks the sum. While it is locked no session becomes one that has ended.
+    /// Locks the sum of the work. While it is locked, no session's work is added to it.
     pub(crate) fn done(&self) -> MutexGuard<'_, WorkDone> {
         lock(&self.done)
     }

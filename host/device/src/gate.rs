@@ -125,7 +125,7 @@ impl Gate {
         lock(&self.presences)
     }
 
-    /// Sets who is told of work. Only an arbiter that follows the reports may call [`Gate::arbitrate`].
+    /// Sets the receiver of reports. Only an arbiter that follows the reports may call [`Gate::arbitrate`].
     pub fn set_listener(&self, listener: GateListener) {
         self.presences().listener = Some(listener);
     }
@@ -188,7 +188,7 @@ impl Gate {
         admitted
     }
 
-    /// Takes back that a session waits to be admitted, because it cannot go on for another reason.
+    /// Removes a session from those that wait to be admitted, because it waits for something else now.
     pub(crate) fn withdraw(&self, session: u32) {
         let mut presences = self.presences();
         presences.admission.withdraw(session);

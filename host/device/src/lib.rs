@@ -10,7 +10,7 @@
 //!  guest process            device                                                 executor
 //!  ─────────────            ──────                                                 ────────
 //!  registers ── socket ──►  registers ─► Channel: attach, detach
-//!  window    ── mapping ─►  Worker: ring ─► Dispatcher: checks, tables ──────────► Session::execute
+//!  window    ── mapping ─►  SessionThread: ring ─► Dispatcher: checks, tables ───► Session::execute
 //!            ◄── mapping ─  ReturnArea ◄────────────────────────────────────────── SessionHost: reply, signal, fail
 //! ```
 //!
@@ -21,15 +21,15 @@
 //!  device     channels, registers, a session's thread
 //!  dispatch   what becomes of a message
 //!  executor   what carries messages out
-//!  session    what an executor reaches of its session's guest
+//!  session    the guest's side of a session, as an executor accesses it
 //!  supply     what executors share out among their sessions
 //!  saved      what another process needs to continue a device
 //!  memory, charges, gpu
 //! ```
 //!
-//! **A device outlives its process.** [`Device::pause`] stops all sessions between two messages and describes
-//! them, and [`Device::restore`] continues them in another process of the same number, if their executor has
-//! them in worker processes.
+//! **A device outlives its process.** [`Device::pause`] stops all sessions between two messages and saves
+//! their state, and [`Device::restore`] continues them in another program of the same process, if their
+//! executor has them in worker processes.
 //!
 //! **Nothing that a guest writes is trusted.** Messages are decoded from private copies. Lengths, slots,
 //! words, spans, reserved fields and graph records are checked before an executor sees them. A violation ends

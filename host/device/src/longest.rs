@@ -20,7 +20,7 @@ pub struct TimedAccess<'a> {
 impl Drop for TimedAccess<'_> {
     fn drop(&mut self) {
         let took = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        // Accesses are frequent and records are rare.
+        // Accesses are frequent, and one that is longer than all before is rare.
         if took > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(took, Ordering::Relaxed);
         }

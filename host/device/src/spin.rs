@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use vgpu_pace::{PREEMPTED, SpinBackoff, WaitEstimate, WaitPlan};
 
-/// Least time to spin, in a wait that may spin at all.
+/// Bounds of the time to spin, in a wait that may spin at all.
 const LEAST: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_micros(100);
 /// Initial time to spin, because a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
 
-/// Number of waits of which one spins at least. The other side tries only now and then, and its spin pays
-/// only if this thread is awake.
+/// A thread for which spinning does not pay still spins in one of this many waits: the other side tries as
+/// seldom, and its spin pays only if this thread is awake.
 const TRIED_EVERY: u32 = 4;
 
 /// Number of polls between two readings of the clock while spinning.
@@ -95,8 +95,8 @@ pub struct SpinBudget {
     rhythm: WaitEstimate,
 }
 
-/// Polls without a pause until `until` from `start`, or until the thread has lost its CPU for a while.
-/// Returns the event that it saw, and whether the spin paid.
+/// Polls without a pause until `until` has passed since `start`, or until the thread has lost its CPU for a
+/// while. Returns the event that it saw, and whether the spin paid.
 fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -> (WaitEvent, bool) {
     let mut read = start.elapsed();
     while read < until {
@@ -162,7 +162,8 @@ impl SpinBudget {
         seen
     }
 
-    /// Returns how long to spin now, with `busy` session threads awake. One CPU is left to the guest.
+    /// Returns how long to spin now, with `busy` session threads awake: not at all if that leaves the guest
+    /// no CPU.
     #[must_use]
     fn now(&self, busy: usize) -> Duration {
         if busy + 1 > self.cpus { Duration::ZERO } else { self.spin }

@@ -57,7 +57,7 @@ pub struct SessionStatus {
     /// Number of bytes in the ring that are not reported as read. If it is 0 and all messages that were read
     /// are carried out, the counters below include everything that the guest has sent.
     pub unread: u64,
-    /// Number of messages carried out, by the name of their kind.
+    /// Number of messages that passed their checks, by the name of their kind.
     pub kinds: BTreeMap<String, u64>,
     /// Number of joins, as flags of other messages and as messages of their own.
     pub joins: u64,

@@ -1,4 +1,4 @@
-//! The only function by which this crate locks a mutex.
+//! Locks of mutexes whose data stays valid when a thread panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

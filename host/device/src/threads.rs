@@ -1,4 +1,4 @@
-//! Threads without which a process does not work, which are all that it starts.
+//! Starts threads that report their panics. The process does not work without any of them.
 //!
 //! A thread that panics leaves its task undone: a socket that nobody serves, or a channel that is never
 //! freed. The process lives on and looks healthy. So a panic that the work itself does not contain is
@@ -22,7 +22,7 @@ pub struct ThreadPanic {
     pub message: String,
 }
 
-/// Function by which a process reacts to a panic.
+/// Function by which a process reacts to the panic of a thread, such as to end.
 type Act = dyn Fn(ThreadPanic) + Send + Sync;
 
 static ACT: Mutex<Option<Arc<Act>>> = Mutex::new(None);

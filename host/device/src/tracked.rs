@@ -1,5 +1,5 @@
-//! Locks of which a thread knows that it holds them. Whoever makes calls that may block can ask whether a lock
-//! is held, for which other threads would wait as long.
+//! Mutexes that record for each thread which locks it holds. Code that makes calls which may block can check
+//! that no other thread waits for a lock meanwhile.
 
 use std::any::type_name;
 use std::cell::Cell;

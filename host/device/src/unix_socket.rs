@@ -55,7 +55,7 @@ pub enum ListenError {
     /// The socket cannot be made.
     #[error("{what} {path}")]
     File {
-        /// Operation that failed.
+        /// Operation that failed, such as "remove".
         what: &'static str,
         /// Path of the socket.
         path: PathBuf,

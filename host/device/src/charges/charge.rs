@@ -14,7 +14,7 @@ use crate::charges::host_memory::HostMemory;
 use crate::charges::limits::{Limits, Resource};
 use crate::charges::log_budget::LogBudget;
 
-/// Time within which an ended session's charges come back, and the pause between two looks.
+/// Longest wait for the charges of an ended session to be returned, and the pause between two checks.
 const RETURN_MOST: Duration = Duration::from_secs(10);
 const RETURN_PAUSE: Duration = Duration::from_millis(5);
 
@@ -39,7 +39,8 @@ pub struct OverLimit {
     pub host_lacks: bool,
 }
 
-/// Memory that is charged to all sessions of a device, and the log's budget for lines that no session pays for.
+/// Memory that is charged to all sessions of a device, and the log's budget for lines that are charged to
+/// none.
 #[derive(Debug, Default)]
 pub struct DeviceCharges {
     bytes: AtomicU64,
@@ -105,7 +106,8 @@ impl Charges {
         self.used(Resource::HostBytes) + self.used(Resource::DeviceBytes)
     }
 
-    /// Charges `amount` until the guard is dropped. Fails if the session would exceed its limit.
+    /// Charges `amount`, in units of the resource, until the guard is dropped. Fails without a charge if the
+    /// session would exceed its limit, or if the host does not have the memory.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, OverLimit> {
         self.add(resource, amount)?;
         Ok(Charge { charges: Arc::clone(self), resource, amount })
@@ -138,8 +140,9 @@ impl Charges {
         self.device.log(bytes, write);
     }
 
-    /// Logs an error if the session, which has ended, still has charges after `RETURN_MOST`. That is a bug of
-    /// its executor. Until then a thread may be leaving the last kernel, whose memory it holds for moments.
+    /// Waits until the charges of the session, which has ended, are returned, and logs an error if some
+    /// remain after `RETURN_MOST`, which is a bug of its executor. The wait is for threads that are still
+    /// leaving the session's last kernel and hold its memory.
     pub fn check_returned(&self) {
         let end = Instant::now() + RETURN_MOST;
         while let Some(left) = self.remaining() {
@@ -206,7 +209,8 @@ impl Charge {
         self.amount
     }
 
-    /// Adds `more` to the charge. Fails without a change if the session would exceed its limit.
+    /// Adds `more` to the charge. Fails without a change if the session would exceed its limit, or if the
+    /// host does not have the memory.
     pub fn grow(&mut self, more: u64) -> Result<(), OverLimit> {
         self.charges.add(self.resource, more)?;
         self.amount += more;

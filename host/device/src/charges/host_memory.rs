@@ -22,7 +22,7 @@ pub fn mappings_allowed() -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     bytes: AtomicU64,
-    /// Number of bytes that the host was asked for.
+    /// Number of bytes that the host is known to have for sessions. Charges up to it need no further request.
     asked: AtomicU64,
 }
 

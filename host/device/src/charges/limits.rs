@@ -22,7 +22,7 @@ pub enum Resource {
     Holds,
     /// Modules that are open or loaded.
     Modules,
-    /// Kernels whose functions the guest has.
+    /// Handles of kernels (`CUfunction`) that the guest has taken from its modules.
     Functions,
     /// Graphs that are instantiated and not destroyed.
     Graphs,

@@ -1,5 +1,5 @@
-//! Attach and detach, as far as the thread that serves registers handles them. A session's own thread does
-//! the rest.
+//! Attach and detach on the thread that serves registers: it starts the thread of a session, or tells that
+//! thread to end. The session's thread carries out messages and frees what the session held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,7 +129,8 @@ impl Device {
         )
     }
 
-    /// Starts the thread of a session, which doorbells wake. It leaves the device's pauses as its last act.
+    /// Starts the thread of a session, which doorbells wake. The session takes part in pauses until the
+    /// thread ends.
     pub(super) fn start(
         &self,
         channel: &Channel,

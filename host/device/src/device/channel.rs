@@ -168,7 +168,7 @@ impl Channel {
         self.set(control, channel::STATE_ATTACHED);
     }
 
-    /// Describes the registers, without the session.
+    /// Returns the registers as saved state. The caller adds the session.
     pub(crate) fn save(&self) -> ChannelState {
         ChannelState {
             written: self.written.each_ref().map(load),

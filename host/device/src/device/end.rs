@@ -1,4 +1,4 @@
-//! The end of sessions: of all at once, by a reset, and with the device.
+//! Ends sessions: one at an operator's request, and all of them when the device is reset or shut down.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A pause of the device: all sessions stop between two messages, and their state is collected.
 //!
-//! Worker processes compute on, and guests fill their rings. The caller keeps registers from being accessed,
-//! and sessions from being ended, from before the pause until it has ended or the process is replaced.
+//! Worker processes go on computing, and guests go on filling their rings. From before the pause until it has
+//! ended or the process is replaced, the caller prevents register accesses and requests to end sessions.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::saved::error::{NotSaved, PauseError, RestoreError, STATE_VERSION};
 use crate::saved::state::{ChannelState, DeviceState};
 use crate::session::host::SessionHost;
 
-/// A device that is paused, as another process can continue it.
+/// A paused device, in the form in which another process continues it.
 #[derive(Debug)]
 pub struct PausedDevice {
     /// State of the device and its sessions.
@@ -48,7 +48,7 @@ impl Device {
         self.channels.iter().any(|channel| channel.state() == STATE_ENDING)
     }
 
-    /// Ends a pause. All sessions go on as if nothing had been.
+    /// Ends a pause. Each session continues with the message before which it stopped.
     pub fn resume(&self) {
         for channel in &self.channels {
             channel.with_session(SessionHost::resume);

@@ -1,4 +1,4 @@
-//! Where the threads of a device's sessions leave their state when the device pauses.
+//! Collects the states of a device's sessions while the device is paused.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(crate) struct StoppedSession {
     pub(crate) descriptors: KeptDescriptors,
 }
 
-/// The pauses of a device.
+/// Tracks whether the device is paused, and which sessions have stopped for the pause.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
     current: Mutex<CurrentPause>,
@@ -29,7 +29,8 @@ struct CurrentPause {
     /// Number of pauses so far, by which a thread that missed the end of one notices the next.
     turns: u64,
     active: bool,
-    /// What each session that has a thread has left in this pause.
+    /// Sessions that have a thread, by number. Each has what its thread left in this pause, or `None` until
+    /// it stops.
     sessions: BTreeMap<u32, Option<Result<StoppedSession, NotSaved>>>,
 }
 
@@ -45,19 +46,19 @@ impl Pauses {
         lock(&self.current).sessions.insert(session, None);
     }
 
-    /// Removes a session that is no more.
+    /// Removes a session that has ended. A pause no longer waits for it.
     pub(crate) fn leave(&self, session: u32) {
         lock(&self.current).sessions.remove(&session);
         self.arrived.notify_all();
     }
 
-    /// Returns the number of the pause that goes on.
+    /// Returns the number of the current pause, or `None` if the device is not paused.
     pub(crate) fn turn(&self) -> Option<u64> {
         let current = lock(&self.current);
         current.active.then_some(current.turns)
     }
 
-    /// Begins a pause.
+    /// Begins a pause. Fails if one has begun and not ended.
     pub(crate) fn begin(&self) -> Result<(), PauseError> {
         let mut current = lock(&self.current);
         if current.active {
@@ -87,14 +88,16 @@ impl Pauses {
         }
     }
 
-    /// Takes back the state of a session that goes on, because it ends.
+    /// Discards the state that a session has left, because its thread continues: the pause or the session is
+    /// ending.
     pub(crate) fn withdraw(&self, session: u32) {
         if let Some(place) = lock(&self.current).sessions.get_mut(&session) {
             *place = None;
         }
     }
 
-    /// Waits until all sessions have left their state, but not beyond `deadline`.
+    /// Waits until all sessions have left their state, and returns the states. Fails at once if one cannot be
+    /// saved, and at `deadline` with the numbers of the sessions that have not stopped.
     pub(crate) fn wait(&self, deadline: Instant) -> Result<Vec<StoppedSession>, PauseError> {
         let mut current = lock(&self.current);
         loop {

@@ -1,5 +1,4 @@
-//! Restores a device that another process has paused. Nothing of a session moves before all of them are
-//! restored.
+//! Restores a device that another process has paused. No session continues before all of them are restored.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use crate::session::host::SessionHost;
 /// A session that is restored, before its thread starts.
 enum RestoredSession {
     Running(Box<SessionThread>),
-    /// It had failed, or it is lost now for the reason that its guest is shown.
+    /// The session had failed before the pause, or it cannot be restored and its guest is shown this refusal.
     Failed(EndedSession, Option<Refusal>),
 }
 
@@ -34,8 +33,8 @@ impl Device {
     /// [`Device::new`], of the same memory. Guest memory must be mapped already. Takes the descriptors of all
     /// sessions.
     ///
-    /// A session of which something is missing is lost, as if its worker had died. Its guest detaches and goes
-    /// on with a new one.
+    /// A session that cannot be restored is lost, as if its worker had died. Its guest detaches and attaches
+    /// again.
     ///
     /// # Errors
     /// The state is not one of this device, which [`DeviceState::check`] says before, or a thread cannot be
@@ -91,7 +90,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Restores a session. One that cannot be restored is lost, and no other with it.
+    /// Restores a session. If that fails, this session alone is lost.
     fn restore_session(
         &self,
         channel: &Arc<Channel>,
@@ -153,7 +152,7 @@ impl Device {
     }
 }
 
-/// Returns the moment that was so long ago.
+/// Returns the instant that lies `passed` before now, or now if the clock does not go back that far.
 fn ago(passed: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(passed).unwrap_or(now)

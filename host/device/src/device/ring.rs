@@ -37,8 +37,8 @@ impl Ring {
         Self { head, ..Self::new(area) }
     }
 
-    /// Keeps a message that was taken from this ring before. Returns its range, which is valid until
-    /// [`Ring::next`] is called.
+    /// Puts a message back that was taken from this ring before the session was restored. Returns its range
+    /// in private memory, which is valid until [`Ring::next`] is called.
     pub(crate) fn put_back(&mut self, message: &[u8]) -> Range<usize> {
         self.private[..message.len()].copy_from_slice(message);
         0..message.len()

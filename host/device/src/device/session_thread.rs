@@ -52,7 +52,8 @@ pub(crate) struct SessionThread {
     ended: Arc<EndedSessions>,
     pauses: Arc<Pauses>,
     ring: Ring,
-    /// Place of a message that a restored session has taken from its ring and not dispatched.
+    /// Range, in the ring's private memory, of a message that a restored session had taken and not
+    /// dispatched.
     kept: Option<Range<usize>>,
     dispatcher: Dispatcher,
     budget: SpinBudget,
@@ -61,11 +62,11 @@ pub(crate) struct SessionThread {
     /// Head and number of completed messages as last stored for the guest.
     published: (u64, u64),
     meter: InFlightMeter,
-    /// Whether the messages up to the next question are admitted.
+    /// Whether the gate has admitted the messages that precede the next call of `ask`.
     admitted: bool,
-    /// Whether the session was restored, and has not asked since whether its work is complete.
+    /// Whether the session was restored and has not called `ask` since.
     unasked: bool,
-    /// Where the thread has told the gate that it is, and how often sessions had been called to it then.
+    /// State that the thread last reported to the gate, with the gate's number of calls at that time.
     told: (ThreadState, u32),
 }
 
@@ -198,8 +199,8 @@ impl SessionThread {
         }
     }
 
-    /// Returns why the session ends after its executor failed with `error`. Another thread may know the cause
-    /// better.
+    /// Returns why the session ends after its executor failed with `error`. If the executor was lost, a
+    /// detach or a cause that another thread has reported takes precedence.
     fn failed(&self, error: SessionError) -> SessionEnd {
         match self.interrupted() {
             SessionEnd::Stopped if !self.host.stopping() => {
@@ -233,7 +234,7 @@ impl SessionThread {
         }
     }
 
-    /// Carries out the message at a place of the ring's private memory.
+    /// Carries out the message at a range of the ring's private memory.
     #[inline]
     fn carry_out(&mut self, message: Range<usize>) -> Result<(), SessionEnd> {
         if !self.gate.is_open() {
@@ -246,7 +247,8 @@ impl SessionThread {
         carried.or_else(|error| self.finish(error))
     }
 
-    /// Carries out the newest message after the pause, if one has come in the middle of it.
+    /// Finishes the newest message, whose execution returned `error`. If a pause interrupted it, waits until
+    /// the pause has ended and carries it out then. Any other error ends the session.
     #[cold]
     fn finish(&mut self, mut error: SessionError) -> Result<(), SessionEnd> {
         while matches!(error, SessionError::Paused) {
@@ -260,7 +262,7 @@ impl SessionThread {
         Err(self.failed(error))
     }
 
-    /// Carries out what a session that was restored had begun.
+    /// Carries out the messages that a restored session had taken from its ring and not carried out.
     fn continue_saved(&mut self) -> Result<(), SessionEnd> {
         let resumed = self.dispatcher.resume().and_then(|()| self.dispatcher.dispatch_pending());
         resumed.or_else(|error| self.finish(error))?;
@@ -292,8 +294,8 @@ impl SessionThread {
         }
     }
 
-    /// Waits until the next message may be carried out, as the holders of the gate want it.
-    /// `message` is the place of that message.
+    /// Waits until the gate lets the next message pass, or the session is to end. `message` is the range of
+    /// that message in the ring's private memory.
     fn pass_gate(&mut self, message: &Range<usize>) -> Result<(), SessionError> {
         while !self.host.interrupted() {
             if self.gate.is_paused() {
@@ -301,7 +303,7 @@ impl SessionThread {
                 continue;
             }
             let (at, limit) = if self.gate.held() {
-                // What the operator holds asks for no time.
+                // A session that an operator holds asks for none of the GPU's time.
                 (ThreadState::Rest, None)
             } else {
                 match self.gate.passage() {
@@ -317,7 +319,7 @@ impl SessionThread {
                                 if self.admitted {
                                     return Ok(());
                                 }
-                                // Nobody wakes it if no work completes.
+                                // If no work completes, nothing wakes this thread.
                                 (ThreadState::Inside, Some(STALL))
                             }
                             Throttle::Ask => {
@@ -342,10 +344,10 @@ impl SessionThread {
         Ok(())
     }
 
-    /// Says that nothing is left to carry out.
+    /// Reports to the gate that the ring is empty, after waiting for the end of a pause.
     fn rest(&mut self) -> Result<(), SessionError> {
         loop {
-            // Read in this order, because whoever calls to the gate changes it in the other.
+            // Read in this order, because a call to the gate changes them in the other.
             let calls = self.gate.calls();
             if self.gate.is_open() {
                 self.told = (ThreadState::Rest, calls);
@@ -354,7 +356,7 @@ impl SessionThread {
             if !self.gate.is_paused() {
                 self.ask()?;
                 self.tell(ThreadState::Rest);
-                // A call that came before this thread told where it is counts as seen.
+                // A call that came before this thread reported its state counts as seen.
                 if !self.gate.is_paused() {
                     return Ok(());
                 }
@@ -366,7 +368,8 @@ impl SessionThread {
         }
     }
 
-    /// Asks the executor to tell when all work so far is complete, unless it was asked.
+    /// Asks the executor to report when all work so far is complete, unless it was asked since the newest
+    /// message.
     fn ask(&mut self) -> Result<(), SessionError> {
         let number = self.dispatcher.number();
         if number != self.meter.asked() || std::mem::take(&mut self.unasked) {
@@ -378,7 +381,7 @@ impl SessionThread {
         Ok(())
     }
 
-    /// Tells the gate where this thread is, unless it has.
+    /// Reports this thread's state to the gate, unless the gate has it and has made no call since.
     fn tell(&mut self, at: ThreadState) {
         let told = (at, self.gate.calls());
         if self.told != told {

@@ -1,4 +1,4 @@
-//! Judges a saved state: whether this program, with this configuration, can restore it. Nothing is taken.
+//! Checks whether this program, with this configuration, can restore a saved state. A check changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::memory::window_allocator::{free_space, take_range};
 use crate::saved::error::{RestoreError, STATE_MAX, STATE_VERSION, require};
 use crate::saved::state::{ChannelState, DeviceState, MemoryState, RetiredState, RunningState, SessionState};
 
-/// Greatest number of anything that is counted, such as the nanoseconds of 146 years. Sums of a few do not
-/// overflow.
+/// Limit of every saved counter and of the saved clock, for which it is 146 years in nanoseconds. The sum of
+/// four values below it does not overflow.
 const COUNT_MOST: u64 = 1 << 62;
 
 /// The part of a state that every version has.

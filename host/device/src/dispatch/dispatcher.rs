@@ -63,7 +63,8 @@ pub(crate) struct Dispatcher {
     kind: Option<Kind>,
     /// The newest message, if a pause of the device came before it was carried out.
     pending: Option<Box<[u8]>>,
-    /// Its records, if they are those of a graph and came in other memory than the message.
+    /// Records of the pending message, if it defines or updates a graph and its records came outside of the
+    /// message.
     records: Option<Records>,
 }
 
@@ -104,8 +105,8 @@ impl Dispatcher {
         self.session.batch()
     }
 
-    /// Tells the executor that no other message follows at once. Returns the number of messages that the
-    /// guest may be told are carried out.
+    /// Submits deferred work by [`Session::progress`]. Returns the number of messages that the guest may be
+    /// told are carried out, without the pending one.
     pub(crate) fn progress(&mut self) -> Progress {
         self.session.progress(self.number - u64::from(self.pending.is_some()))
     }

@@ -18,7 +18,7 @@ mod saved;
 /// Maximum number of bytes of the records of one message, which the host copies.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
 
-/// Bytes of host memory that a node takes which copies to or from the device, beside its kind.
+/// Host memory in bytes that a copy node takes, in addition to its kind.
 const COPY_BYTES: usize = 2 * size_of::<(u32, GraphWork)>();
 
 /// One record of a payload that has been checked.
@@ -169,9 +169,9 @@ pub(crate) struct Graphs {
 #[derive(Debug)]
 struct KnownGraph {
     kinds: Vec<Kind>,
-    /// What one launch does.
+    /// Launches and copied bytes of one launch of the graph.
     work: GraphWork,
-    /// Nodes that copy to or from the device, by their indices. An update may change them.
+    /// Work of the nodes that copy to or from the device, by index. An update may change it.
     copies: BTreeMap<u32, GraphWork>,
     _nodes: Charge,
     _bytes: Charge,
@@ -224,7 +224,8 @@ impl Graphs {
         Ok(())
     }
 
-    /// Checks the payload of changes to a graph.
+    /// Checks the payload of `count` changes to a graph, each of which must keep its node's kind. Calls
+    /// `each` for the body of each.
     pub(crate) fn update(
         &mut self,
         graph: u32,
@@ -250,7 +251,7 @@ impl Graphs {
         at_end(rest, count)
     }
 
-    /// Returns what one launch of a graph does.
+    /// Returns the launches and copied bytes of one launch of a graph.
     pub(crate) fn work(&self, graph: u32) -> Result<GraphWork, Violation> {
         self.graphs.get(&graph).map(|known| known.work).ok_or(Violation::unknown("graph", graph))
     }

@@ -1,4 +1,5 @@
-//! Which sessions of a metered device may submit, when the messages of all of them would take too long.
+//! Decides which sessions of a metered device may submit, when the messages of all of them would take too
+//! long.
 //!
 //! Each session bounds its own work by time ([`InFlightMeter`](super::InFlightMeter)), but has a message in
 //! flight at least.
@@ -98,7 +99,7 @@ impl Admission {
         own.progress = now;
     }
 
-    /// Takes back that a session waits.
+    /// Removes a session from those that wait.
     pub(super) fn withdraw(&mut self, session: u32) {
         self.waiting.retain(|waiting| *waiting != session);
     }
@@ -109,7 +110,7 @@ impl Admission {
         self.withdraw(session);
     }
 
-    /// Lets nobody wait any more, because messages pass freely.
+    /// Empties the list of sessions that wait, because messages pass freely.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
     }

@@ -8,7 +8,7 @@
 //! [`Admission`](super::admission::Admission) then lets sessions take turns.
 //!
 //! A session also asks whenever it has carried out all messages, which may be after each. Such questions are
-//! counted by their messages, and what they teach is added up.
+//! counted by their messages, and their times are added up until they suffice for an estimate.
 
 use std::collections::VecDeque;
 
@@ -112,9 +112,9 @@ impl InFlightMeter {
         self.questions.push_back(Question { number, messages, since: now });
     }
 
-    /// Follows the time that messages took, once there were many or they took long: launches come between
-    /// messages that take no time, and the driver lets other contexts work in between. Longer times count at
-    /// once, and shorter ones by and by.
+    /// Adapts the number of messages to the time that messages took, once there were many or they took long:
+    /// launches come between messages that take no time, and the driver lets other contexts work in between.
+    /// Longer times count at once, and shorter ones by half of the difference.
     fn learn(&mut self, messages: u64, took: u64) {
         let (messages, took) = (self.learned.0 + messages, self.learned.1 + took);
         self.learned = (messages, took);

@@ -1,4 +1,4 @@
-//! Where the sessions of a device are, from which the arbiter is told what the device does.
+//! States of a device's sessions, from which reports to the arbiter are made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::thread::Thread;
 use super::admission::Admission;
 use super::{GateListener, GateReport};
 
-/// Where a session's thread is.
+/// State of a session's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadState {
     /// It has nothing to carry out, or the operator holds it.
@@ -18,11 +18,11 @@ pub(crate) enum ThreadState {
     Gate,
 }
 
-/// One session.
+/// State of one session, as its thread and its executor have reported it.
 #[derive(Debug)]
 pub(super) struct SessionState {
     at: ThreadState,
-    /// Whether the thread has not said where it is since metering began, or since the session was restored.
+    /// Whether the thread has reported no state since metering began, or since the session was restored.
     doubtful: bool,
     /// Number of the newest message whose completion was asked for.
     pub(super) asked: u64,
@@ -31,7 +31,7 @@ pub(super) struct SessionState {
 }
 
 impl SessionState {
-    /// Records where the thread is.
+    /// Records the state of the thread.
     pub(super) const fn moves(&mut self, at: ThreadState) {
         self.at = at;
         self.doubtful = false;
@@ -48,7 +48,7 @@ impl SessionState {
     }
 }
 
-/// The sessions of a device.
+/// The sessions of a device, and the reports that the arbiter has had.
 #[derive(Default)]
 pub(super) struct SessionStates {
     sessions: BTreeMap<u32, SessionState>,
@@ -90,7 +90,8 @@ impl SessionStates {
         }
     }
 
-    /// Considers each session to have work until it says where it is: nobody has counted so far.
+    /// Takes each session to have work in flight until its thread reports a state: messages that passed an
+    /// open gate were not counted.
     pub(super) fn doubt_all(&mut self) {
         for presence in self.sessions.values_mut() {
             presence.doubtful = true;
@@ -111,7 +112,7 @@ impl SessionStates {
         }
     }
 
-    /// Tells the listener what has changed.
+    /// Sends the listener a report, unless it equals the last one.
     pub(super) fn tell(&mut self) {
         let in_flight = self.sessions.values().any(SessionState::is_in_flight);
         // Until the work is complete, more of it is likely to follow, and each report wakes the arbiter.

@@ -1,4 +1,4 @@
-//! What the arbiter is told.
+//! Tests of what the gate reports to the arbiter, and of its holders' independence.
 
 use std::sync::{Arc, Mutex};
 use std::thread;

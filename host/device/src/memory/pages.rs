@@ -132,7 +132,8 @@ impl PageRegistry {
         self.key
     }
 
-    /// Maps a run and registers it for a session.
+    /// Maps a run, which begins at offset `start` of its segment, and registers it for a session. Fails if it
+    /// is not guest memory, if a page of it is registered, or if the session has `RUNS_MAX` runs.
     pub(crate) fn map(&self, session: u32, run: PageRun, start: u64) -> Result<Arc<MappedRun>, PagesRefused> {
         self.claim(session, run)?;
         let mapped = self.memory.file(run.address, run.bytes).and_then(|(file, at)| {
@@ -157,7 +158,7 @@ impl PageRegistry {
         })
     }
 
-    /// Maps all runs of a segment, or none.
+    /// Maps and registers all runs of a segment, or none.
     pub(crate) fn map_all(
         &self,
         session: u32,

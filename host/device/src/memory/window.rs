@@ -57,7 +57,7 @@ impl Window {
         Self::from_file(file, path, bytes)
     }
 
-    /// Makes a window that no other process maps.
+    /// Makes a window in an anonymous memory file that no other process maps.
     pub fn private(bytes: u64) -> Result<Self, WindowError> {
         let path = Path::new("(private)");
         let file = memfd_create("vgpu-mediator", MemfdFlags::CLOEXEC)
@@ -153,7 +153,7 @@ impl Window {
     #[must_use]
     pub fn reserve(&self, offset: u64, bytes: u64) -> bool {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes) {
-            // The filesystem does not report it, because it is on a disk or a special one.
+            // The filesystem cannot allocate in advance, because it is on a disk or a special one.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => true,
             Err(_) => false,
         }

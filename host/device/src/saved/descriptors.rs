@@ -11,10 +11,10 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::saved::error::RestoreError;
 
-/// The one table of descriptors that survive the replacement of a process, each with a name such as
-/// `session-3/ring`. All of them close on exec. The process that executes clears that of exactly these at the
-/// last moment, and the next process makes the table of the numbers that it is told, so that no worker that is
-/// started meanwhile inherits one.
+/// Table of the descriptors that survive the replacement of a process, each with a name such as
+/// `session-3/ring`. All of them close on exec, so that no worker that is started meanwhile inherits one.
+/// Immediately before the exec, the old process clears that flag of exactly these. The new process makes its
+/// table from the numbers that it is told.
 #[derive(Debug, Default)]
 pub struct KeptDescriptors(BTreeMap<String, OwnedFd>);
 
@@ -59,7 +59,7 @@ impl KeptDescriptors {
         read().map_err(|source| RestoreError::Descriptor { name: name.to_owned(), source })
     }
 
-    /// Adds a descriptor.
+    /// Adds a descriptor. Fails if the table has one of that name.
     pub fn insert(&mut self, name: String, file: OwnedFd) -> Result<(), RestoreError> {
         match self.0.entry(name) {
             Entry::Vacant(entry) => {
@@ -70,12 +70,12 @@ impl KeptDescriptors {
         }
     }
 
-    /// Adds all descriptors of another table.
+    /// Adds all descriptors of another table. Fails at the first name that both have.
     pub fn append(&mut self, other: Self) -> Result<(), RestoreError> {
         other.0.into_iter().try_for_each(|(name, file)| self.insert(name, file))
     }
 
-    /// Takes a descriptor out.
+    /// Removes the descriptor of a name and returns it. Fails if there is none.
     pub fn take(&mut self, name: &str) -> Result<OwnedFd, RestoreError> {
         self.0.remove(name).ok_or_else(|| RestoreError::NoDescriptor(name.to_owned()))
     }

@@ -1,4 +1,4 @@
-//! The form of a device's saved state: what each part of the device says about itself. `device/state_check.rs`
+//! The form of a device's saved state, with a structure for each part of the device. `device/state_check.rs`
 //! says which values are possible.
 
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,11 @@ pub struct DeviceState {
     pub(crate) writes: u64,
     pub(crate) ended: EndedState,
     pub(crate) channels: Vec<ChannelState>,
-    /// The executor's own numbers.
+    /// State that the executor keeps for all its sessions, in its own form.
     pub(crate) executor_state: Value,
 }
 
-/// What ended sessions have done.
+/// Work of the sessions that have ended, and the number of those that ended for each reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndedState {
@@ -124,7 +124,7 @@ pub enum RetiredState {
     },
 }
 
-/// Figures of a session.
+/// Counters of a session, which go on from these values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FiguresState {
@@ -143,20 +143,20 @@ pub(crate) struct FiguresState {
     pub(crate) in_graphs: u64,
 }
 
-/// A session's thread between two messages.
+/// State of a session's thread between two messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunningState {
-    /// Bytes of the ring that were taken.
+    /// Number of bytes of the ring that were returned as messages.
     pub(crate) head: u64,
     /// Number of carried-out messages that was last stored for the guest by this process.
     pub(crate) done: u64,
     /// Number of the newest message that was dispatched.
     pub(crate) number: u64,
-    /// A message that was taken from the ring and has not been looked at.
+    /// A message that was taken from the ring and not dispatched.
     pub(crate) taken: Option<HexBytes>,
     pub(crate) dispatch: DispatchState,
-    /// The executor's part.
+    /// State of the executor's session, in the executor's own form.
     pub(crate) executor: Value,
 }
 
@@ -175,7 +175,7 @@ pub(crate) struct DispatchState {
     pub(crate) pending: Option<PendingState>,
 }
 
-/// A graph as checks know it.
+/// A graph, as far as the checks of its launches and updates need it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GraphState {
@@ -186,7 +186,7 @@ pub(crate) struct GraphState {
     pub(crate) copies: Vec<(u32, u64, u64)>,
 }
 
-/// A message that was checked and is not carried out.
+/// A message that was checked and waits to be carried out, because the device was paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PendingState {

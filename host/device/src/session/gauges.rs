@@ -26,16 +26,17 @@ pub struct Gauges {
     pub worker: AtomicU32,
     /// Number of messages that failed in this process for lack of memory, at once or later.
     pub out_of_memory: AtomicU64,
-    /// Number of messages that failed so in the session's worker process.
+    /// Number of messages that failed in the session's worker process for lack of memory.
     out_of_memory_in_worker: AtomicU64,
     /// Time in nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
     pub(crate) busy_ns: AtomicU64,
-    /// Held while the allocated bytes are counted and stored.
+    /// Lock that is held while the allocated bytes are counted and stored.
     counting: Mutex<()>,
-    /// Time at which the operation was started that the executor carries out ([`now`]), or 0 if there is
-    /// none.
+    /// Time at which the operation that the executor carries out was started, in nanoseconds ([`now`]), or 0
+    /// if there is none.
     working_since: AtomicU64,
-    /// Greatest time that was reported. It never decreases, though an operation's end is two steps.
+    /// Longest time that was reported, in nanoseconds. A report is never below it, though an operation's end
+    /// is recorded in two steps.
     reported_ns: AtomicU64,
 }
 
@@ -109,7 +110,7 @@ impl Gauges {
         figures.out_of_memory_in_worker = load(&self.out_of_memory_in_worker);
     }
 
-    /// Takes them over.
+    /// Takes over the time and the counts that [`Gauges::save`] has stored.
     pub(crate) fn restore(&self, figures: &FiguresState) {
         self.busy_ns.store(figures.busy_ns, Ordering::Relaxed);
         self.out_of_memory.store(figures.out_of_memory, Ordering::Relaxed);
@@ -138,7 +139,7 @@ pub(crate) struct Counters {
     pub(crate) host_sleeps: AtomicU64,
     /// Statistics of the messages by kind.
     pub(crate) stats: MessageStats,
-    /// Whether the device has added them to those of the sessions that have ended.
+    /// Whether the device has added these counters to those of the sessions that have ended.
     pub(crate) are_added: AtomicBool,
 }
 

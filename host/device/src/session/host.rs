@@ -80,8 +80,8 @@ struct HostState {
     settled: Settled,
 }
 
-/// Handle to a session's guest. Clones refer to the same session. Once the session has ended, calls have no
-/// effect.
+/// Handle to a session's guest. Clones refer to the same session. Once the session has ended, replies, marks
+/// and late errors have no effect.
 #[derive(Clone)]
 pub struct SessionHost(Arc<HostState>);
 
@@ -190,8 +190,8 @@ impl SessionHost {
         self.show_usage(usage::USAGE_MEMORY_KIB);
     }
 
-    /// Records that the executor starts an operation, so that reports include it before it has ended. The
-    /// time counts by [`SessionHost::worked`].
+    /// Records that the executor starts an operation, so that reports include its time before it has ended.
+    /// [`SessionHost::worked`] records its end.
     pub fn start_work(&self) {
         self.0.gauges.start_work();
     }
@@ -219,7 +219,8 @@ impl SessionHost {
         }
     }
 
-    /// Returns the value of one of the registers of [`usage`], by its offset in a channel's block.
+    /// Returns the value of one of the registers of [`usage`], by its offset in a channel's block, or 0 if
+    /// there is none.
     pub(crate) fn usage(&self, register: u32) -> u32 {
         let gauges = &self.0.gauges;
         match register {
@@ -245,7 +246,7 @@ impl SessionHost {
         self.signal_at(mark, self.now());
     }
 
-    /// Stores a mark of work that completed at `time` on the device's clock.
+    /// Stores a mark of work that completed at `time` on the device's clock, in nanoseconds.
     pub fn signal_at(&self, mark: &Mark, time: u64) {
         self.store_at(mark, time);
         self.wake();
@@ -258,8 +259,8 @@ impl SessionHost {
         }
     }
 
-    /// Stores an error that no reply can carry. Errors after a sticky one are dropped unless they are sticky
-    /// too.
+    /// Stores an error that no reply can carry. Once a sticky error is stored, later ones are dropped, except
+    /// the one with which the session ends.
     pub fn fail(&self, error: LateError) {
         self.fail_because(error, &FailureReason::default());
     }
@@ -414,7 +415,8 @@ impl SessionHost {
         }
     }
 
-    /// Attaches or detaches the worker process.
+    /// Sets the link to the session's worker process, or removes it. If the session was told to stop before,
+    /// the worker is told now.
     pub fn set_worker(&self, remote: Option<Arc<dyn WorkerLink>>) {
         *lock(&self.0.remote) = remote;
         if self.stopping()
@@ -430,7 +432,8 @@ impl SessionHost {
         lock(&self.0.remote).clone()
     }
 
-    /// Ends the session because it is lost, wherever its thread waits. The first reason counts.
+    /// Tells the session's thread to end the session because it is lost, and wakes the thread. The first loss
+    /// counts.
     pub fn lose(&self, loss: SessionLoss) {
         lock(&self.0.loss).get_or_insert(loss);
         self.0.is_lost.store(true, Ordering::SeqCst);
@@ -439,7 +442,7 @@ impl SessionHost {
         }
     }
 
-    /// Takes the reason for which the session is lost.
+    /// Takes the reason for which the session is lost, if it is lost and the reason was not taken.
     pub(crate) fn take_loss(&self) -> Option<SessionLoss> {
         lock(&self.0.loss).take()
     }
@@ -462,7 +465,8 @@ impl SessionHost {
         self.0.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Stores the error with which the session ends for the guest.
+    /// Stores the sticky error with which the session ends for the guest, in place of an earlier one. `code`
+    /// is a `CUresult`, and `message` the number of the message that failed.
     pub(crate) fn end_with(&self, code: u32, message: u64) {
         self.store_error(LateError { code, sticky: true, message }, &FailureReason::default(), true);
     }

@@ -174,7 +174,8 @@ impl SessionMemory {
         Grant::window(Arc::clone(&self.window), offset, bytes)
     }
 
-    /// Handles `PagesRegister`: maps the runs as a segment.
+    /// Handles `PagesRegister`: maps the runs as segment `number`. A number that is reserved or in use is a
+    /// violation. Pages that cannot be registered are refused, and the session continues.
     pub(crate) fn register_pages(
         &self,
         number: u32,

@@ -21,7 +21,8 @@ pub trait WorkerLink: Send + Sync {
     /// Tells the session to stop, because the guest detached or the device ends.
     fn stop(&self);
 
-    /// Wakes the session's thread if it waits for the worker process, because the device is paused or goes on.
+    /// Wakes the session's thread if it waits for the worker process, because a pause of the device begins or
+    /// ends.
     fn interrupt(&self);
 }
 

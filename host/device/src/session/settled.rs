@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Called with the number of a message up to which all work is complete.
 pub(crate) type SettledListener = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The newest completion that was asked for.
+/// Number of a message of a session up to which all work is known to be complete.
 #[derive(Default)]
 pub(crate) struct Settled {
     number: AtomicU64,
     /// Time on the device's clock at which it was seen, in nanoseconds.
     at: AtomicU64,
-    /// Who is told, for a session of this process.
+    /// Receiver of completions, for a session of this process.
     pub(crate) listener: OnceLock<SettledListener>,
 }
 
@@ -30,7 +30,8 @@ impl Settled {
         self.number.fetch_max(number, Ordering::Release);
     }
 
-    /// Returns the number up to which work is known to be complete, and when that was seen.
+    /// Returns the number up to which work is known to be complete, and the time at which that was seen, in
+    /// nanoseconds on the device's clock.
     pub(crate) fn get(&self) -> (u64, u64) {
         let number = self.number.load(Ordering::Acquire);
         (number, self.at.load(Ordering::Relaxed))

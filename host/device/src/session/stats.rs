@@ -24,7 +24,7 @@ const PLACES: [u8; NUMBERS] = {
     places
 };
 
-/// The counters of a session.
+/// Counters of a session's messages, of the bytes that they copy, and of the launches by graphs.
 #[derive(Debug)]
 pub(crate) struct MessageStats {
     kinds: [AtomicU64; Kind::ALL.len()],
@@ -60,7 +60,7 @@ impl Default for MessageStats {
     }
 }
 
-/// What one launch of a graph does.
+/// Work of one launch of a graph, or of one of its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GraphWork {
     /// Number of nodes that launch something.
@@ -77,7 +77,7 @@ impl GraphWork {
         is_launch(kind)
     }
 
-    /// Returns what a node does.
+    /// Returns the work of a node that carries out a message with this body.
     pub(crate) fn of(body: &Body) -> Self {
         let launches = is_launch(body.kind()).into();
         let (copied_in, copied_out) = match body {

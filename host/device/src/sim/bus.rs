@@ -196,7 +196,7 @@ impl Drop for SimBus {
             device.finish(deadline);
         }
         if !self.control.wait(deadline) {
-            tracing::warn!(folder = %self.folder().display(), "a question on the control socket is still being answered");
+            tracing::warn!(folder = %self.folder().display(), "a request of the control socket is still being answered");
         }
     }
 }

@@ -93,7 +93,7 @@ impl BusDirectory {
         if let Ok(data) = rustix::fs::statfs(&self.folder)
             && data.f_type != TMPFS_MAGIC
         {
-            tracing::warn!(folder = %self.folder.display(), "the folder is not on a tmpfs: windows will be slow");
+            tracing::warn!(folder = %self.folder.display(), "the directory is not on a tmpfs: windows will be slow");
         }
     }
 
@@ -181,8 +181,8 @@ impl FunctionDirectory {
         written.map_err(|error| SimError::file("write", &path, error))
     }
 
-    /// Writes the part of configuration space that guests read: the header's ids, and the key. Only the owner
-    /// may read it, like the part of a real one after the header.
+    /// Writes the part of configuration space that guests read: the header's ids, and the key of guest pages.
+    /// Only the owner may read it, as sysfs restricts the part after the header to root.
     pub(super) fn write_config(&self, key: u64) -> Result<(), SimError> {
         let mut space = [0; 256];
         space[..2].copy_from_slice(&pci::VENDOR.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The `sim` bus: a folder that looks like sysfs, with devices in it that live in this process.
+//! The `sim` bus: a directory that looks like sysfs, with devices in it that live in this process.
 //!
 //! ```text
 //! DIR                                          locked by the process that serves it
@@ -12,8 +12,8 @@
 //!     resource1                                BAR1 of version 1: a socket like resource0, which takes blocks, too
 //!     resource2  resource2_wc                  BAR2 of version 2: one sparse file under two names
 //! ```
-//! Guests of a folder are processes of the same host that may open these files, so the folder is a test bed,
-//! not a wall: one that truncates the window file takes the device down, which no VM can do to its BARs.
+//! Guests of a bus are processes of the same host that may open these files, so the bus serves tests and
+//! isolates nothing: a guest that truncates the window file takes the device down, which no VM can do.
 
 mod bus;
 mod control;

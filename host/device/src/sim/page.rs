@@ -2,7 +2,8 @@
 //! device. It is locked (`flock`) as long as the device's process lives. A guest that gets the lock has found
 //! the file of a dead device.
 //!
-//! The device stores what changes. What grows with time has a thread, which stores it again and again.
+//! The device stores a register when it changes. A thread stores those that grow with time, every
+//! [`REFRESH`].
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,14 +20,14 @@ use crate::device::Device;
 use crate::memory::window::Window;
 use crate::threads;
 
-/// Interval at which registers are stored that grow with time.
+/// Interval at which a thread stores the registers that grow with time.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// A device's register page. Dropping it ends the thread and unlocks the file.
 #[derive(Debug)]
 pub(super) struct PageFile {
     _lock: File,
-    /// Its end ends the thread.
+    /// Sender for the thread, which ends when this is dropped.
     goes_on: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -15,7 +15,8 @@ pub type Digest = [u8; 32];
 /// Number of bytes that are hashed between two checks of whether to stop.
 const HASHED: usize = 1 << 20;
 
-/// Returns whether `bytes` have this digest. Calls `go_on` now and then, whose error ends the work.
+/// Returns whether `bytes` have this digest. Calls `go_on` after each MiB; its error ends the work and is
+/// returned.
 pub fn has_digest<E>(
     bytes: &[u8],
     digest: &Digest,

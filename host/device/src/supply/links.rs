@@ -51,8 +51,9 @@ pub struct CodeLink {
 }
 
 impl CodeLink {
-    /// Calls `link` to make one image of the inputs, frees their memory, and keeps the image. `room` converts
-    /// the reason for an input that was not accepted.
+    /// Calls `link` to make one image of the inputs, frees their memory, and keeps the image. Fails if an
+    /// input was not accepted or the image exceeds a limit, both of which `room` converts to an error, or as
+    /// `link` does.
     pub fn complete<R>(
         &mut self,
         room: impl Fn(&CodeLinkRefusal) -> R,
@@ -131,7 +132,8 @@ impl CodeLinks {
         Ok(())
     }
 
-    /// Receives a piece of `bytes` bytes of the newest input, which `copy` writes to its place.
+    /// Receives a piece of `bytes` bytes of the newest input, which `copy` writes to its position. `offset`
+    /// must be the end of the piece before. Once an input was not accepted, pieces are dropped.
     pub fn data(
         &mut self,
         link: u32,

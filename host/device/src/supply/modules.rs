@@ -131,7 +131,8 @@ impl<K, M, F> Modules<K, M, F> {
         }
     }
 
-    /// Adds a piece of `bytes` bytes to an image. `copy` writes it to the given memory.
+    /// Adds the next piece of `bytes` bytes to an image. `offset` must be the end of the piece before. `copy`
+    /// writes the piece to the given memory.
     pub fn add_piece(
         &mut self,
         module: u32,
@@ -189,7 +190,7 @@ impl<K, M, F> Modules<K, M, F> {
         Ok(found)
     }
 
-    /// Adds a function of a module.
+    /// Adds a function of a module under an unused number.
     pub fn add_function(
         &mut self,
         module: u32,

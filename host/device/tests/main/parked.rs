@@ -115,7 +115,7 @@ fn a_session_whose_end_takes_long_delays_nobody_either() {
     delays_nobody(ParkAt::End);
 }
 
-/// Runs `what` on a separate thread and waits for it.
+/// Runs `what` on a separate thread, and fails if it has not returned after [`PATIENCE`].
 fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, waiting) = mpsc::channel();
     std::thread::spawn(move || drop(done.send(what())));

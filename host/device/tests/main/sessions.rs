@@ -216,7 +216,7 @@ fn what_a_session_leaves_behind_is_nobody_elses_to_see() {
 fn the_host_sleeps_and_the_doorbell_wakes_it() {
     let bench = Bench::soft();
     let mut guest = bench.guest(0);
-    // One that is rung before it has fallen asleep does not count.
+    // A doorbell that is rung before the host has fallen asleep does not count as one of its sleeps.
     for _ in 0..1000 {
         if bench.session(0).unwrap().host_sleeps >= 20 {
             break;

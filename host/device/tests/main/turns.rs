@@ -42,7 +42,7 @@ fn messages_wait_while_either_holder_shuts_the_gate() {
     let number = guest.send(&MemFree { address: 0 }, &[]);
     until_told(&told, 1, true, false);
     assert!(guest.done() < number);
-    // What the operator holds asks for no time.
+    // A session that the operator holds asks for none of the GPU's time.
     bench.bus.hold();
     gate.arbitrate(2, GateMode::Metered);
     until_told(&told, 2, false, false);
@@ -107,8 +107,7 @@ fn of_thread(thread: Pid, field: &str) -> u64 {
     value.trim_start_matches(':').trim().parse().expect("a number")
 }
 
-/// A session's thread that waits for the work in flight is woken by a completion, and looks no more often
-/// than that.
+/// A session's thread that waits for the work in flight sleeps until a completion wakes it. It does not poll.
 #[test]
 fn a_session_that_waits_for_its_work_sleeps() {
     const SWITCHES: &str = "voluntary_ctxt_switches";

@@ -371,8 +371,8 @@ fn graph_payloads_are_walked() {
             guest.send(&body, &payload)
         });
     }
-    // A valid payload in the window reaches the executor. The soft executor has no graphs yet, but the null
-    // executor has.
+    // A valid payload in the window reaches the executor. This is the null executor, which accepts launches
+    // of kernels that were never loaded.
     let bench = Bench::null();
     let mut guest = bench.guest(0);
     let payload = [node(&message(&signal(1, 1), &[], 0)), node(&message(&LAUNCH, &[], 0))].concat();

@@ -1,4 +1,4 @@
-//! A session whose executor has let it go: it keeps its channel until the guest knows.
+//! A session that has ended for its executor. It keeps its channel until the guest has detached.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::executor::Executor;
 use crate::saved::descriptors::KeptDescriptors;
 use crate::session::host::SessionHost;
 
-/// A session that is over but for the memory that its guest may still write to.
+/// A session without an executor, which still holds the shared memory that its guest may write to.
 pub(crate) struct EndedSession {
     pub(crate) device: Arc<str>,
     pub(crate) channel: Arc<Channel>,
@@ -46,7 +46,7 @@ impl EndedSession {
         tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
         channel.free(&channel.control());
         pauses.leave(session);
-        // Judged last: nobody waits for this thread any more.
+        // Checked last, because it may wait and nothing waits for this thread any more.
         host.charges().check_returned();
     }
 }

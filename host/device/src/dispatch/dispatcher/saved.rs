@@ -1,4 +1,4 @@
-//! A session's tables, and the message that waits, in the device's saved state.
+//! Saves and restores a session's tables and the message that a pause has kept.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::session::host::SessionHost;
 const RECORDS: &str = "records";
 
 impl Dispatcher {
-    /// Describes the tables, and the session of the executor.
+    /// Returns the states of the tables and of the executor's session. Records of a graph go into
+    /// `descriptors`.
     pub(crate) fn save(
         &mut self,
         descriptors: &mut KeptDescriptors,
@@ -88,7 +89,8 @@ impl Dispatcher {
 }
 
 impl PendingState {
-    /// Checks that this can be the newest message of a session, which has this number.
+    /// Checks that this can be the newest message of a session that has had `number` messages. Returns it
+    /// decoded.
     pub(crate) fn check(&self, number: u64) -> Result<Message<'_>, RestoreError> {
         let message = Message::decode(&self.message.0)
             .map_err(|error| RestoreError::field("message that waits", error))?;

@@ -28,7 +28,8 @@ impl Graphs {
         graphs
     }
 
-    /// Charges and checks the graphs of a saved session.
+    /// Restores the graphs of a saved session and charges them. Fails if two have the same number or one is
+    /// invalid.
     pub(crate) fn restore(charges: Arc<Charges>, saved: &[GraphState]) -> Result<Self, RestoreError> {
         let mut graphs = Self::new(charges);
         for graph in saved {
@@ -52,7 +53,7 @@ fn launches(kinds: &[Kind]) -> u64 {
 }
 
 impl GraphState {
-    /// Returns the kind of each node, and what the nodes copy that do.
+    /// Returns the kind of each node, and the work of the copy nodes by index. Fails if the two disagree.
     pub(crate) fn nodes(&self) -> Result<(Vec<Kind>, BTreeMap<u32, GraphWork>), RestoreError> {
         let kind = |&number: &u16| {
             let kind = Kind::try_from(number).ok().filter(|kind| can_be_node(*kind));

@@ -31,7 +31,8 @@ impl SessionHost {
         })
     }
 
-    /// Takes over memory and figures of a saved session. This is a new host with its numbers.
+    /// Takes over memory and figures of a saved session. This host was made for that session, and has none
+    /// yet. Fails if another owner has a part of the memory.
     pub(crate) fn restore(&self, state: &SessionState) -> Result<(), RestoreError> {
         self.0.memory.restore(&state.memory)?;
         *lock(&self.0.sticky) = state.sticky;

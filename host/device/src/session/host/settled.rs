@@ -1,4 +1,4 @@
-//! Completions that the arbiter of a GPU's time has asked for.
+//! Completions of a session's work, which the arbiter of a GPU's time asks for.
 
 use super::SessionHost;
 use crate::session::settled::SettledListener;
@@ -14,12 +14,13 @@ impl SessionHost {
         }
     }
 
-    /// Returns the number up to which work is known to be complete, and when that was seen.
+    /// Returns the number up to which work is known to be complete, and the time at which that was seen, in
+    /// nanoseconds on the device's clock.
     pub(crate) fn settled(&self) -> (u64, u64) {
         self.0.settled.get()
     }
 
-    /// Sets who is told of completions, for a session of this process. Only the first call has an effect.
+    /// Sets the receiver of completions, for a session of this process. Only the first call has an effect.
     pub(crate) fn on_settled(&self, listener: SettledListener) {
         let _ = self.0.settled.listener.set(listener);
     }

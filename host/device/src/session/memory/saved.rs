@@ -9,7 +9,8 @@ use crate::saved::state::{MemoryState, SegmentState};
 use crate::sync::lock;
 
 impl SessionMemory {
-    /// Describes everything that the session owns. `returns` is its return area, if that is in guest pages.
+    /// Returns everything that the session owns as saved state. `returns` is its return area, if that is in
+    /// guest pages. Fails if the guest has had registered pages mapped anew.
     pub(crate) fn save(&self, returns: Option<&MappedRun>) -> Result<MemoryState, NotSaved> {
         let segments = lock(&self.segments);
         if let Some(pages) = &self.pages {
@@ -30,7 +31,7 @@ impl SessionMemory {
         })
     }
 
-    /// Takes everything that the session owned. Nobody else may have taken a part of it.
+    /// Allocates and registers everything that the session owned. Fails if another owner has a part of it.
     pub(crate) fn restore(&self, state: &MemoryState) -> Result<(), RestoreError> {
         for &(offset, bytes) in &state.ranges {
             self.take_range(offset, bytes)?;
@@ -44,13 +45,13 @@ impl SessionMemory {
         Ok(())
     }
 
-    /// Takes a range of the window that is free.
+    /// Allocates a range of the window, which must be free.
     pub(super) fn take_range(&self, offset: u64, bytes: u64) -> Result<(), RestoreError> {
         let taken = self.allocator.as_ref().is_some_and(|allocator| allocator.take(offset, bytes));
         require(taken, "range of the window", format_args!("{bytes:#x} bytes at {offset:#x}"))
     }
 
-    /// Expects [`SessionMemory::free_window`] for a range that the guest has freed.
+    /// Allocates a range that the guest has freed, and expects [`SessionMemory::free_window`] for it.
     pub(crate) fn restore_retired_window(&self, offset: u64, bytes: u64) -> Result<(), RestoreError> {
         self.take_range(offset, bytes)?;
         lock(&self.leaving).count += 1;
