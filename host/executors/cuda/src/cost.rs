@@ -1,5 +1,5 @@
-//! What a context costs of the GPU's memory, with what cuBLAS takes for itself in it. It is measured by the
-//! free memory that one process sees before and after another one makes a context.
+//! Measures the GPU memory that a context costs, including the memory of cuBLAS in it: one process queries
+//! the free memory before and after another process makes a context.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::driver::library::DriverLibrary;
 use crate::driver::range::{self, PhysicalMemory};
 use crate::options::CudaOptions;
 
-/// What identifies a GPU, and the size of its memory.
+/// Identity of a GPU, and the size of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuIdentity {
     /// UUID of the GPU, or of the part of one.
@@ -40,12 +40,13 @@ pub enum HandleError {
     /// The driver does not tell its version, which cuBLAS has to fit.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// cuBLAS makes no handle, as where there is no memory for one. This is the failure of its call.
+    /// cuBLAS made no handle, for example because there is no memory for one. The text names the call that
+    /// failed.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A CUDA context whose memory is measured, or in which the free memory is asked for.
+/// A CUDA context whose memory is measured, or in which the free memory is queried.
 #[derive(Debug)]
 pub struct ContextProbe {
     /// Handle of cuBLAS, which is destroyed before its context.
@@ -54,8 +55,8 @@ pub struct ContextProbe {
 }
 
 impl ContextProbe {
-    /// Makes a context, which becomes current in the calling thread, and has it take a granule of memory for
-    /// a moment: a driver may put off what a context costs until the first call that needs it.
+    /// Makes a context, which becomes current in the calling thread, and allocates and frees a granule of
+    /// memory in it: a driver may defer the cost of a context until the first call that needs it.
     ///
     /// # Errors
     /// The driver cannot be loaded, or gives no context.
@@ -69,11 +70,11 @@ impl ContextProbe {
         Ok(Self { _products: None, context })
     }
 
-    /// Makes a handle of cuBLAS in the context too, as a session does that multiplies. Without cuBLAS there
-    /// is none, and no session has one.
+    /// Makes a handle of cuBLAS in the context too, as a session with matrix products does. Does nothing if
+    /// cuBLAS cannot be loaded, because then no session has a handle.
     ///
     /// # Errors
-    /// cuBLAS is there and makes no handle, or the driver does not tell its version. The context remains.
+    /// cuBLAS is loaded and makes no handle, or the driver does not tell its version. The context remains.
     pub fn add_products(&mut self, options: &CudaOptions) -> Result<(), HandleError> {
         let version = self.context.device().driver_version()?;
         let files = BlasFiles::find(options.libcublas.as_deref(), version, &options.root);

@@ -21,8 +21,7 @@ const UNIFIED_ADDRESSING: c_int = 41;
 /// Numbers of the attributes `CU_DEVICE_ATTRIBUTE_NUMA_ID` and `..._HOST_NUMA_ID`. Their value -1 means that
 /// there is no node.
 const NO_NODE: [usize; 2] = [131, 134];
-/// Compute capability, without the part behind the point, from which on kernels overlap by programmatic
-/// dependent launch.
+/// Major number of the compute capability from which on kernels overlap by programmatic dependent launch.
 const OVERLAP: u32 = 9;
 
 /// First attribute that CUDA 13 does not define. Neither it nor later ones are announced.

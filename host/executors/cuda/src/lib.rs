@@ -6,8 +6,8 @@
 //!                                 └► completions, in a thread of their own
 //! ```
 //! A `session` knows the guest's handles and turns messages into calls. Its state on the `gpu` is created
-//! when it is first needed, so that guests that only look cost no context. The `driver` is the only unsafe
-//! module. Each layer knows only those below it.
+//! when it is first needed, so that guests that only read the facts cost no context. The `driver` is the only
+//! unsafe module. Each layer knows only those below it.
 //!
 //! **Asynchrony is CUDA's.** A stream of the guest is a stream of the driver, and stream 0 is the legacy
 //! default stream. One thread loads modules and completes links, and another polls completions, so that the
@@ -29,17 +29,16 @@
 //! gives a process a range once. Without worker processes, a second session that needs a context is refused
 //! with `CUDA_ERROR_DEVICE_UNAVAILABLE` (46) and the reason.
 //!
-//! **A context is no wall.** Kernels can access everything that their context's process has on the GPU, and
-//! on some systems all memory of the process. Sessions of guests that must not trust each other belong in
+//! **A context isolates nothing.** Kernels can access everything that their context's process has on the GPU,
+//! and on some systems all memory of the process. Sessions of guests that must not trust each other belong in
 //! processes of their own, which is not the task of this crate. This crate ensures that copies and fills stay
 //! within what their session has allocated.
 //!
 //! **Faults** belong to one session: its context is lost, nothing more of it is carried out, and its marks
 //! are stored so that nobody waits forever.
 //!
-//! Unsupported requests are answered with `CUDA_ERROR_NOT_SUPPORTED` and logged once: managed memory,
-//! products and graphs of them where the host has no cuBLAS, and streams that wait for the guest where the
-//! GPU's streams cannot wait for words.
+//! Unsupported requests are answered with `CUDA_ERROR_NOT_SUPPORTED` and logged once: managed memory, and
+//! products and graphs of them where the host has no cuBLAS.
 
 #![deny(unsafe_code)]
 
@@ -77,7 +76,8 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Loads the driver and reads the GPU's facts. Creates no context.
+    /// Loads the driver and reads the GPU's facts. Creates no context. Fails if the driver cannot be loaded
+    /// or does not have the GPU, or if the GPU lacks what guests need.
     pub fn new(options: &CudaOptions) -> Result<Self, LoadError> {
         let driver = DriverLibrary::load(options.libcuda.as_deref())?;
         let device = DriverDevice::find(&driver, options.uuid)?;
@@ -86,7 +86,7 @@ impl Cuda {
         Ok(Self { facts, shared })
     }
 
-    /// Returns the files of cuBLAS, and searches them on the first call.
+    /// Returns the files of cuBLAS. Searches for them on the first call.
     #[must_use]
     pub fn found_blas(&self) -> FoundBlas {
         FoundBlas(self.shared.blas_files().to_vec())

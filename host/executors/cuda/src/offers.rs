@@ -19,7 +19,7 @@ use crate::options::CudaOptions;
 /// Sizes that are asked for, in bytes, as powers of two from 1 TiB to 64 GiB.
 const SIZES: [u64; 5] = [1 << 40, 1 << 39, 1 << 38, 1 << 37, 1 << 36];
 
-/// What a driver offers of one range.
+/// The part of one range of device addresses that a driver reserves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeOffer {
     /// Number of the range, as [`Addresses::index`] returns it.
@@ -29,7 +29,8 @@ pub struct RangeOffer {
     pub bytes: Result<u64, String>,
 }
 
-/// Asks the driver for each range of addresses that a device could have. Returns as many offers.
+/// Asks the driver for each of the [`ADDRESS_RANGES`] ranges of addresses. Returns one offer for each, in
+/// their order.
 ///
 /// # Errors
 /// The driver cannot be loaded, or gives no context.

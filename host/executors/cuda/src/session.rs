@@ -75,8 +75,8 @@ impl CudaSession {
         }
     }
 
-    /// Returns the session's state on the GPU. Creates it on the first call. `Ok(None)` if the GPU refuses;
-    /// then the session is lost with its code.
+    /// Returns the session's state on the GPU. Creates it on the first call. Returns `Ok(None)` if the
+    /// context is lost, which it also is once the GPU has refused to make one; the guest gets the reason.
     fn start(&mut self, number: u64) -> Result<Option<&mut GpuSession>, SessionError> {
         if self.gpu.is_none() && self.health.dead().is_none() {
             match GpuSession::start(&self.shared, &self.host, &self.health) {

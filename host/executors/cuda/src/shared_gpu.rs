@@ -86,7 +86,7 @@ impl SharedGpu {
         })
     }
 
-    /// Returns the files of cuBLAS, and searches them on the first call. Their absence is logged once.
+    /// Returns the files of cuBLAS. Searches for them on the first call. Their absence is logged once.
     pub(crate) fn blas_files(&self) -> &[BlasFiles] {
         let path = self.libcublas.as_deref();
         let find = || BlasFiles::find(path, self.driver_version, &self.root);
@@ -122,7 +122,7 @@ impl SharedGpu {
         }
     }
 
-    /// Takes the addresses for a session. `None` if another session of this process uses them.
+    /// Takes the addresses for a session. Returns `None` if another session of this process uses them.
     pub(crate) fn occupy(&self) -> Option<Occupied> {
         let taken = self.occupied.swap(true, Ordering::Acquire);
         (!taken).then(|| Occupied(Arc::clone(&self.occupied)))

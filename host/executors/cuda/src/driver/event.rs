@@ -40,7 +40,7 @@ impl DriverEvent {
         check_ready("cuEventQuery", unsafe { (self.context.table().cuEventQuery)(self.handle) })
     }
 
-    /// Waits for the newest record. The caller knows that nothing blocks it.
+    /// Waits until the newest record is complete. The caller knows that no held stream delays it.
     pub(crate) fn wait(&self) -> Result<(), DriverError> {
         // SAFETY: the event lives as long as `self`.
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.handle) })

@@ -98,7 +98,7 @@ impl Drop for RegisteredMemory {
     }
 }
 
-/// GPU address of a word of the host.
+/// GPU address of a word in host memory that the GPU can access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostWord<'a> {
     address: u64,

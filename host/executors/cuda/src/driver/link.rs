@@ -90,7 +90,7 @@ impl<'a> DriverLink<'a> {
         let (bytes, length) = (data.as_mut_ptr(), data.len());
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the state is live, and so are the bytes of that length; a text ends with a zero. What code
-        // does to the driver's linker is not checked; the worker process is the wall.
+        // does to the driver's linker is not checked; the worker process isolates its effects.
         let code = unsafe { add(self.state, kind, bytes, length, name.as_ptr(), 0, no_options, no_values) };
         check("cuLinkAddData_v2", code)
     }

@@ -5,7 +5,7 @@
 //!  code, link, blas  kernels of the guest's images; the linker; products
 //!  stream, event     work, and its completion
 //!  host, range       host memory that the GPU can access, and device memory
-//!  context           contexts
+//!  context           contexts, and which of them is current in a thread
 //!  device            queries that need no context
 //!  library           the functions, found when the library is loaded
 //!  error, sticky     errors, and which of them lose the context
@@ -16,8 +16,8 @@
 //! dropped and keeps its context alive. Host memory is allocated by this module, or is a
 //! [`Grant`](vgpu_device::Grant) of a session, which stays mapped. Device addresses lie in a range that this
 //! module reserved or that the driver returned ([`range::DeviceRange`]), because some GPUs can access all
-//! memory of a process and must not follow a number that a guest made up. Nobody checks what a kernel does
-//! with its parameters; the worker process is the wall for that.
+//! memory of a process and must not follow a number that a guest made up. Nothing checks what a kernel does
+//! with its parameters; the worker process isolates its effects.
 //!
 //! Most calls need their context to be current in the calling thread ([`context::DriverContext::enter`]).
 //! Without it the driver refuses them, which is harmless.

@@ -146,7 +146,7 @@ impl DriverStream {
         check_ready("cuStreamQuery", unsafe { (self.context.table().cuStreamQuery)(self.handle) })
     }
 
-    /// Carries out `cuEventRecord`.
+    /// Calls `cuEventRecord`.
     pub(crate) fn record(&self, event: &DriverEvent) -> Result<(), DriverError> {
         let record = self.context.table().cuEventRecord;
         // SAFETY: both live.
@@ -298,7 +298,7 @@ impl DriverStream {
             let (shared, none) = (shape.shared_bytes, ptr::null_mut());
             let (launch, function) = (self.context.table().cuLaunchKernel, kernel.handle());
             // SAFETY: the handles are live, and so is the buffer, which the driver copies before it returns.
-            // What the kernel does is up to its guest; the process is the wall.
+            // What the kernel does is up to its guest; the worker process isolates its effects.
             let code = unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, self.handle, none, extra) };
             return check("cuLaunchKernel", code);
         }
@@ -365,7 +365,8 @@ impl Drop for DriverStream {
 }
 
 impl LaunchShape {
-    /// Returns the launch attributes for everything that a plain launch lacks.
+    /// Returns the attributes that `cuLaunchKernelEx` takes. All are `None` for a launch that
+    /// `cuLaunchKernel` can make.
     fn attributes(&self) -> [Option<CUlaunchAttribute>; 4] {
         let words = |id, [a, b, c]: [u32; 3]| {
             let mut value = [0; 8];

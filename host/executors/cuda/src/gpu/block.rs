@@ -50,7 +50,7 @@ impl SharedBlock {
         address
     }
 
-    /// Returns an allocation of `bytes` at `address`.
+    /// Frees an allocation of `bytes` at `address`.
     pub(super) fn give_back(&mut self, address: u64, bytes: u64) {
         self.space.free(address, bytes);
         self.live -= 1;

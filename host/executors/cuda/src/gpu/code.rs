@@ -30,7 +30,7 @@ pub(crate) const IMAGE_MOST: u64 = 128 << 20;
 pub(crate) struct LoadedModule {
     module: Arc<DriverModule>,
     image: DriverImage,
-    /// What the module is charged, which its kernels keep too.
+    /// Charge of the module, which its kernels keep as well.
     memory: Arc<CodeMemory>,
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// Loads the module, which takes as long as the compiler. The session has it when this returns. What a
-    /// module is charged that cannot be loaded has come back by then.
+    /// Loads the module, which takes as long as the compiler. When this returns, the session has the module,
+    /// or everything that was charged for it has been returned.
     pub(crate) fn load(self, context: &Arc<DriverContext>) -> Result<(), CodeRefusal> {
         let Self { kind, data, charge, mut memory, mut arrival } = self;
         let data = data.ok_or_else(|| {
@@ -106,7 +106,7 @@ impl From<CodeError> for CodeRefusal {
 #[derive(Debug, Default)]
 pub(crate) struct SessionCode {
     modules: Modules<Infallible, LoadedModule, Arc<LoadedKernel>>,
-    /// What each module is charged whose load has not started yet.
+    /// Charges of the modules whose load has not started, by number.
     memory: HashMap<u32, CodeMemory>,
     /// Modules that the loader's thread loads.
     loading: PendingTasks<(LoadedModule, CodeCharge)>,
@@ -154,7 +154,8 @@ impl SessionCode {
         Ok(Loading { kind, data, charge, memory, arrival: self.loading.start(number) })
     }
 
-    /// Takes over modules that were loaded. Waits for `module` if it is being loaded.
+    /// Takes over modules that were loaded. Waits for `module` if it is being loaded, unless `stopping`
+    /// returns true.
     pub(crate) fn collect_loaded(
         &mut self,
         module: u32,

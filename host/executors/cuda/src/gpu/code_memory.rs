@@ -1,6 +1,6 @@
-//! What code is charged of the device's memory, in whole granules: a module the size of its image, and that
-//! of its variables without contents; a kernel its local memory. The driver does not tell what it takes, and
-//! loads kernels when they are first used, so this is a bound and not a measurement.
+//! Charges device memory for code, in whole granules: for a module the size of its image and of its variables
+//! without contents, for a kernel its local memory. The driver does not tell what it takes, and loads kernels
+//! when they are first used, so a charge is a bound and not a measurement.
 
 use std::sync::Arc;
 
@@ -102,7 +102,8 @@ impl LocalMemory {
         Self { each: USUAL_LOCAL_BYTES, threads, memory: CodeMemory::none(shared, host) }
     }
 
-    /// Charges what a kernel that takes `bytes` for each thread needs beyond what earlier ones did.
+    /// Charges the local memory that a kernel with `bytes` for each thread needs beyond that of earlier
+    /// kernels. Fails with `OUT_OF_MEMORY` if the device has too little.
     #[inline]
     pub(crate) fn grow(&mut self, bytes: u32) -> Result<(), DriverError> {
         let bytes = u64::from(bytes);

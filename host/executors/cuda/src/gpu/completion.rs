@@ -56,7 +56,7 @@ fn pause(waited: Duration, usual: Duration) -> Duration {
     pause.clamp(PAUSE_LEAST, PAUSE_MOST)
 }
 
-/// Something that work uses. It is dropped, in any thread, after the last work that uses it.
+/// A value that work uses. It is dropped, in any thread, once the last work that uses it has completed.
 pub(crate) type Retained = Arc<dyn Any + Send + Sync>;
 
 /// An action to perform when a fence is reached.
@@ -64,7 +64,7 @@ pub(crate) type Retained = Arc<dyn Any + Send + Sync>;
 pub(crate) enum OnComplete {
     /// Stores the mark.
     Mark(Mark),
-    /// Wakes those who wait for the mark, which the GPU stores itself.
+    /// Stores the mark and wakes the guest's threads. The GPU stores the mark too, but wakes nobody.
     Shown(Mark),
     /// Stores the mark with the time at which the timed fence was reached.
     Timed(Mark),
@@ -148,8 +148,8 @@ impl Completions {
         self.shared.news.notify_one();
     }
 
-    /// Reports by `used` when a fence of a stream is reached that later fences may follow, such as one behind
-    /// which the stream waits for the guest.
+    /// Drops `used`, which reports a completion, when a fence of a stream is reached. Later fences of the
+    /// stream may be pending already, such as those behind a hold.
     pub(crate) fn settle_at(&self, stream_id: u64, fence: &Arc<Fence>, number: u64, used: Retained) {
         if self.shared.health.dead().is_some() {
             return;
@@ -168,12 +168,12 @@ impl Completions {
         self.shared.news.notify_one();
     }
 
-    /// Measures the time of the session's work.
+    /// Returns the measurement of the time during which the session has work.
     pub(crate) fn busy(&self) -> &Busy {
         &self.shared.busy
     }
 
-    /// Announces that a stream is given work.
+    /// Announces that a stream is about to be given work, whose time counts from now on.
     pub(crate) fn announce_work(&self, stream_id: u64, stream: &Arc<DriverStream>) {
         if self.shared.busy.begin_work(stream_id, stream) {
             // The thread either waits with the lock, or has not checked yet.

@@ -11,7 +11,7 @@ use crate::gpu::host_memory::{GuestLocation, HostMemory};
 use crate::gpu::staging::{BUFFER_BYTES, Staging, StagingBuffer};
 use crate::gpu::streams::Streams;
 
-/// Places that the copy of a chunk takes in the driver's queue: a host function and a copy.
+/// Number of entries that the copy of a chunk takes in the driver's queue: a host function and a copy.
 const CHUNK_PIECES: u64 = 2;
 
 /// Copies between guest memory and the GPU, for one session.
@@ -61,7 +61,7 @@ impl Copies {
         self.staging.wait()
     }
 
-    /// Copies data that is inside a message.
+    /// Uploads data that is inside a message, through staging buffers. `destination` is as long as `source`.
     pub(crate) fn inline(
         &mut self,
         streams: &mut Streams,
@@ -82,7 +82,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Uploads a piece of the guest's memory to the GPU.
+    /// Uploads a piece of the guest's memory to the GPU: directly if the driver has registered the memory,
+    /// and otherwise in chunks through staging buffers. `destination` is as long as `source`.
     pub(crate) fn upload(
         &mut self,
         streams: &mut Streams,
@@ -110,7 +111,7 @@ impl Copies {
         })
     }
 
-    /// Downloads GPU memory to a piece of the guest's memory.
+    /// Downloads GPU memory to a piece of the guest's memory, as [`Copies::upload`] uploads it.
     pub(crate) fn download(
         &mut self,
         streams: &mut Streams,

@@ -162,7 +162,8 @@ impl GpuSession {
         self.capturing().map(drop)
     }
 
-    /// Returns the thread that loads modules and completes links. Starts it on the first call.
+    /// Returns the thread that loads modules and completes links. Starts it on the first call, and fails if
+    /// the system has no more threads.
     pub(crate) fn loader(&mut self) -> Result<&Loader, SessionError> {
         if self.loader.is_none() {
             self.loader = Loader::start(&self.context, &self.health, "load");
@@ -244,12 +245,12 @@ impl GpuSession {
         BackgroundDrop::new(value, self.reaper.as_ref())
     }
 
-    /// Wraps a value that unmaps memory when it is dropped, or that needs the memory of earlier ones. It follows
-    /// what the reaper's thread has still to drop. That thread also drops it while unmapping may wait for a
-    /// held stream.
+    /// Wraps a value that unmaps memory when it is dropped, or that needs the memory of earlier ones. The
+    /// reaper's thread drops it if that thread has other values still to drop, or while unmapping may wait
+    /// for a held stream. Otherwise it is dropped in place.
     pub(crate) fn unmap_aside<T: Send + 'static>(&mut self, value: T) -> BackgroundDrop<T> {
         let waits = self.holds.unmapping_waits();
-        // Without the thread, nothing is there to follow.
+        // Without the thread, there are no earlier values.
         let value = match waits {
             Some(_) => self.drop_aside(value),
             None => BackgroundDrop::new(value, self.reaper.as_ref()),
@@ -307,7 +308,7 @@ impl Drop for GpuSession {
         let _ = self.context.synchronize();
         self.products.end();
         self.streams.end();
-        // Nothing holds values for it any more.
+        // No value for the reaper's thread is left elsewhere, so the thread ends.
         drop(self.reaper.take());
         self.memory.clear();
         self.staging.clear();

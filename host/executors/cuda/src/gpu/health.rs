@@ -40,7 +40,8 @@ impl Health {
         }
     }
 
-    /// Returns the code and reason of the fault, for an answer.
+    /// Returns the code and reason of the fault, for an answer. Without a fault they are `UNKNOWN` and an
+    /// empty text.
     pub(crate) fn loss(&self) -> (u32, &str) {
         let code = self.dead().unwrap_or(CUresult::UNKNOWN.0);
         (code, self.why.get().map_or("", String::as_str))

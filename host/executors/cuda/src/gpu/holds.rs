@@ -33,7 +33,7 @@ use crate::gpu::host_memory::HostMemory;
 
 /// Pause between two stores that release all holds.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time after which a host function looks for a release that nobody has read from the ring.
+/// Interval at which a host function polls the word of released holds, whose message may not have been read.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The holds of a session.
@@ -48,7 +48,7 @@ pub(crate) struct Holds {
     held: HashSet<u32>,
     /// Each wait that is not over has a copy.
     waiting: Arc<()>,
-    /// What host functions wait for.
+    /// Number of the newest released hold, for which host functions wait.
     releases: Arc<Releases>,
     /// Fence behind the newest hold for which a host function waits.
     newest: Option<Arc<Fence>>,
@@ -121,7 +121,8 @@ impl Holds {
         !self.held.is_empty()
     }
 
-    /// Returns the fence for which a stream has to wait before it is held.
+    /// Returns the fence for which a stream has to wait before it is held, unless the fence is known to be
+    /// complete.
     pub(crate) fn before(&self) -> Option<Arc<Fence>> {
         self.newest.as_ref().filter(|fence| !fence.is_known_complete()).cloned()
     }
@@ -179,8 +180,8 @@ impl Holds {
         stream.wait_for(own.device_word()?, hold).unwrap_or(Err(lacks))
     }
 
-    /// Records that the guest has released a hold. A guest that only sends the message has stored no number.
-    /// A hold that the driver refused is not in the list. Returns whether it was.
+    /// Records that the guest has released a hold, and stores its number, because a guest may only have sent
+    /// the message. Returns false, and does nothing, for a hold that the driver refused.
     pub(crate) fn release(&mut self, hold: u32) -> bool {
         let held = self.held.remove(&hold);
         if held {

@@ -70,7 +70,7 @@ impl<T> PendingTasks<T> {
         self.numbers.len()
     }
 
-    /// Passes an object to the loader. Its result is returned through the returned value.
+    /// Records that the loader works on an object, and returns what delivers its result.
     pub(crate) fn start(&mut self, number: u32) -> TaskResult<T> {
         self.numbers.insert(number);
         TaskResult { number, brought: None, home: Arc::clone(&self.arrivals) }
@@ -94,7 +94,7 @@ impl<T> PendingTasks<T> {
     }
 }
 
-/// Return path of an object. Dropping it delivers the result.
+/// Delivers the result of a task when it is dropped: the object, or a refusal if none was set.
 #[derive(Debug)]
 pub(crate) struct TaskResult<T> {
     number: u32,
@@ -103,7 +103,7 @@ pub(crate) struct TaskResult<T> {
 }
 
 impl<T> TaskResult<T> {
-    /// Sets the result that is delivered.
+    /// Sets the object that is delivered.
     pub(crate) fn bring(&mut self, made: T) {
         self.brought = Some(made);
     }
@@ -171,7 +171,7 @@ pub(crate) struct BackgroundDrop<T: Send + 'static> {
     aside: Aside,
 }
 
-/// When a value is the thread's to drop.
+/// Condition under which the thread drops a value. Otherwise the value is dropped in place.
 #[derive(Debug)]
 enum Aside {
     Always,
@@ -180,13 +180,13 @@ enum Aside {
 }
 
 impl<T: Send + 'static> BackgroundDrop<T> {
-    /// Wraps a value. Without a thread it is dropped where this is.
+    /// Wraps a value, which the loader's thread drops. Without a loader it is dropped in place.
     pub(crate) fn new(value: T, loader: Option<&Loader>) -> Self {
         let thread = loader.and_then(|loader| Some((loader.tasks.clone()?, Arc::clone(&loader.undropped))));
         Self { value: Some(value), thread, aside: Aside::Always }
     }
 
-    /// Has the thread drop the value only after others that it has still to drop, or while a stream is held
+    /// Has the thread drop the value only while it has other values still to drop, or while a stream is held
     /// for which the drop would wait.
     pub(crate) fn in_order(mut self, waits: Option<HoldsOpen>) -> Self {
         self.aside = Aside::InOrder(waits);

@@ -16,7 +16,8 @@ const fn invalid(name: &'static str, value: u64) -> OperandError {
 }
 
 impl BlasSession {
-    /// Enqueues a product of cuBLASLt.
+    /// Enqueues a product of cuBLASLt, all operands of which the session must own. Does nothing if D is
+    /// empty.
     #[allow(clippy::many_single_char_names, reason = "the names of BLAS")]
     pub(crate) fn matmul(&mut self, to: &ProductTarget<'_>, body: &MatmulLt) -> Result<(), ProductError> {
         let [m, n, k] = body.size;

@@ -166,7 +166,7 @@ impl DeviceMemory {
         Ok(self.add(address, DeviceAllocation { bytes, place: Backing::Block(block), _count: count }))
     }
 
-    /// Allocates memory that no message requests, and that takes whole granules.
+    /// Allocates memory that no message requests, such as a workspace, in whole granules.
     pub(crate) fn allocate_unrequested(&self, bytes: u64) -> Result<u64, MemoryError> {
         let count = self.share.charge(Resource::Allocations, 1)?;
         let whole = self.whole(bytes)?;
@@ -301,7 +301,8 @@ impl DeviceMemory {
         self.host.gauges().set_allocated(|| self.share.used());
     }
 
-    /// Waits a short time until a mapping that the guest has ended is unmapped, if there is one.
+    /// Waits until a mapping that the guest has ended is unmapped, but at most for `PATIENCE`. Returns at
+    /// once if there is none.
     pub(crate) fn wait_for_unmapped(&self) {
         let state = self.state();
         if state.own.is_settled() {

@@ -33,11 +33,11 @@ const WORKSPACE_BYTES: [u64; 2] = [32 << 20, 4 << 20];
 /// `CUBLAS_OP_C`, the last operation that products accept. `CUBLAS_OP_N` is 0.
 pub(super) const OPERATION_LAST: u32 = 2;
 
-/// Places that a product takes in the driver's queue, at most: cuBLAS may multiply in parts, and adds them by
-/// a second kernel.
+/// Maximum number of entries that a product takes in the driver's queue: cuBLAS may multiply in parts, which
+/// a second kernel adds.
 const PRODUCT_PIECES: u64 = 2;
-/// Rows of a triangle after which a solve is estimated to take places for another product. cuBLAS does not
-/// tell.
+/// Number of rows of a triangle for which a solve is estimated to take the entries of one product. cuBLAS
+/// does not tell.
 const SOLVE_ROWS: u64 = 128;
 
 /// Reason for which a product is not carried out.
@@ -93,7 +93,7 @@ pub(crate) const fn lacks_workspace(body: &Body) -> bool {
     }
 }
 
-/// Returns how many places a message takes in the driver's queue, at most.
+/// Returns the number of entries that a message takes in the driver's queue, at most.
 pub(crate) fn pieces(body: &Body) -> u64 {
     let products = match body {
         Body::TriangularSolve(body) => {
@@ -190,7 +190,7 @@ impl BlasSession {
         }
     }
 
-    /// Enqueues a matrix product.
+    /// Enqueues a matrix product, all operands of which the session must own. Does nothing if C is empty.
     pub(crate) fn gemm(&mut self, to: &ProductTarget<'_>, body: &Gemm) -> Result<(), ProductError> {
         let [m, n, k] = body.size;
         if m == 0 || n == 0 || body.batch == 0 {

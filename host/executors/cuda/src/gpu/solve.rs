@@ -7,7 +7,7 @@ use crate::gpu::operand::{OperandError, element, fits};
 use crate::gpu::product::{BlasSession, ProductError, ProductTarget, counts};
 
 impl BlasSession {
-    /// Enqueues a triangular solve.
+    /// Enqueues a triangular solve, both operands of which the session must own. Does nothing if B is empty.
     pub(crate) fn solve(
         &mut self,
         to: &ProductTarget<'_>,

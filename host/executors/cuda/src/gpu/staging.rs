@@ -42,14 +42,15 @@ struct BufferShelf {
     idle: Vec<Pinned>,
     /// Buffers for copies behind holds that are not in use, with their charges.
     extra: Vec<(Pinned, Charge)>,
-    /// Number of buffers of each kind.
+    /// Number of buffers that exist, idle or in use, without those for copies behind holds and, in the next
+    /// field, of these.
     made: usize,
     made_extra: usize,
     /// Whether the guest holds a stream.
     held: bool,
 }
 
-/// A buffer in use. Dropping it returns the buffer.
+/// A buffer in use. Dropping it makes its memory available to later copies.
 #[derive(Debug)]
 pub(crate) struct StagingBuffer {
     home: Arc<Staging>,
@@ -118,7 +119,7 @@ impl Staging {
         Ok(Some(self.buffer(pinned, None)))
     }
 
-    /// Waits for a buffer that is in use. Fails as not ready if the session ends or is lost meanwhile.
+    /// Waits for a buffer that is in use. Fails with `NOT_READY` if the session ends or is lost meanwhile.
     pub(crate) fn wait(self: &Arc<Self>) -> Result<StagingBuffer, DriverError> {
         let mut shelf = self.shelf();
         loop {

@@ -1,4 +1,5 @@
-//! State of one stream of the guest: how far its work is known to be.
+//! State of one stream of the guest: how far its work is known to be complete, and the holds that it waits
+//! for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

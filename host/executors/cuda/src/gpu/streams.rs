@@ -1,4 +1,4 @@
-//! The guest's streams: their order among each other, and how far they are known to be.
+//! The guest's streams: their order among each other, and how far their work is known to be complete.
 //!
 //! Each stream of the guest is a stream of the driver, and stream 0 is the legacy default stream, so that
 //! CUDA orders it against the others. The contract adds joins: all later work waits for the work that a
@@ -67,7 +67,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Creates the legacy default stream.
+    /// Creates the streams of a session, of which only the legacy default stream exists.
     pub(crate) fn new(context: &Arc<DriverContext>, fences: &Arc<Fences>, completions: Completions) -> Self {
         let mut legacy = StreamState::new(0, StreamConfig { non_blocking: false, priority: 0 });
         let made = legacy.stream(|_| Ok::<_, DriverError>(DriverStream::legacy(context)));
@@ -129,8 +129,9 @@ impl Streams {
         self.begin_pieces(number, 1)
     }
 
-    /// Prepares a stream for work that takes `own` places in the driver's queue: makes the stream wait for
-    /// all joins so far, and announces the work.
+    /// Prepares a stream for work that takes `own` entries in the driver's queue: makes the stream wait for
+    /// all joins so far, and announces the work. Fails with `OUT_OF_MEMORY` if the work would wait for a hold
+    /// and too much work does.
     pub(crate) fn begin_pieces(&mut self, number: u32, own: u64) -> Result<&DriverStream, DriverError> {
         let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
@@ -170,9 +171,9 @@ impl Streams {
         Ok(stream)
     }
 
-    /// Returns fences after the work that a hold of a stream does not concern: that of the stream so far, and
-    /// that of the legacy stream if the two are ordered. Also records the fences that values wait for,
-    /// because any stream may wait for the hold before its next fence.
+    /// Returns fences after the work that precedes a hold of a stream: that of the stream so far, and that of
+    /// the legacy stream if the two are ordered. Also records the fences at which retained values are
+    /// dropped, because any stream may wait for the hold before its next fence.
     pub(crate) fn before_hold(&mut self, number: u32, message: u64) -> Result<BeforeHold, DriverError> {
         self.fence_carried(message)?;
         let own = self.fence(number, message)?;

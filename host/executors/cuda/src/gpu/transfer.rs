@@ -49,7 +49,8 @@ pub(crate) enum Transfer {
 }
 
 impl Transfer {
-    /// Looks up the ranges of a message. `None` if the message is neither a copy within the GPU nor a fill.
+    /// Looks up the ranges of a message. Returns `None` if the message is neither a copy within the GPU nor a
+    /// fill.
     pub(crate) fn find(memory: &DeviceMemory, body: &Body) -> Option<Result<Self, DriverError>> {
         match body {
             Body::CopyDevice(body) => Some(Self::copy(memory, body)),

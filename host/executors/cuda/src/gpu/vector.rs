@@ -10,7 +10,8 @@ use crate::gpu::operand::{OperandError, element};
 use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
 
 impl BlasSession {
-    /// Enqueues an operation on vectors.
+    /// Enqueues an operation on vectors, all operands of which the session must own. An empty sum is stored
+    /// as 0.
     pub(crate) fn vector(&mut self, to: &ProductTarget<'_>, body: &VectorOp) -> Result<(), ProductError> {
         let adds = body.operation == VECTOR_AXPY;
         let of_scalar = element(body.scalar_type)?;

@@ -65,7 +65,8 @@ impl WaitingWork {
         Ok(())
     }
 
-    /// Counts pieces of work of a stream that wait for `hold`, if it has not been released. They pass it on.
+    /// Counts pieces of work of a stream that wait for `hold`, if it has not been released. Work that is
+    /// ordered after them by the rules of the legacy default stream then waits for the hold too.
     pub(crate) fn count(&mut self, hold: u32, pieces: u64, is_legacy: bool, non_blocking: bool) {
         if self.is_open(hold) {
             let counted = self.pieces.entry(hold).or_default();
@@ -80,7 +81,7 @@ impl WaitingWork {
         self.pass_on(hold, is_legacy, non_blocking);
     }
 
-    /// Records that the legacy stream, or those that it waits for, have work that waits for a hold.
+    /// Records that work of the legacy stream, or of a stream that it waits for, waits for a hold.
     fn pass_on(&mut self, hold: u32, is_legacy: bool, non_blocking: bool) {
         if is_legacy {
             self.legacy = self.legacy.max(hold);

@@ -43,8 +43,8 @@ impl CompletionWords {
             .is_some_and(|&(writer, value)| writer != stream_id && !self.host.has_reached(mark.word, value))
     }
 
-    /// Makes a stream store a mark, which must not conflict. Returns false if the driver has not registered
-    /// the words.
+    /// Makes a stream store a mark, which must not conflict. Returns false if the driver does not register
+    /// the words or its streams cannot store them.
     pub(crate) fn write(
         &mut self,
         context: &Arc<DriverContext>,

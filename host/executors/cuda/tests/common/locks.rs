@@ -17,7 +17,7 @@ pub const ON_PURPOSE: [(&str, &str, &str); 1] = [(
     "Only the thread of the completions takes the lock. The driver subtracts two times that it has.",
 )];
 
-/// Listed calls that were made.
+/// Calls of [`ON_PURPOSE`] that were made, with the types of the locks.
 static MADE: Mutex<BTreeSet<(&str, &str)>> = Mutex::new(BTreeSet::new());
 
 /// Watches all calls of this process from now on.

@@ -68,7 +68,7 @@ fn code_that_is_refused_comes_back_with_the_compilers_words() {
     looped("code::code_that_is_refused_comes_back_with_the_compilers_words", |looped| {
         let mut guest = looped.bench.guest(0);
         let text = ".version 8.0\n.target sm_61\n.address_size 64\nnonsense;\n";
-        // It needs no digest, and one is not looked at.
+        // The text may have any digest, because the executor does not check it.
         let open = |module, digest| ModuleOpen {
             reply: 0,
             module,
@@ -84,7 +84,8 @@ fn code_that_is_refused_comes_back_with_the_compilers_words() {
             guest.call(ModuleLoad { reply: 0, module }, &[])
         };
         assert_eq!(send(3, [3; 32]).0, 0);
-        // The driver compiles a kernel when it is asked for: what is wrong with one does not concern others.
+        // The driver compiles a kernel when the guest gets its function, so an error in one kernel does not
+        // affect the others.
         assert_eq!(send(1, [0; 32]).0, 0);
         load(&mut guest, 2);
         let body = FunctionGet { reply: 0, module: 2, function: 1, name_bytes: 7 };
@@ -106,7 +107,7 @@ fn code_is_charged_while_it_is_loaded_or_used() {
         function(&mut guest, 1, "digit");
         let charged = looped.bench.allocated();
         assert!(charged > 0);
-        // What cannot be loaded holds nothing, however often it is tried.
+        // An image that cannot be loaded is charged only until it is refused.
         for _ in 0..3 {
             let open = ModuleOpen {
                 reply: 0,

@@ -12,11 +12,11 @@ use crate::place::{is_inner, libcuda, options, outer, test_again};
 use vgpu_host_testing::bench::{Bench, address};
 use vgpu_host_testing::guest::until;
 
-/// Names the case of this process.
+/// Environment variable with the name of the case that this process runs.
 const CASE: &str = "VGPU_TEST_CASE";
-/// Bytes of memory that the first device has.
+/// Size of the first device's memory in bytes.
 const BYTES: u64 = 768 << 20;
-/// Cases that do not apply: there is one device.
+/// Prefix of the names of the cases that may not apply, because there is only one device.
 const NOT_APPLICABLE: &str = "devices::";
 
 /// Runs the suite's cases that are `wanted` in the order of the ring, or in an order drawn from a seed.
@@ -45,13 +45,14 @@ fn conforms(name: &str, seeds: &[Option<u64>], wanted: fn(&Case) -> bool) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Cases whose kernel fails: the GPU is lost to the process of the first device, so each has a process of its
-/// own.
+/// Prefix of the names of the cases whose kernel fails. The process of the first device loses the GPU by it,
+/// so each of these cases has a process of its own.
 const FAILING: &str = "kernels::a_";
 
-/// A case that fills the driver's queue behind a function of the program, and then uses another stream. The
-/// driver is this project's library here. It lets as much work wait as the library of the program does, and
-/// the executor needs a few places for itself, so that its thread would wait for that stream as well.
+/// Name of a case that fills the driver's queue behind a function of the program, and then uses another
+/// stream. The driver is this project's library here. It admits as much work as the library of the program
+/// does, and the executor needs a few entries of the queue for itself, so that its thread would wait for that
+/// stream as well.
 const FILLING: &str = "callbacks::much_work_behind_a_function_is_done";
 
 #[test]
@@ -84,7 +85,8 @@ fn a_trap() {
     conforms("conformance::a_trap", &[None], wanted);
 }
 
-/// Where the second device draws an order, missing order shows.
+/// The second device carries out independent work in an order that it draws, which shows a missing
+/// dependency.
 #[test]
 fn in_random_orders() {
     let seeds = [1, 2, 3, 4].map(Some);

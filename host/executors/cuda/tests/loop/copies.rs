@@ -35,7 +35,7 @@ fn rows_touch_what_they_name() {
             height: 1,
         };
         guest.send(&zero, &[]);
-        // Slices that are whole rows apart, and such that are not.
+        // Slices that are whole rows apart, and slices that are not.
         for slice in [160, 150] {
             let rows = CopyRows {
                 stream: 0,
@@ -77,7 +77,7 @@ fn an_address_that_is_not_the_sessions_is_an_error_and_work_goes_on() {
             (q + (3 << 20), 1),
             (q + (3 << 20) - 1, 2),
             (u64::MAX - 1, 4),
-            // The host's own memory, and the range of addresses where nothing is.
+            // Memory of this process, and device addresses without an allocation.
             (std::ptr::from_ref(&value) as u64, 4),
             (p + (1 << 30), 4),
         ] {
@@ -89,7 +89,7 @@ fn an_address_that_is_not_the_sessions_is_an_error_and_work_goes_on() {
             guest.wait_word(WORD, value);
             assert_eq!(guest.late(), Some((1, 0, number)), "{address:#x}");
         }
-        // All of both is the session's.
+        // Both allocations are accessible up to their last byte.
         copy_in(&mut guest, 0, p, &[1; 1000]);
         copy_in(&mut guest, 0, q + (3 << 20) - 8, &[2; 8]);
         assert_eq!(read(&mut guest, q + (3 << 20) - 8, 8), [2; 8]);

@@ -23,7 +23,7 @@ use crate::place::{adversarial, looped};
 
 const DIGIT: Launch = Launch { function: 1, param_bytes: 12, ..LAUNCH };
 
-/// Rounds after which a test takes what it has seen for all that there is to see.
+/// Number of rounds after which a test takes the orders that it has seen for all possible ones.
 const ROUNDS: u32 = 400;
 
 /// Returns a cell that kernels add digits to, and streams 1 and 2.
@@ -89,7 +89,7 @@ fn guest_memory_is_copied_marks_are_stored_and_spans_are_looked_at_anew() {
             synchronize(&mut guest);
             assert_eq!(guest.function.get(offset + 64, 4), (10 * value + 3).to_le_bytes());
         }
-        // Copied from elsewhere, to elsewhere.
+        // The updated graph copies from another place in the window, and to another.
         guest.function.put(offset + 8, &4_u32.to_le_bytes());
         update(&mut guest, 0, &CopyIn { source: Span::bar(offset + 8, 4), ..copy }, &[]);
         update(&mut guest, 2, &CopyOut { destination: Span::bar(offset + 128, 4), ..out }, &[]);
@@ -97,7 +97,8 @@ fn guest_memory_is_copied_marks_are_stored_and_spans_are_looked_at_anew() {
         synchronize(&mut guest);
         assert_eq!(guest.function.get(offset + 128, 4), 43_u32.to_le_bytes());
         assert_eq!(guest.late(), None);
-        // Window memory that may be another's by now is not touched.
+        // A launch that names freed window memory ends the session, because another may have that memory by
+        // now.
         guest.send(&WindowFree { offset }, &[]);
         go(&mut guest, 1);
         guest.ended();
@@ -114,7 +115,7 @@ fn memory_that_is_freed_is_not_touched() {
         define(&mut guest, &[digit(p, 7, &[]), node(&[0], &copy, &[])]);
         go(&mut guest, 1);
         assert_eq!(read_u32(&mut guest, q), 7);
-        // What the graph does not name is nothing to it.
+        // A free of memory that the graph does not name does not affect the graph.
         guest.send(&MemFree { address: other }, &[]);
         go(&mut guest, 1);
         assert_eq!((read_u32(&mut guest, q), guest.late()), (77, None));
@@ -192,7 +193,7 @@ fn fills_and_copies_of_every_shape_are_nodes() {
         go(&mut guest, 2);
         assert_eq!(f32s(&mut guest, b, 9), [7., 7., 7., 7., 1., 1., 1., 1., 2.]);
         assert_eq!(f32s(&mut guest, a + 2048, 4), [7., 7., 1., 1.]);
-        // Slices one by one are more nodes than one copy.
+        // Slices that are copied one by one are more nodes than one copy, so the graph is instantiated again.
         assert_eq!(looped.cuda.instantiations() - before, 1);
         assert_eq!(guest.late(), None);
     });
@@ -203,7 +204,7 @@ fn product(a: u64, b: u64, c: u64) -> Gemm {
     commands::product(32, [a, b, c])
 }
 
-/// The same by cuBLASLt, with what is below nought made nought.
+/// Returns the same product by cuBLASLt, with the epilogue that replaces negative elements by 0.
 fn rectified(a: u64, b: u64, c: u64) -> MatmulLt {
     let Gemm { compute, batch, size, alpha, .. } = product(a, b, c);
     let (leading, matrix, epilogue) = ([32; 4], [a, b, c, c], 2);
@@ -241,11 +242,12 @@ fn products_are_nodes_too() {
         assert_eq!(sums(&mut guest), [3_276_800; 2]);
         update(&mut guest, 4, &CopyDevice { source: a, ..copy }, &[]);
         assert_eq!(sums(&mut guest), [2, 3_276_800]);
-        // Memory that the graph does not name is freed: all is looked at again, and found.
+        // Memory that the graph does not name is freed. The launch checks all addresses again, and finds them
+        // valid.
         guest.send(&MemFree { address: other }, &[]);
         assert_eq!(sums(&mut guest), [2, 3_276_800]);
         assert_eq!((looped.cuda.instantiations(), guest.late()), (1, None));
-        // A product of memory that is not there is found at the launch, and nothing of it runs.
+        // A launch fails if a product names an address without memory, and none of the graph's nodes runs.
         update(&mut guest, 0, &fill(1.0, a), &[]);
         update(&mut guest, 3, &product(a, c, d + (1 << 30)), &[]);
         let number = go(&mut guest, 1);
@@ -291,8 +293,8 @@ fn what_a_graph_lacks_is_refused_and_nobody_waits_in_vain() {
         let p = prepared(&mut guest);
         let offset = window(&mut guest, 4096);
         let signal = Signal { stream: 0, reserved: 0, mark: Mark::new(10, 1) };
-        // This window is not registered with the second device: what a graph has written to it, it cannot
-        // read.
+        // This window is not registered with the second device, and a graph cannot read bytes of such a
+        // window that it has written before.
         let down = |offset| CopyOut {
             stream: 0,
             reserved: 0,
@@ -317,7 +319,7 @@ fn what_a_graph_lacks_is_refused_and_nobody_waits_in_vain() {
         guest.wait_word(10, 1);
         assert_eq!(guest.late(), Some((801, 0, number)));
         assert_eq!(read_u32(&mut guest, p), 0, "nothing of it ran");
-        // Beside it, it can.
+        // It can read bytes beside them.
         update(&mut guest, 0, &down(offset + 8), &[]);
         guest.function.put(offset + 2, &4_u32.to_le_bytes());
         go(&mut guest, 1);
@@ -337,7 +339,8 @@ fn window_memory_that_comes_back_is_used_anew() {
         go(&mut guest, 1);
         guest.send(&WindowFree { offset }, &[]);
         assert_eq!(read_u32(&mut guest, p), 41);
-        // It comes back when its registration has ended. Until then an allocation gets other memory.
+        // The window memory can be allocated again when its registration has ended. Until then an allocation
+        // gets other memory.
         until("the memory comes back", || window(&mut guest, 4096) == offset);
         guest.function.put(offset, &5_u32.to_le_bytes());
         go(&mut guest, 1);
@@ -362,15 +365,16 @@ fn events_of_graphs_order_streams_and_a_refused_update_makes_the_graph_anew() {
             &mut guest,
             &[digit(p, 3, &[]), node(&[0], &record(2, 11), &[]), node(&[], &wait(1), &[]), digit(p, 4, &[2])],
         );
-        // Rounds until all has been seen that 1 and 2, in this order or that, and the two digits permit.
+        // Rounds run until all possible orders are seen: 1 and 2 as the round launches them, then 3 and 4 in
+        // either order.
         let all = BTreeSet::from([1234, 1243, 2134, 2143]);
         let (mut seen, mut after) = (BTreeSet::new(), BTreeSet::new());
         let (mut round, mut left) = (0, 20);
         while left > 0 {
             if seen.len() == all.len() || round == ROUNDS {
                 if left == 20 {
-                    // Now the wait is for the record of the same launch: other dependencies, which no update
-                    // makes.
+                    // Now the node waits for the record of the same launch. That changes dependencies, which
+                    // no update in place does.
                     update(&mut guest, 2, &wait(2), &[]);
                 }
                 left -= 1;
@@ -394,7 +398,7 @@ fn events_of_graphs_order_streams_and_a_refused_update_makes_the_graph_anew() {
         }
         assert_eq!((seen, after), (all, BTreeSet::from([1234, 2134])));
         assert_eq!(looped.cuda.instantiations(), 2);
-        // The stream of the newest launch goes, and the graph stays.
+        // The stream of the newest launch is destroyed, and the graph can still be launched.
         go(&mut guest, 2);
         guest.send(&StreamDestroy { stream: 2, reserved: 0 }, &[]);
         go(&mut guest, 1);

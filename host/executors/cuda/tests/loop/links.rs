@@ -1,4 +1,4 @@
-//! Links that fail.
+//! Tests of links that fail.
 
 use vgpu_conformance::CALLER;
 use vgpu_host_testing::guest::Guest;
@@ -21,7 +21,7 @@ fn begin(guest: &mut Guest, link: u32) {
     assert_eq!(guest.call(open, &[]).0, 0);
 }
 
-/// Gives a link a text, in pieces.
+/// Adds a text to a link, in pieces of 300 bytes.
 fn add(guest: &mut Guest, link: u32, kind: u32, name: &str, text: &str) {
     let (name_bytes, bytes) = (name.len() as u32, text.len() as u64);
     guest.send(&LinkInput { link, kind, name_bytes, reserved: 0, bytes }, name.as_bytes());

@@ -22,10 +22,11 @@ const BATCH: u32 = 2;
 const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
 const RELU_AUX: [u32; 4] = [130, 134, 136, 152];
 
-/// Returns the products of one epilogue; addresses of A, B, C, D, bias and auxiliary matrix.
+/// Returns a product with this epilogue. `at` are the addresses of A, B, C, D, the bias and the auxiliary
+/// matrix.
 fn product(kind: Kind, compute: u32, epilogue: u32, at: [u64; 6]) -> MatmulLt {
     let masks = RELU_AUX.contains(&epilogue);
-    // Sums of A want it as it is, those of B want it transposed.
+    // The epilogue with sums of B requires B transposed. The one with sums of A requires A as it is.
     let turned = u32::from(epilogue == 512);
     let scale = if kind.number == F64.number { F64 } else { F32 };
     let every = ELEMENTS as i64;
@@ -57,8 +58,8 @@ fn product(kind: Kind, compute: u32, epilogue: u32, at: [u64; 6]) -> MatmulLt {
     }
 }
 
-/// Sends the products, and returns the result of each: D, the bias and the auxiliary matrix, one behind the
-/// other.
+/// Sends all products. Returns the name of each with its result: D, the bias and the auxiliary matrix, in
+/// this order.
 fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     stream(guest, 1, 1);
     let mut results = Vec::new();

@@ -21,7 +21,7 @@ fn free_bytes(guest: &mut Guest) -> u64 {
     MemInfoReply::read_from_bytes(&data).expect("an answer").free
 }
 
-/// Returns where `bytes` of window memory are, if the session gets them.
+/// Requests `bytes` of window memory. Returns its offset in the window, or `None` if there is no room.
 fn ask_window(guest: &mut Guest, bytes: u64) -> Option<u64> {
     let (status, data) = guest.call(WindowAlloc { reply: 0, reserved: 0, bytes }, &[]);
     assert!(status == 0 || status == 2, "{status}");
@@ -75,7 +75,7 @@ fn window_memory_is_freed_when_earlier_work_is_complete() {
         let mut guest = looped.bench.guest(0);
         let result = allocate(&mut guest, 4);
         stream(&mut guest, 1, 1);
-        // Who finds none waits for earlier work.
+        // If no window memory is free, the guest waits for its earlier work.
         for round in 0..12_u8 {
             let offset = ask_window(&mut guest, 1 << 20).unwrap_or_else(|| {
                 synchronize(&mut guest);

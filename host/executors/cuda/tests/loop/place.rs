@@ -13,19 +13,20 @@ use vgpu_wire::AddressRange;
 
 use crate::locks;
 
-/// Names the test that runs in this process.
+/// Environment variable with the name of the test that runs in this process.
 const INNER: &str = "VGPU_TEST_INNER";
-/// Where the second device gives addresses that are wished for.
+/// Environment variable with the start of the range in which the second device reserves the addresses that a
+/// program requests.
 const RANGE: &str = "VGPU_TEST_RANGE";
-/// The folder of the libraries that the executor loads.
+/// Environment variable with the directory of the libraries that the executor loads.
 const LIBRARIES: &str = "VGPU_TEST_LIBRARIES";
 const LIBCUDA: &str = "libcuda.so.1";
 const LIBCUBLAS: &str = "libcublas.so.13";
-/// Loaded because it lies beside cuBLAS.
+/// The executor loads this library because it lies beside cuBLAS.
 const LIBCUBLASLT: &str = "libcublasLt.so.13";
-/// Bytes of device addresses.
+/// Size in bytes of the range of device addresses.
 pub const SPAN: u64 = 8 << 30;
-/// How long a test may take.
+/// Time limit of a test.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The first device: its executor, and the bus on which guests find it.
@@ -39,7 +40,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Returns the folder of this project's libraries, built if they are not what their sources say.
+/// Returns the directory of this project's libraries. Builds those whose inputs have changed.
 fn build_libraries() -> PathBuf {
     let options = xtask::shims::Options {
         only: [LIBCUDA, LIBCUBLAS, LIBCUBLASLT].map(str::to_owned).to_vec(),
@@ -60,7 +61,8 @@ pub fn looped_on(name: &str, options: fn() -> CudaOptions, test: impl FnOnce(&Lo
     if is_inner(name) { inner(&options(), test) } else { outer(name, None) }
 }
 
-/// The same on a second device that does independent work in an order drawn from a seed, for several seeds.
+/// Runs a test as [`looped`] does, once for each of several seeds, on a second device that does independent
+/// work in an order drawn from the seed.
 pub fn adversarial(name: &str, test: impl FnOnce(&Loop)) {
     if is_inner(name) {
         return inner(&options(), test);
@@ -75,14 +77,15 @@ pub fn is_inner(name: &str) -> bool {
     std::env::var_os(INNER).is_some_and(|inner| inner == name)
 }
 
-/// This program, running a test.
+/// Returns a command that runs this test alone in another process of this program.
 pub fn test_again(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
     command
 }
 
-/// Serves the second device and starts the test again.
+/// Serves the second device and runs the test in another process. Checks that nothing is left on the device
+/// when the process has ended.
 pub fn outer(name: &str, adversary: Option<u64>) {
     // Its kernels may overlap.
     let compute_capability = (9, 0);
@@ -125,7 +128,7 @@ pub fn outer(name: &str, adversary: Option<u64>) {
     assert!(left.devices[0].sessions.is_empty(), "a session of the second device is left: {left:#?}");
 }
 
-/// Returns the folder of the libraries, in the processes that [`outer`] starts.
+/// Returns the directory of the libraries, in the processes that [`outer`] starts.
 fn libraries() -> PathBuf {
     std::env::var_os(LIBRARIES).expect("a folder").into()
 }

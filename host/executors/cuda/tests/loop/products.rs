@@ -33,7 +33,7 @@ fn small(bits: u32) -> f64 {
 
 pub const F32: Kind = kind(0, 4, |bits| u64::from((small(bits) as f32).to_bits()));
 pub const F64: Kind = kind(1, 8, |bits| small(bits).to_bits());
-// From 1 to 2, of either sign.
+// The magnitude is from 1 to 2, and the sign is either.
 pub const F16: Kind = kind(2, 2, |bits| u64::from(0x3c00 | bits & 0x83ff));
 const BF16: Kind = kind(14, 2, |bits| u64::from(0x3f80 | bits & 0x807f));
 const I8: Kind = kind(3, 1, |bits| u64::from(bits & 0xff));
@@ -53,13 +53,13 @@ impl Kind {
         bytes
     }
 
-    /// Returns a scalar in the first bytes.
+    /// Returns a scalar of this type in the first bytes. The others are zeros.
     pub fn scalar(self, value: f64) -> [u8; 16] {
         let mut scalar = [0; 16];
         match self.number {
             0 | 4 => scalar[..4].copy_from_slice(&(value as f32).to_le_bytes()),
             1 | 5 => scalar[..8].copy_from_slice(&value.to_le_bytes()),
-            // A power of two.
+            // The value is a power of two, whose fraction is 0.
             2 => scalar[..2].copy_from_slice(&(((value.log2() as i32 + 15) as u16) << 10).to_le_bytes()),
             _ => scalar[..4].copy_from_slice(&(value as i32).to_le_bytes()),
         }
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// What a message carries in its tail at most, with room to spare.
+/// Size in bytes of the pieces in which data is sent. The tail of a message can be longer.
 const CHUNK: usize = 32 << 10;
 
 /// Stores bytes in device memory.
@@ -78,7 +78,7 @@ fn store(guest: &mut Guest, address: u64, bytes: &[u8]) {
     synchronize(guest);
 }
 
-/// Memory with these bytes.
+/// Allocates device memory, stores these bytes in it, and returns its address.
 pub fn put(guest: &mut Guest, bytes: &[u8]) -> u64 {
     let address = allocate(guest, bytes.len() as u64);
     store(guest, address, bytes);
@@ -90,7 +90,8 @@ const N: usize = 17;
 const K: usize = 33;
 const LEAD: usize = 40;
 
-/// A product of `LEAD` by 40 matrices, one behind the other, of a batch of 3 at most.
+/// A product whose matrices have `LEAD` by 40 elements each. A batch has 3 at most, whose matrices follow
+/// each other.
 struct Case {
     name: &'static str,
     types: [Kind; 3],
@@ -157,7 +158,7 @@ fn product(case: &Case, matrix: [u64; 3]) -> Gemm {
     gemm
 }
 
-/// Sends a message whose C has `bytes` bytes, and returns what C has become.
+/// Sends a message and waits for it. Returns the `bytes` bytes of C, which must differ from the `old` ones.
 fn result<P: Payload>(guest: &mut Guest, body: &P, c: u64, bytes: usize, old: &[u8]) -> Vec<u8> {
     guest.send(body, &[]);
     synchronize(guest);
@@ -166,7 +167,7 @@ fn result<P: Payload>(guest: &mut Guest, body: &P, c: u64, bytes: usize, old: &[
     new
 }
 
-/// Sends all products, and returns the result of each.
+/// Sends all products, solves and operations on vectors. Returns the name of each with its result.
 fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     stream(guest, 1, 1);
     let mut results = Vec::new();
@@ -175,7 +176,7 @@ fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
         let [a, b, c] = [&data[0], &data[1], &data[2]].map(|data| put(guest, data));
         let body = product(&case, [a, b, c]);
         results.push((case.name.to_owned(), result(guest, &body, c, data[2].len(), &data[2])));
-        // Again, with scalars and arrays of addresses on the device, and memory to work with.
+        // The second message has scalars and arrays of addresses on the device, and a workspace.
         store(guest, c, &data[2]);
         let scalars = put(guest, &[body.alpha, body.beta].concat());
         let addresses = |index: usize, count: u64| {
@@ -212,7 +213,7 @@ fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     results
 }
 
-/// Triangular solves, and what came of each.
+/// Sends triangular solves. Returns the name of each with its result.
 fn solves(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     let mut results = Vec::new();
     for (kind, side, batch) in [(F32, 0, 1), (F64, 1, 3), (C32, 0, 3), (C64, 1, 1)] {
@@ -245,7 +246,7 @@ fn solves(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     results
 }
 
-/// Operations on vectors, and what came of each.
+/// Sends operations on vectors. Returns the name of each with its result.
 fn vectors(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     let mut results = Vec::new();
     for (kind, real, compute) in [
@@ -259,7 +260,7 @@ fn vectors(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
         let data = [1, 2].map(|seed| kind.numbers(400, seed));
         let [x, y] = data.each_ref().map(|data| put(guest, data));
         let sum = put(guest, &[0xee; 16]);
-        // Alpha is of single precision where elements are shorter.
+        // Alpha is of single precision if elements have 2 bytes.
         let factor_kind = if kind.bytes == 2 { F32 } else { kind };
         let alpha = put(guest, &factor_kind.scalar(2.0));
         let element = kind.bytes as u64;
@@ -268,7 +269,8 @@ fn vectors(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
             if operation == VECTOR_ASUM && matches!(kind.number, 2 | 14) {
                 continue;
             }
-            // Forwards; the second vector backwards, from its end; of nothing.
+            // Vectors are read forwards, then the second one backwards from its end. Then there are no
+            // elements.
             for (elements, step, first) in
                 [(99, [1, 1], 0), (99, [3, if single { 1 } else { -2 }], 98 * 2), (0, [1, 1], 0)]
             {
@@ -326,7 +328,7 @@ fn products_and_solves_are_those_of_the_soft_executor() {
             assert!(found == expected, "{name}");
         }
         assert_eq!(guest.late(), None);
-        // The stream's workspace, as large as this compute capability needs it, goes with it.
+        // The stream's workspace, whose size depends on the compute capability, is freed with the stream.
         let before = looped.bench.session(0).expect("a session").allocated;
         guest.send(&StreamDestroy { stream: 1, reserved: 0 }, &[]);
         synchronize(&mut guest);
@@ -334,7 +336,8 @@ fn products_and_solves_are_those_of_the_soft_executor() {
     });
 }
 
-/// Products of one matrix, each on another stream and of the one before, in the orders that CUDA has.
+/// Multiplies by one matrix four times. Each product is on another stream, uses the result of the one before,
+/// and is ordered after it by a join, an event, or the default stream. Returns the last result.
 fn chain(guest: &mut Guest) -> Vec<u8> {
     const SIDE: usize = 24;
     let numbers: Vec<u8> =

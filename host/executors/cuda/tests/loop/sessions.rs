@@ -1,4 +1,4 @@
-//! When a context is made, and how sessions end.
+//! Tests of when a context is created, and of how sessions end.
 
 use vgpu_device::Executor;
 use vgpu_executor_cuda::{Cuda, CudaOptions, LoadError};
@@ -68,7 +68,7 @@ fn a_fault_is_one_sessions_and_its_neighbour_goes_on() {
         assert_eq!((code, flags), (719, area::ERROR_STICKY), "message {number}");
         assert_eq!(guest.call(MemInfo { reply: 0, reserved: 0 }, &[]).0, 719);
         assert_eq!(guest.register(channel::STATE), channel::STATE_ATTACHED);
-        // Nobody waits in vain.
+        // Marks are stored after the loss, so nobody waits for them forever.
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(7, 1) }, &[]);
         guest.wait_word(7, 1);
         guest.detach();
@@ -112,7 +112,7 @@ fn what_the_host_lacks_is_said_in_a_sentence() {
         assert!(text.starts_with(wanted), "{text}");
         let none = CudaOptions { context_bytes: 1 << 40, ..options() };
         assert!(matches!(Cuda::new(&none), Err(LoadError::Memory { workers: 1, .. })));
-        // A library that is no driver.
+        // This library has no function of the driver.
         let libc = CudaOptions { libcuda: Some("libc.so.6".into()), ..options() };
         assert!(failed(libc).contains("libc.so.6 has no cuInit: the driver is too old"));
     });

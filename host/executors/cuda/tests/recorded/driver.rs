@@ -21,9 +21,9 @@ use crate::locks;
 
 /// First completion word for marks of this module.
 const WORD: u32 = 930;
-/// Time between two queries of the driver about errors, at least.
+/// Least time between two queries of the driver about errors.
 const PULSE: Duration = Duration::from_millis(1);
-/// Queries of the driver.
+/// Calls that query the driver about events and streams.
 const QUERIES: [&str; 2] = ["cuEventQuery", "cuStreamQuery"];
 
 fn start(guest: &mut Guest) -> u64 {

@@ -99,7 +99,7 @@ fn work_that_waits_by_the_legacy_stream_is_refused_before_the_queues_are_full() 
     }
 }
 
-/// A record of an event takes a place in the driver's queue, too. The queue here has a few places more than
+/// A record of an event takes an entry of the driver's queue, too. The queue here has a few entries more than
 /// work may wait for the guest, and the thread that reads the ring never waits for room.
 #[test]
 fn records_behind_a_held_stream_are_counted() {
@@ -202,7 +202,7 @@ fn staged_copies(guest: &mut Guest, memory: u64, place: u64, stream: u32, count:
     }
 }
 
-/// The driver is given several pieces of work for one copy or product. Its queue here has a few places more
+/// The driver is given several pieces of work for one copy or product. Its queue here has a few entries more
 /// than work may wait for the guest, and the thread that reads the ring never waits for room.
 #[test]
 fn work_behind_a_held_stream_is_counted_as_what_the_driver_is_given() {

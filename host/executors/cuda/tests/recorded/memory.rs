@@ -151,7 +151,8 @@ fn local_memory_of_kernels_is_charged_when_they_are_launched() {
     assert_eq!(gpu.count("cuLaunchKernel"), 0);
 }
 
-/// A process that is told what another has found reads no directory and no library of its own.
+/// An executor that is given what another one found searches no directory and opens no library to find
+/// cuBLAS.
 #[test]
 fn cublas_is_searched_once() {
     let recording = Recording::new(&json!({})).expect("a recording libcuda");

@@ -78,7 +78,7 @@ table! {
     }
 }
 
-/// The files of cuBLAS that a process has found, for others that need not search then.
+/// Files of cuBLAS that one process has found, for other processes, which need not search for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FoundBlas(pub(crate) Vec<BlasFiles>);

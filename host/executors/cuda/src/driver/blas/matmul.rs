@@ -143,7 +143,8 @@ fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<LtDes
 }
 
 impl BlasHandle {
-    /// Calls `cublasLtMatmul` on a stream.
+    /// Calls `cublasLtMatmul` on a stream, with the first algorithm that the library advises. Fails with
+    /// `NOT_SUPPORTED` if the host has no cuBLASLt, or the library advises no algorithm.
     pub(crate) fn matmul(
         &self,
         stream: &DriverStream,

@@ -60,8 +60,8 @@ impl BlasHandle {
         let status = if body.flags & GEMM_POINTERS != 0 {
             let multiply = table.cublasGemmBatchedEx_64;
             // SAFETY: the handle is live, and the session owns the arrays of as many addresses as there are
-            // products. The addresses in them are not checked, as with a kernel; the worker process is the
-            // wall.
+            // products. The addresses in them are not checked, as with a kernel; the worker process isolates
+            // their effects.
             unsafe {
                 multiply(
                     handle, on_a, on_b, m, n, k, alpha, at_a, kind_a, lda, at_b, kind_b, ldb, beta, at_c,

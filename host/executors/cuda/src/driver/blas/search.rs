@@ -1,5 +1,5 @@
-//! Where a library of CUDA's toolkit may lie: where the loader looks, in toolkits, and in Python
-//! environments, to which NVIDIA's packages for `pip` install libraries.
+//! Searches for the files of a library of CUDA's toolkit: where the loader looks, in toolkits, and in Python
+//! environments, into which NVIDIA's packages for `pip` install libraries.
 
 use std::ffi::OsString;
 use std::fs;

@@ -42,7 +42,8 @@ impl BlasHandle {
         }
         let batch = i64::from(body.batch);
         // SAFETY: the handle is live, and the session owns the arrays of as many addresses as there are
-        // solves. The addresses in them are not checked, as with a kernel; the worker process is the wall.
+        // solves. The addresses in them are not checked, as with a kernel; the worker process isolates their
+        // effects.
         let status = unsafe {
             many(
                 handle, side, fill, operation, diagonal, rows, columns, alpha, at_a, lead_a, at_b, lead_b,

@@ -1,5 +1,6 @@
-//! Guest memory in graphs that the driver does not register. Pinned memory of the graph stands in for it:
-//! host functions in the launch's stream copy to it before the graph starts, and from it after the graph.
+//! Pinned memory of a graph that stands in for guest memory which the driver does not register. Host
+//! functions in the launch's stream copy guest memory to it before the graph starts, and from it after the
+//! graph.
 //!
 //! So a graph cannot read what an earlier node of it has written to such guest memory.
 
