@@ -181,7 +181,8 @@ impl ApiCall {
         checked
     }
 
-    /// Does not let the call return until `done` returns true.
+    /// Keeps the call from returning until `done` returns true. If it has to wait, the file that shows a held
+    /// call is created.
     fn hold_until(&mut self, call: &str, done: impl Fn(&RecordingMachine) -> bool) {
         if !done(self) {
             self.options.show_held(call);
@@ -189,21 +190,22 @@ impl ApiCall {
         }
     }
 
-    /// Does so, and meanwhile keeps submissions of other threads waiting.
+    /// Keeps the call from returning as [`Self::hold_until`] does. Meanwhile submissions of other threads
+    /// wait, too.
     fn block_until(&mut self, call: &str, done: impl Fn(&RecordingMachine) -> bool) {
         self.blockers += 1;
         self.hold_until(call, done);
         self.blockers -= 1;
     }
 
-    /// Releases the library's lock for a time, as a driver that is busy with something does.
+    /// Releases the library's lock for `milliseconds`, as a driver does that compiles or destroys a context.
     pub fn pause(&mut self, milliseconds: u64) {
         drop(self.machine.take());
         thread::sleep(Duration::from_millis(milliseconds));
         self.machine = Some(lock());
     }
 
-    /// Waits until `done` returns true.
+    /// Waits until `done` returns true. A wait is noted in the line of the record.
     pub fn until(&mut self, done: impl Fn(&RecordingMachine) -> bool) {
         while !done(self) {
             self.line.note("waited");

@@ -1,6 +1,6 @@
 //! Stream capture: which streams capture into which graph, and what captures forbid.
 //!
-//! A capture is relaxed and has one stream: the executor's captures are. Others are refused, and so are
+//! Captures are relaxed and have one stream, as those of the executor do. Other modes are refused, and so are
 //! events in a capturing stream, by which a second stream would join.
 
 use std::collections::BTreeMap;

@@ -70,7 +70,7 @@ impl FunctionState {
         Ok(self.attributes.get(&attribute).copied().unwrap_or(usual))
     }
 
-    /// Carries out `cuFuncGetParamInfo`. It returns an invalid value after the last parameter, by which
+    /// Carries out `cuFuncGetParamInfo`. It fails with `INVALID_VALUE` after the last parameter, by which
     /// programs find the end.
     pub fn parameter(&self, index: usize) -> CallResult<Param> {
         Ok(*self.layout.params.get(index).ok_or(CallRefusal::Expected(CUresult::INVALID_VALUE))?)

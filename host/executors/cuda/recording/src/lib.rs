@@ -5,9 +5,9 @@
 //! ```text
 //!   api        the exports, by the chapters of CUDA's manual
 //!   call       one lock, a line of the record for each call, the device's thread
-//!   machine    all state; what concerns several parts of it
-//!   products   what cuBLAS is asked; matmul, what cuBLASLt is
-//!   product  what cuBLASLt multiplies, by its description; matrix
+//!   machine    all state, and operations on several parts of it
+//!   products   operations of cuBLAS; matmul has those of cuBLASLt
+//!   product    a product of cuBLASLt, as its descriptors define it; matrix
 //!   blas  lt  link  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
 //!   sequence   expected calls, as data, against a record

@@ -234,7 +234,7 @@ impl RecordingMachine {
         Ok(())
     }
 
-    /// Fails with the error of the context that an event belongs to, if that context was lost.
+    /// Fails with the error by which a context was lost, if it was.
     pub fn fault_of(&self, context: usize) -> CallResult {
         match self.contexts.get(context)?.fault {
             Some(status) => Err(CallRefusal::Expected(status)),

@@ -21,8 +21,8 @@ pub const WORKSPACE_ALIGNMENT: u64 = 256;
 pub const HANDLE_BYTES: u64 = 40 << 20;
 
 impl ApiCall {
-    /// Carries out `cublasCreate`. It creates a handle in the current context. It allocates, which captures
-    /// forbid.
+    /// Carries out `cublasCreate`. It creates a handle in the current context, which takes [`HANDLE_BYTES`]
+    /// of device memory.
     pub fn blas_create(&mut self) -> CallResult<usize> {
         let context = self.context()?;
         self.memory.acquire(HANDLE_BYTES)?;
@@ -30,7 +30,7 @@ impl ApiCall {
         Ok(self.blas.add(blas))
     }
 
-    /// Carries out `cublasDestroy`. It waits for the device.
+    /// Carries out `cublasDestroy`. It waits for all work of the current context.
     pub fn blas_destroy(&mut self, handle: usize) -> CallResult {
         let context = self.context()?;
         self.blas(handle)?;

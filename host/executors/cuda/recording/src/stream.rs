@@ -85,7 +85,7 @@ impl Streams {
         Ok(found)
     }
 
-    /// Returns the lane of a stream of the current context, which may be a default stream or a created one.
+    /// Returns the key of a stream of the current context, which may be a default stream or a created one.
     pub fn lane(&self, context: usize, stream: usize) -> CallResult<StreamKey> {
         if stream <= LEGACY {
             return Ok(StreamKey { context, stream: 0, blocking: true });

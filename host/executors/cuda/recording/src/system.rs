@@ -1,5 +1,5 @@
-//! What the driver asks of the operating system: the calls of `cuInit`, CUDA's cache of compiled code, and
-//! the files that a program has mapped.
+//! Behaviour of a driver towards the operating system: the system calls of `cuInit`, CUDA's cache of compiled
+//! code, and the refusal to pin files that are on a disk.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -42,7 +42,8 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether CUDA's cache has the code that an image compiles to, and adds it.
+/// Returns whether CUDA's cache has the code that an image compiles to, and adds it. Returns false and adds
+/// nothing if `CUDA_CACHE_DISABLE` is 1 or `CUDA_CACHE_PATH` is not set.
 pub fn is_cached(image: &[u8]) -> bool {
     let off = std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1");
     let Some(folder) = std::env::var_os("CUDA_CACHE_PATH").filter(|_| !off) else { return false };

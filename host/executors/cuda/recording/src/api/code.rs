@@ -71,7 +71,8 @@ calls! {
         }
     }
 
-    /// Implements `cuModuleUnload`. It waits for the work of the context, which may run the module's code.
+    /// Implements `cuModuleUnload`. It does not wait for work that may run the module's code, unless the
+    /// option `blocking` names it.
     pub fn cuModuleUnload(module: CUmodule) |call| {
         let context = call.context()?;
         call.modules.unload(context, module.0)

@@ -99,8 +99,7 @@ calls! {
     }
 
     /// Implements `cuGraphLaunch`. The launch is ordered after the stream's work and after earlier launches
-    /// of the graph.
-    /// The operands of the nodes must still exist.
+    /// of the graph. The operands of the nodes must still exist.
     pub fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;

@@ -33,7 +33,7 @@ impl LinkedImage {
         let (range, start) = (self.range(), ptr::with_exposed_provenance_mut(self.pages.start));
         // SAFETY: the pages belong to this image, and the program may no longer access them.
         if let Err(error) = unsafe { mprotect(start, self.pages.bytes, MprotectFlags::empty()) } {
-            eprintln!("recording libcuda: take a linked image away: {error}");
+            eprintln!("recording libcuda: protect a linked image: {error}");
         }
         // Pages that are never unmapped are not reused for anything else.
         std::mem::forget(self);

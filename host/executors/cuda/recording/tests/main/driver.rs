@@ -1,5 +1,5 @@
-//! What a driver may do and the options ask for: reservations elsewhere, calls that wait, full queues, slow
-//! ends. `vgpu-device probe` compares most of it with recorded answers of a driver.
+//! Tests of what a driver may do, as the options select it: reservations at other addresses, calls that wait,
+//! full queues, slow ends. `vgpu-device probe` compares most of it with recorded answers of a driver.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::bench::RecordingBench;
 /// Time after which a call is taken to wait.
 const WAITS: Duration = Duration::from_millis(500);
 
-/// Time limit of what does not wait.
+/// Time limit of calls that must not wait.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn reserve(bench: &RecordingBench, bytes: usize, wish: u64) -> (u32, u64) {

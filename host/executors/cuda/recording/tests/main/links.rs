@@ -91,7 +91,7 @@ pub const CASES: &[RuleCase] = &[
         let mut state = CUlinkState::NULL;
         cu!(b, cuLinkCreate_v2(1, [OPTIMIZATION].as_mut_ptr(), ptr::null_mut(), &raw mut state))
     }),
-    // The values have moved when the link stores a result.
+    // The program has changed the values before the link reads them again.
     (Rule::LinkValues, usual, |b| {
         let mut log = [0; 64];
         let mut options = JitOptions::logged(&mut log);

@@ -1,4 +1,5 @@
-//! Correct work is recorded. It completes as on a device: later, and in the order of streams.
+//! Tests that correct work is recorded and not refused, and that it completes as on a device: later, and in
+//! the order of streams.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::{fs, ptr, thread};
@@ -133,7 +134,7 @@ fn a_stream_waits_for_a_word() {
     assert_eq!(written.load(Ordering::Acquire), 1);
 }
 
-/// What host functions of a test wait for, and how many of them have returned.
+/// Flag for which host functions of a test wait, and the number of them that have returned.
 #[derive(Default)]
 struct Functions {
     go: AtomicBool,
