@@ -47,8 +47,8 @@ const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
-/// Optional features that the executor announces, and [`exec::HOLDS`] if work takes time. It cannot link,
-/// because it cannot produce an image.
+/// Abilities that the executor announces. [`exec::HOLDS`] is one more if work takes time. The executor cannot
+/// link, because it cannot produce an image.
 const ABILITIES: u32 =
     exec::KERNELS | exec::PTX | exec::CUBIN | exec::UNNAMED | exec::EPILOGUES | exec::VECTORS | exec::EDGES;
 
@@ -65,17 +65,19 @@ pub struct Null {
     facts: Arc<DeviceFacts>,
     memory: Arc<NullMemory>,
     options: NullOptions,
-    /// What takes the time of launches, from the first session on.
+    /// Completes the work of launches that take time. It is started by the first session that has such
+    /// launches.
     engine: OnceLock<Engine>,
 }
 
 impl Null {
-    /// Makes a GPU with these facts. It claims to run kernels.
+    /// Makes a GPU of this configuration, whose work is complete at once. Fails if the configuration does not
+    /// describe a GPU.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
         Self::with(config, NullOptions::default())
     }
 
-    /// Makes a GPU with these facts, like [`Null::new`], whose launches take the time that the options say.
+    /// Makes a GPU like [`Null::new`], whose launches take the time that the options say.
     pub fn with(config: &GpuConfig, options: NullOptions) -> Result<Self, GpuError> {
         let holds = if options.complete_after.is_some() { exec::HOLDS } else { 0 };
         let facts = config.facts(ABILITIES | holds)?;
@@ -127,7 +129,7 @@ struct NullSession {
     host: SessionHost,
     facts: Arc<DeviceFacts>,
     held: SessionMemory,
-    /// The context in which launches take time, and that of a block.
+    /// Context in which launches take time, and the time of a block. `None` if all work is complete at once.
     timed: Option<(Context, Duration)>,
 }
 
@@ -166,7 +168,8 @@ impl NullSession {
         }
     }
 
-    /// Completes a copy from the device, which changes nothing but a place for times.
+    /// Completes a copy from the device. It writes nothing, except the times of the newest launch to a
+    /// destination of [`TIMES_BYTES`] if launches take time.
     fn copy_out(&self, body: &CopyOut) -> Result<(), SessionError> {
         let Some((context, _)) = &self.timed else {
             self.host.signal(&body.written);

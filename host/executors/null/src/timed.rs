@@ -34,7 +34,7 @@ pub(crate) const TIMES_BYTES: u64 = 16;
 /// Largest number of tasks of a context that are not done. A GPU's queues are shorter.
 const TASKS_MOST: usize = 1 << 16;
 
-/// What happens when work is complete.
+/// Action that follows work, once the work is complete.
 #[derive(Debug)]
 enum Completion {
     /// A mark is stored, and before it the times of the work to memory for which a copy asks.
@@ -43,7 +43,7 @@ enum Completion {
     Retire { _memory: RetiredMemory },
 }
 
-/// Where completions are stored.
+/// The guests of all contexts, by number, in whose memory completions are stored.
 #[derive(Debug, Default)]
 struct Guests {
     hosts: BTreeMap<u32, SessionHost>,
@@ -133,7 +133,8 @@ impl Context {
         self.shared.changed.notify_one();
     }
 
-    /// Stores a mark once all work has completed. Returns false if it has, so that the caller stores it.
+    /// Stores a mark once all work has completed, and the times of the newest work to `times` before it.
+    /// Returns false if all work is complete, so that the caller stores the mark.
     pub(crate) fn mark(&self, mark: Mark, times: Option<ResolvedSpan>) -> bool {
         let mut state = self.shared.state();
         state.pass();
@@ -155,7 +156,7 @@ impl Context {
         let _ = self.shared.state().timeline.push(self.number, Completion::Retire { _memory: memory });
     }
 
-    /// Returns whether no more can be submitted before some work has completed.
+    /// Returns whether the context has as many unfinished tasks as it may, so that no more can be submitted.
     pub(crate) fn is_full(&self) -> bool {
         self.shared.state().timeline.tasks(self.number) >= TASKS_MOST
     }
@@ -239,7 +240,8 @@ impl Shared {
 }
 
 impl Guests {
-    /// Stores what a completion asks for.
+    /// Stores the mark of a completion, with the times of the work before it, and notes that its guest is to
+    /// be woken.
     fn store(&mut self, number: u32, completion: &Completion, done: Option<WorkTimes>) {
         let (Some(host), Completion::Mark(mark, times)) = (self.hosts.get(&number), completion) else {
             return;

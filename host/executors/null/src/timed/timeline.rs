@@ -1,4 +1,4 @@
-//! When the work of several contexts completes on a GPU that they share.
+//! Computes when the work of several contexts completes on a GPU that they share.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ pub(super) struct WorkTimes {
 
 #[derive(Debug)]
 enum Task<C> {
-    /// Work, how long it goes on, and when it was started.
+    /// Work, with the time that it still takes, and its start once it has started.
     Work { left: Duration, started: Option<Instant> },
-    /// What follows the work before it.
+    /// A completion that follows the work before it.
     Follows(C),
     /// A hold, by its number: what is behind it waits until it is released.
     Hold(u32),
@@ -36,7 +36,7 @@ impl<C> Task<C> {
 #[derive(Debug)]
 struct Context<C> {
     number: u32,
-    /// What is to be done. The first is work or a hold.
+    /// Unfinished tasks in their order. The first is work or a hold.
     tasks: VecDeque<Task<C>>,
     newest: Option<WorkTimes>,
     /// Time for which the GPU has worked, as far as it was not reported.
@@ -48,7 +48,8 @@ impl<C> Context<C> {
         self.tasks.front().is_some_and(Task::is_work)
     }
 
-    /// Calls `complete` for what follows the work that was complete at `now`, with the times of that work.
+    /// Calls `complete` for the completions that follow the work that was complete at `now`, with the times
+    /// of that work.
     fn settle(&mut self, now: Instant, complete: &mut impl FnMut(u32, C, WorkTimes)) {
         let done = self.newest.unwrap_or(WorkTimes { started: now, ended: now });
         while let Some(Task::Follows(follows)) =
@@ -66,7 +67,7 @@ pub(super) struct Timeline<C> {
     now: Instant,
     /// Contexts in the order of their turns.
     contexts: VecDeque<Context<C>>,
-    /// What is left of the slice of the first context.
+    /// Remaining time of the slice of the first context.
     slice: Duration,
 }
 
@@ -86,7 +87,7 @@ impl<C> Timeline<C> {
         &mut self.contexts[index]
     }
 
-    /// Returns how many tasks of a context are not done.
+    /// Returns the number of unfinished tasks of a context.
     pub(super) fn tasks(&self, number: u32) -> usize {
         self.contexts.iter().find(|context| context.number == number).map_or(0, |context| context.tasks.len())
     }
@@ -96,7 +97,7 @@ impl<C> Timeline<C> {
         self.find(number).tasks.push_back(Task::Work { left: time, started: None });
     }
 
-    /// Adds what follows the work of a context so far, or returns it if that work is complete.
+    /// Adds a completion that follows the work of a context so far, or returns it if that work is complete.
     pub(super) fn push(&mut self, number: u32, follows: C) -> Result<(), C> {
         let context = self.find(number);
         if context.tasks.is_empty() {
@@ -106,12 +107,13 @@ impl<C> Timeline<C> {
         Ok(())
     }
 
-    /// Adds a hold behind the work of a context so far, and all that follows that work.
+    /// Adds a hold after all tasks of a context. Tasks that are added later wait until it is released.
     pub(super) fn hold(&mut self, number: u32, hold: u32) {
         self.find(number).tasks.push_back(Task::Hold(hold));
     }
 
-    /// Releases a hold, and calls `complete` for what follows it. One that is not there is ignored.
+    /// Releases a hold, and calls `complete` for the completions that follow it with no work in between. An
+    /// unknown hold is ignored.
     pub(super) fn release(&mut self, number: u32, hold: u32, mut complete: impl FnMut(u32, C, WorkTimes)) {
         let now = self.now;
         let context = self.find(number);
@@ -146,7 +148,8 @@ impl<C> Timeline<C> {
         self.contexts.remove(at).map_or(Duration::ZERO, |context| context.worked)
     }
 
-    /// Lets the next context with work have the GPU, and returns how long it works or has its slice.
+    /// Moves the next context with work to the front. Returns the time for which it runs, which is until its
+    /// work or its slice ends, or `None` if no context has work.
     fn schedule(&mut self) -> Option<Duration> {
         let with_work = self.contexts.iter().position(Context::has_work)?;
         if with_work > 0 {
@@ -159,7 +162,7 @@ impl<C> Timeline<C> {
         }
     }
 
-    /// Returns whether only one context has work, whose slices nobody sees.
+    /// Returns whether only one context has work, so that the ends of its slices change nothing.
     fn is_alone(&self) -> bool {
         self.contexts.iter().filter(|context| context.has_work()).count() == 1
     }
@@ -200,7 +203,7 @@ impl<C> Timeline<C> {
                 return;
             }
         }
-        // Nothing is saved up while there is no work.
+        // Time without work is not saved up.
         self.now = self.now.max(now);
     }
 }
