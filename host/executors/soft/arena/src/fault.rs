@@ -26,7 +26,7 @@ pub struct Fault {
     pub write: bool,
 }
 
-/// Error for a range of device addresses that is not mapped, or not for this kind of access.
+/// Error for a range of device addresses that is not completely mapped, or not for this kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access {bytes} bytes at device address {address:#x}: not allocated")]
 pub struct Illegal {

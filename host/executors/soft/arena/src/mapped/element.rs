@@ -15,7 +15,8 @@ pub trait Element:
     const ALIGN: u64 = Self::BYTES;
 }
 
-/// Two adjacent elements of 16 bits at an even address. They count as two accesses, in no particular order.
+/// Two adjacent elements of 16 bits at an even address, as one word of 32 bits: the first is in the low half.
+/// They count as two accesses, in no particular order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Halves(pub u32);
