@@ -69,12 +69,12 @@ impl<'t> Tokens<'t> {
         Ok(tokens)
     }
 
-    /// Returns the effort that counts the tokens.
+    /// Returns the effort against which the tokens are counted.
     pub const fn effort(&self) -> &'t Effort {
         self.effort
     }
 
-    /// Returns a lexer for the same text at another position.
+    /// Returns a lexer for the same text that starts at another position.
     pub fn elsewhere(&self, (at, line): TextPosition) -> Result<Self, PtxError> {
         Self::new(self.text, at, line, self.effort)
     }
@@ -84,22 +84,22 @@ impl<'t> Tokens<'t> {
         self.token
     }
 
-    /// Returns the line number of the next token.
+    /// Returns the line number of the next token, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Returns the offset of the end of the next token.
+    /// Returns the offset in bytes of the end of the next token.
     pub fn after(&self) -> usize {
         self.end
     }
 
-    /// Returns the offset and line of the start of the next token.
+    /// Returns the offset in bytes and the line of the start of the next token.
     pub fn place(&self) -> TextPosition {
         (self.start, self.line)
     }
 
-    /// Takes the next token.
+    /// Takes the next token. Fails if the one after it is malformed, or if the effort is spent.
     pub fn next(&mut self) -> Result<Token<'t>, PtxError> {
         self.effort.spend(1)?;
         let token = self.token;

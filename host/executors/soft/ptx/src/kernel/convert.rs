@@ -1,4 +1,4 @@
-//! Parser of moves and conversions.
+//! Parser of moves and conversions (PTX ISA, section "Data Movement and Conversion Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Class, Eighth, Op, Operand, Round, Space, Ty};
@@ -26,7 +26,7 @@ const CONVERTED: &[Ty] = &[
 ];
 
 impl<'t> Parser<'t> {
-    /// Reads `mov` of registers, constants and addresses, and between a register and its parts.
+    /// Reads `mov` of registers, constants and addresses, and its forms that pack and unpack a register.
     pub fn mov(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let ty = self.last_of(&mut s, &[&[Ty::Pred], ANY])?;
         if ty == Ty::Pred {
@@ -49,7 +49,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// Returns the type of each part of `ty` in the braces that follow, which depends on the number of parts.
+    /// Returns the type of each element that `ty` is packed from or unpacked to. It depends on the number of
+    /// elements in the braces that follow.
     fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
         let mut ahead = self.tokens.clone();
         let mut count = 1;
@@ -88,7 +89,7 @@ impl<'t> Parser<'t> {
         Ok(Op::PredMov { dst, src: self.guard()? })
     }
 
-    /// Reads `cvt`.
+    /// Reads `cvt` of every form.
     pub fn convert(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let float_round = s.round();
         let integer_round = s.pick(&[
@@ -204,7 +205,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Cvta { space, to, dst, src })
     }
 
-    /// Reads `isspacep`.
+    /// Reads `isspacep`, which tests the state space of a generic address.
     pub fn is_space(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let space = self.known(s.pick(&SPACES[1..6]))?;
         self.done(&s)?;
@@ -213,7 +214,8 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Returns whether a conversion may have this kind of rounding, and has one if it must.
+/// Returns whether a conversion may have this kind of rounding, `.rn` (`float`) or `.rni` (`integer`), and
+/// has one if it must.
 fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
     // Number of bits of the significand, including the hidden one.
     let precision = |ty: Ty| match ty {
