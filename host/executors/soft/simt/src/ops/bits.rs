@@ -63,7 +63,8 @@ pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     result
 }
 
-/// Returns the byte selectors that are equivalent to a mode of `prmt` with the given control.
+/// Returns the byte selectors of the default mode that are equivalent to a mode of `prmt` with the given
+/// control.
 pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) -> u32 {
     use vgpu_ptx::ir::Permute;
     let table = match mode {
