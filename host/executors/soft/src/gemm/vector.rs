@@ -113,7 +113,7 @@ impl VectorFormat {
         Some(Self { element, complex, load, store })
     }
 
-    /// Reads a scalar from its first bytes.
+    /// Reads a scalar of this format from its first bytes.
     fn number(&self, bytes: [u8; 16]) -> Complex64 {
         // Elements are read from memory that is aligned to words.
         let mut words = [0_u64; 2];
@@ -149,7 +149,7 @@ impl VectorOperand {
         Self { format, matrix: Matrix { name, element, rows, columns, leading, location }, dense, backwards }
     }
 
-    /// Returns the positions of elements `range`, counted from the lowest address.
+    /// Returns the positions of elements `range` in memory, counted from the lowest address.
     fn places(&self, range: &Range<u64>) -> Range<u64> {
         let elements = self.matrix.rows * self.matrix.columns;
         if self.backwards { elements - range.end..elements - range.start } else { range.clone() }
@@ -199,7 +199,7 @@ impl VectorOperand {
     }
 }
 
-/// Processes vectors in chunks.
+/// Processes vectors in chunks of [`CHUNK`] elements, between which it polls the interrupt.
 struct VectorReader<'a> {
     memory: &'a View,
     workers: &'a Workers<'a>,

@@ -76,7 +76,8 @@ impl Areas {
         }
     }
 
-    /// Allocates addresses for `bytes`, which are whole pages.
+    /// Allocates addresses for `bytes`, which are whole pages. Returns `None` if no range of addresses is
+    /// long enough.
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let small = if bytes < LARGE_PAGE { self.small.allocate(bytes) } else { None };
         small.or_else(|| self.large.allocate(bytes)).or_else(|| {
