@@ -62,13 +62,14 @@ impl Core {
         })
     }
 
-    /// Returns the architecture and versions that the executor's code must have.
+    /// Returns the target for which the code of an image is chosen: the executor's architecture, and what it
+    /// accepts.
     pub(super) fn target(&self) -> Target {
         let facts = self.sessions.facts();
         Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
     }
 
-    /// Opens a session of the executor for an owner.
+    /// Opens a session of the executor for an owner. The error is the `CUresult` of the owner's call.
     pub(super) fn open(&self, host: &SessionHost) -> Result<Port, u32> {
         let session = self.sessions.open(host);
         session.and_then(|session| Port::open(session, Arc::clone(&self.slots))).map_err(|error| {

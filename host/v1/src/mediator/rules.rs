@@ -35,7 +35,7 @@ impl Bucket {
     }
 }
 
-/// Reason for which a call is refused.
+/// Reason for which the rules refuse a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turned {
     Busy,
