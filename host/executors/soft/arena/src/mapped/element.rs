@@ -35,7 +35,7 @@ impl Element for Neighbours {
     const ALIGN: u64 = 2;
 }
 
-/// A value without alignment.
+/// A value that may be at any address, aligned or not.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Uneven<T>(T);

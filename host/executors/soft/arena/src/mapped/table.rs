@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reservation::{Pages, Reservation};
 
-/// A mapping of an arena.
+/// A mapping of an arena: pages, and how they may be accessed.
 #[derive(Clone, Debug)]
 pub(crate) struct ArenaMapping {
     pub(crate) pages: Arc<Pages>,
