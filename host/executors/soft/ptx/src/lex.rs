@@ -13,11 +13,11 @@ use crate::error::{PtxError, line_at};
 pub enum Token<'t> {
     /// A name, number, directive or instruction.
     Word(&'t [u8]),
-    /// The text between quotes.
+    /// A string, without its quotes.
     Quoted(&'t [u8]),
-    /// One byte of punctuation.
+    /// A mark: one byte of punctuation.
     Mark(u8),
-    /// The end of the text.
+    /// The end of the text, or a null byte.
     End,
 }
 
@@ -190,7 +190,7 @@ impl<'t> Tokens<'t> {
         Ok(word)
     }
 
-    /// Skips the rest of the next token's line.
+    /// Skips the tokens on the line of the next token.
     pub fn skip_line(&mut self) -> Result<(), PtxError> {
         self.end =
             memchr::memchr(b'\n', &self.text[self.start..]).map_or(self.text.len(), |end| self.start + end);

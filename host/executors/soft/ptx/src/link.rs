@@ -30,7 +30,7 @@ pub enum LinkError {
     /// A text is not a valid module.
     #[error("{input}: {error}")]
     Ptx {
-        /// Name of the module.
+        /// Name of the module whose text is invalid.
         input: String,
         /// Error that the parser reports.
         error: PtxError,
@@ -38,7 +38,7 @@ pub enum LinkError {
     /// Two modules define the same name.
     #[error("multiple definition of '{name}' in '{second}', first defined in '{first}'")]
     Twice {
-        /// Name that causes the error.
+        /// Name that both modules define.
         name: String,
         /// Name of the first module that defines it.
         first: String,
@@ -48,7 +48,7 @@ pub enum LinkError {
     /// A module uses a name that no module defines.
     #[error("undefined reference to '{name}' in '{input}'")]
     Undefined {
-        /// Name that causes the error.
+        /// Name that no module defines.
         name: String,
         /// Name of the module that uses it.
         input: String,

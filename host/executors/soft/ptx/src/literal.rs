@@ -1,4 +1,4 @@
-//! Numeric constants of the text.
+//! Numeric constants of the text: integers, floats and doubles (PTX ISA, section "Constants").
 
 use crate::ir::Ty;
 

@@ -72,7 +72,7 @@ pub struct Global {
     pub relocations: Vec<Relocation>,
 }
 
-/// Position of a kernel's text.
+/// Position of a kernel's text, from which it is parsed when it is requested.
 #[derive(Clone, Debug)]
 struct KernelText {
     name: String,
@@ -90,7 +90,7 @@ pub struct Module {
     version: (u32, u32),
     target: u32,
     entries: Vec<KernelText>,
-    /// Indices into `entries`, by name.
+    /// Index into `entries` of each kernel, by name.
     index: HashMap<String, usize>,
     globals: Vec<Global>,
     symbols: HashMap<Vec<u8>, ModuleSymbol>,

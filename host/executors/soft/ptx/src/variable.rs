@@ -11,7 +11,7 @@ pub const BYTES_MOST: u64 = 1 << 40;
 /// Declaration of a variable from its type on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declaration<'t> {
-    /// The variable's name.
+    /// Name of the variable in the text.
     pub name: &'t [u8],
     /// Type of an element, or of a vector's element.
     pub ty: Ty,
@@ -23,7 +23,7 @@ pub struct Declaration<'t> {
     pub align: u64,
     /// Whether the declaration is `name[]`, without a size.
     pub open: bool,
-    /// Whether the declaration has dimensions.
+    /// Whether the declaration has dimensions, as in `name[8]`.
     pub array: bool,
 }
 
@@ -150,7 +150,7 @@ pub fn name<'t>(tokens: &mut Tokens<'t>) -> Result<&'t [u8], PtxError> {
     }
 }
 
-/// Address in an initial value.
+/// Address in an initial value, before its name is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer<'t> {
     /// Offset in bytes of the address in the variable.

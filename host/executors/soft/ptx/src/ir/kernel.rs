@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::op::Inst;
 use super::operand::{Class, Guard};
 
-/// Terminator of a block.
+/// Terminator of a block: how its lanes continue.
 #[allow(missing_docs, reason = "the variants say what the fields are")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Terminator {
@@ -24,7 +24,7 @@ pub enum Terminator {
     BadCall,
 }
 
-/// Index into [`Kernel::blocks`].
+/// Number of a block, as an index into [`Kernel::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 

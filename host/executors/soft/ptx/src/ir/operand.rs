@@ -74,7 +74,7 @@ pub enum Class {
     B64,
 }
 
-/// Predicate that may be negated.
+/// Predicate that guards an instruction, and that may be negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// Register of [`Class::Pred`].
@@ -98,7 +98,7 @@ pub enum Special {
     LaneId,
     /// Number of the warp in its block: `%warpid`.
     WarpId,
-    /// Number of warps: `%nwarpid`.
+    /// Number of warp identifiers: `%nwarpid`. An engine may give the number of the block's warps.
     NWarpId,
     /// Number of the multiprocessor: `%smid`.
     SmId,
@@ -134,7 +134,7 @@ pub enum Special {
     EnvReg(u8),
 }
 
-/// Operand that an instruction reads.
+/// Operand that an instruction reads, in the width of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value of a register.
@@ -169,11 +169,11 @@ pub enum Space {
     Generic,
     /// Device memory, which also contains `.const` variables.
     Global,
-    /// Shared memory of a block.
+    /// Shared memory of a block: `.shared`.
     Shared,
-    /// Local memory of a thread.
+    /// Local memory of a thread: `.local`.
     Local,
-    /// Parameters of the launch.
+    /// Parameters of the launch: `.param`.
     Param,
 }
 
@@ -192,7 +192,7 @@ pub mod window {
     pub const BYTES: u64 = 1 << 32;
 }
 
-/// Memory operand.
+/// Memory operand: a state space, an address, and the type and order of the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mem {
     /// State space of the access.

@@ -11,7 +11,7 @@ use crate::kernel::Parser;
 use crate::kernel::spelling::{Spelling, class};
 use crate::kernel::synthetic::{arithmetic, compare};
 
-/// Types of arithmetic with carry.
+/// Types of arithmetic with carry: integers of 32 and 64 bits.
 const TYPES: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 
 /// Use of the carry by an instruction.

@@ -9,7 +9,7 @@ use crate::kernel::spelling::{ANY, Spelling};
 use crate::lex::Token;
 use crate::literal::Literal;
 
-/// Types that `cvt` converts.
+/// Types between which `cvt` converts, besides those of 8-bit floating-point numbers.
 const CONVERTED: &[Ty] = &[
     Ty::U8,
     Ty::U16,
@@ -89,7 +89,7 @@ impl<'t> Parser<'t> {
         Ok(Op::PredMov { dst, src: self.guard()? })
     }
 
-    /// Reads `cvt` of every form.
+    /// Reads `cvt`, whose modifiers depend on the types.
     pub fn convert(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let float_round = s.round();
         let integer_round = s.pick(&[
@@ -151,7 +151,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Unpack { ty: Ty::B32, dst: vec![Some(dst), None], src: Operand::Reg(pair) })
     }
 
-    /// Reads the rest of `cvt` to `.tf32` after its rounding. Returns `None` if it is another conversion.
+    /// Reads `cvt` to `.tf32` from the modifier after its rounding on. Returns `None` if it is another
+    /// conversion.
     fn convert_tf32(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
         let away = round.is_none() && s.accept("rna");
         let finite = s.accept("satfinite");
@@ -169,8 +170,8 @@ impl<'t> Parser<'t> {
         Ok(Some(Op::ToTf32 { round, relu, finite, dst, src: self.src(Ty::F32)? }))
     }
 
-    /// Reads the rest of `cvt` from or to two numbers of 8 bits, after its rounding. Returns `None` if it is
-    /// another conversion.
+    /// Reads `cvt` from or to two numbers of 8 bits, from the modifier after its rounding on. Returns `None`
+    /// if it is another conversion.
     fn convert_eighths(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
         const EIGHTHS: &[(&str, Eighth)] = &[("e4m3x2", Eighth::E4m3), ("e5m2x2", Eighth::E5m2)];
         let finite = s.accept("satfinite");

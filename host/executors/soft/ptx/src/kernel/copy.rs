@@ -1,7 +1,7 @@
 //! Parser of asynchronous copies (`cp.async`), and of waits for an earlier grid (`griddepcontrol`).
 //!
-//! In this implementation a copy is complete at once, and a grid begins after the previous one has ended. A
-//! wait for either does nothing.
+//! In this implementation a copy is complete at once, and a grid starts after the previous one has ended. So
+//! a wait for either does nothing.
 
 use crate::error::PtxError;
 use crate::ir::{Op, Order, Space, Ty};

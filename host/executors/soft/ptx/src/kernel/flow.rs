@@ -27,7 +27,7 @@ pub enum End {
     Call(u32),
     /// A return from the routine with this number.
     Leave(u32),
-    /// A call exceeds the stack.
+    /// A call exceeds the thread's local memory.
     StackOverflow,
     /// A call goes to an address that is not a function's.
     BadCall,
@@ -132,7 +132,7 @@ impl Flow {
                 End::Branch { guard, uniform, then, otherwise } => {
                     Terminator::Branch { guard, uniform, then: id(then), otherwise: id(otherwise) }
                 }
-                // Calls have been expanded before.
+                // Calls and returns of routines have been expanded to branches before.
                 End::Return | End::Call(_) | End::Leave(_) => Terminator::Return,
                 End::Trap => Terminator::Trap,
                 End::StackOverflow => Terminator::StackOverflow,

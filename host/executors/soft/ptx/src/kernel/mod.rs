@@ -48,7 +48,7 @@ pub(crate) struct Parser<'t> {
     calls: Vec<&'t [u8]>,
     /// Number of times that each function was inlined.
     copies: HashMap<&'t [u8], u32>,
-    /// Functions that have separate bodies.
+    /// Functions that have a separate body in the kernel, and their calls.
     routines: Routines<'t>,
     /// Predicate register of the carry (`CC.CF`), once an instruction has used it.
     carry: Option<Reg>,

@@ -19,22 +19,22 @@ pub type Callee<'t> = (&'t [u8], TextPosition, u64);
 /// Kind of value that passes between a call and a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The value of a parameter.
+    /// The value of a parameter passes from the call to the function.
     Param,
     /// The address of a parameter in memory.
     ParamAddress,
-    /// The value of a result.
+    /// The value of a result passes from the function to the call.
     Result,
     /// The address of the memory of a result.
     ResultAddress,
 }
 
-/// Function with a separate body.
+/// Function with a separate body, which all calls in the kernel share.
 #[derive(Clone, Debug)]
 pub struct Routine<'t> {
     pub name: &'t [u8],
     pub place: TextPosition,
-    /// First block. `stop` is the block after the last one.
+    /// First block. `end` is the block after the last one.
     pub start: u32,
     pub end: u32,
     /// Size of the variables in the frame, in bytes, with the return address.

@@ -3,11 +3,11 @@
 use crate::ir::{Class, Float, Round, Ty};
 use crate::variable;
 
-/// Integer types of arithmetic.
+/// Integer types of sums, products and quotients.
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
 /// Floating-point types of sums and products.
 pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
-/// Arithmetic without modifiers.
+/// Modifiers of arithmetic that states none: rounding to nearest, subnormal numbers kept.
 pub const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 /// Untyped bit types.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
@@ -33,7 +33,7 @@ pub const ANY: &[Ty] = &[
 /// Word such as `add.rn.ftz.f32`, with the modifiers that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling<'t> {
-    /// Part before the first dot.
+    /// Name of the instruction: the part before the first dot.
     pub base: &'t [u8],
     rest: Option<&'t [u8]>,
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::ir::{Base, Class, Reg, Space};
 use crate::lex::TextPosition;
 
-/// Largest depth of nested scopes.
+/// Largest depth of nested scopes, those of inlined functions included.
 pub const SCOPES_MOST: u64 = 64;
 /// Largest number of registers that a kernel may declare.
 pub const REGISTERS_MOST: u64 = 1 << 20;
@@ -53,7 +53,7 @@ struct Scope<'t> {
     names: HashMap<&'t [u8], Symbol>,
     /// Ranges by the part of the name before the number.
     ranges: HashMap<&'t [u8], RegisterRange>,
-    /// Blocks of this scope's labels.
+    /// Block of each label that this scope declares.
     labels: HashMap<&'t [u8], u32>,
     /// References to labels that are not resolved yet.
     pending: Vec<(&'t [u8], LabelRef)>,
@@ -84,7 +84,7 @@ pub type Finished = (Vec<Class>, Vec<u32>);
 /// Reason for which a name cannot be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclareError {
-    /// The name is already declared.
+    /// The scope already declares the name.
     Twice,
     /// There would be too many registers.
     TooMany,
@@ -121,7 +121,7 @@ impl<'t> Scopes<'t> {
         self.stack.len()
     }
 
-    /// Opens a scope.
+    /// Opens a scope within the innermost one.
     pub fn open(&mut self) {
         self.stack.push(Scope::default());
     }
