@@ -182,7 +182,8 @@ impl Fault {
             | Self::SharedOutOfBounds { .. }
             | Self::LocalOutOfBounds { .. }
             | Self::ParamOutOfBounds { .. } => 700,
-            // CUDA_ERROR_LAUNCH_TIMEOUT: a barrier that is never met hangs until the watchdog comes
+            // CUDA_ERROR_LAUNCH_TIMEOUT: on a GPU, a barrier that is never completed hangs until the watchdog
+            // ends it.
             Self::Timeout { .. } | Self::BarrierDeadlock { .. } => 702,
             // CUDA_ERROR_ASSERT
             Self::Assert { .. } => 710,

@@ -40,7 +40,7 @@ pub struct LaunchStats {
     pub handed: u64,
 }
 
-/// Receives the output of kernels.
+/// Receives the output of a launch: its statistics, and what kernels print.
 pub trait Output {
     /// Receives the statistics of a launch that has completed or was ended by a fault.
     fn record_stats(&self, stats: &LaunchStats) {

@@ -177,7 +177,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        // No worker starts on it after this. Those that have are waited for.
+        // No worker joins the job after this. Those that are in it are waited for.
         self.shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &self.job)));
         let mut helpers = lock(&self.job.helpers);
         let begin = Instant::now();

@@ -38,7 +38,7 @@ pub(crate) struct ProgramInner {
     globals: Box<[(u32, u64)]>,
 }
 
-/// Resources that a kernel needs.
+/// Resources that a kernel needs, and limits of its launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Static shared memory of a block in bytes.

@@ -56,7 +56,8 @@ impl Barrier {
         if let Some(threads) = self.threads {
             return self.has(threads, shape);
         }
-        // Threads that have returned are not waited for. Mostly it is the last warps that are still to come.
+        // Threads that have returned are not waited for. The last warps are tested first, as they mostly
+        // arrive last.
         for WarpSplit { warp, state, .. } in splits.iter().rev() {
             if !matches!(state, SplitState::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
                 return false;

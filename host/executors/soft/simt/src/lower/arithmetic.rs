@@ -249,7 +249,7 @@ impl Builder<'_> {
             Operand::Reg(reg) => self.constant_register(*reg)? as u32,
             _ => return None,
         };
-        // Both must be normal numbers.
+        // The operand and its inverse must be normal numbers.
         let exponent = value >> 23 & 0xff;
         let power = value.trailing_zeros() >= 23 && (1..=253).contains(&exponent);
         power.then(|| u64::from(value & 0x8000_0000 | (254 - exponent) << 23))

@@ -19,7 +19,8 @@ use super::reconvergence;
 use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
 
-/// Maximum size of a frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
+/// Maximum size of a frame in bytes. Kernels with larger frames are refused; no real kernel has one nearly as
+/// large.
 const LARGEST_FRAME: u32 = 64 << 20;
 
 /// Maximum number of instructions between two polls of the control, along every straight path through the

@@ -80,7 +80,7 @@ fn lower(
             }
             BuildError::Spent(spent) => spent.into(),
         })?;
-    // The kernel itself is there twice, and is not counted elsewhere.
+    // Two copies of the kernel exist while it is lowered, and are not counted elsewhere.
     let held = held + 2 * size_of_val(&kernel.code[..]) as u64;
     for (index, block) in kernel.blocks.iter().enumerate() {
         let (work, _) = builder.reconvergence.effort();

@@ -69,7 +69,7 @@ impl<W: Words> Words for &mut W {
     }
 }
 
-/// Shared memory of a block.
+/// Shared memory of a block, as words of 32 bits.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     /// Words of the memory. The array always has full length, so that an index of 16 bits needs no bounds

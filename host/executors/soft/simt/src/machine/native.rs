@@ -63,7 +63,7 @@ pub(crate) struct Context {
     entries: *const u32,
     /// Number of words in `occupied`.
     words: u64,
-    /// First instruction of each block.
+    /// Index of the first instruction of each block.
     blocks: *const u32,
     /// Address of the first warp that the scheduler runs; the next field is the address after the last one.
     splits: *mut WarpSplit,

@@ -130,7 +130,7 @@ pub(crate) struct ProductOperands {
     pub(crate) eights: usize,
     /// Whether C and D consist of halves, two in each register.
     pub(crate) halves: bool,
-    /// Whether integer sums saturate.
+    /// Whether integer sums are clamped to their range (`.satfinite`).
     pub(crate) saturates: bool,
     /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,

@@ -26,7 +26,7 @@ pub(crate) enum Exit {
     Reconverge { pc: u32, wanted: u32 },
     /// The warp has used up its fuel and continues at the instruction `pc`.
     Preempted { pc: u32 },
-    /// The launch has ended.
+    /// The launch has ended, by a fault of this warp or from outside.
     Fault,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Warp {
     /// Number of instructions that the warp may execute in loops and long straight lines before it polls the
     /// control.
     pub(crate) fuel: i64,
-    /// The lowest pending block.
+    /// The lowest block at which lanes are pending, or [`NOWHERE`].
     pub(super) lowest: u32,
     /// Masks of the pending lanes, by block.
     pub(super) pending: Vec<u32>,

@@ -91,7 +91,7 @@ pub(crate) const fn insert(a: u64, b: u64, position: u32, length: u32, width: u3
     b & !field | a << position & field
 }
 
-/// Computes `bfe` of 64 bits.
+/// Computes `bfe` of 64 bits. Bits beyond the 64 are zeros, or copies of the sign.
 pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 {

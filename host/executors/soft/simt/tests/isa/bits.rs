@@ -45,7 +45,7 @@ fn logic(cases: &mut Vec<Case>) {
     cases.push(
         Lanes::new("not.pred", OperandKind::Pred, &[PRED], |operands| Expect::Bits(operands[0] ^ 1)).case(),
     );
-    // Both sources may be negated.
+    // Both sources of a predicate operation may be negated.
     let body = "not.pred %p0, $0;\nand.pred $d, %p0, $1;";
     let reference = |operands: &[u64]| Expect::Bits((operands[0] ^ 1) & operands[1]);
     let lanes = Lanes::new("and.pred", OperandKind::Pred, &[PRED; 2], reference);

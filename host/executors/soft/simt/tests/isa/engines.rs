@@ -11,7 +11,7 @@ use crate::device::{Device, Params, Shape};
 use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
-/// Number of programs.
+/// Number of random programs.
 const PROGRAMS: u64 = 64;
 /// Number of statements in the loop of a program; the next constant is the loop's number of iterations.
 /// Together they make about a million warp instructions.

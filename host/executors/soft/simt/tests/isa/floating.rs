@@ -45,7 +45,7 @@ fn arithmetic(cases: &mut Vec<Case>) {
         [("add", floats::add::<Single>), ("sub", floats::sub::<Single>), ("mul", floats::mul::<Single>)];
     let double: [(&str, Binary); 3] =
         [("add", floats::add::<Double>), ("sub", floats::sub::<Double>), ("mul", floats::mul::<Double>)];
-    // Without a rounding modifier it is to the nearest.
+    // Without a modifier, the rounding is to nearest.
     let roundings: Vec<&str> = ROUNDINGS.iter().copied().chain([""]).collect();
     for (name, operation) in single {
         for modifiers in modifiers(&[&roundings, FTZ, SAT]) {

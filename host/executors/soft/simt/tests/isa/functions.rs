@@ -298,7 +298,7 @@ impl CallProgram {
             return value;
         }
         for (at, step) in self.functions[function].iter().enumerate() {
-            // Some lanes leave out a call.
+            // Some lanes skip a call.
             if (value >> at) & 3 == 3 {
                 continue;
             }

@@ -68,7 +68,7 @@ fn chain(seed: u64) -> Vec<Link> {
                 return random.below(WORDS.into()) as usize;
             }
             let index = random.below(unread.len() as u64) as usize;
-            // Some are read again later.
+            // Some results are read more than once.
             if random.below(8) == 0 { unread[index] } else { unread.swap_remove(index) }
         };
         let a = source(&mut random, &mut unread);

@@ -10,7 +10,7 @@ pub(super) const FEW: u32 = 12;
 /// Number of lanes up to which loading one by one takes no longer than loading all lanes together.
 pub(super) const FEWER: u32 = 4;
 
-/// A state space of PTX.
+/// A state space of PTX, as loads and stores access it.
 pub(crate) trait Space: 'static {
     /// Type of the register that holds an address: 32 bits if addresses start at 0, otherwise 64 bits.
     type Address: LaneType + Into<u64>;
