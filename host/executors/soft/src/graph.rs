@@ -16,7 +16,7 @@ pub(crate) struct Node {
     pub(crate) body: Body,
     /// The data of an inline copy, or the parameters of a kernel.
     pub(crate) tail: Arc<[u8]>,
-    /// The kernel of a launch.
+    /// The kernel of a launch, kept alive by the node; `None` for other nodes.
     pub(crate) function: Option<Arc<Function>>,
 }
 

@@ -2,7 +2,7 @@
 
 use vgpu_wire::facts::DeviceFacts;
 
-/// Ids of `CUdevice_attribute`.
+/// Numbers of the `CUdevice_attribute`s from which the limits are read.
 mod id {
     pub(super) const MAX_THREADS_PER_BLOCK: usize = 1;
     pub(super) const MAX_BLOCK_DIM_X: usize = 2;

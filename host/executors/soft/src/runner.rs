@@ -97,8 +97,8 @@ impl Runner {
         self.fail(message, UNKNOWN, true);
     }
 
-    /// Carries out a task. After a sticky error, marks are still stored and memory is still freed, so that
-    /// nothing waits in vain, and all other work is dropped.
+    /// Carries out a task. After a sticky error all work is dropped, but marks are still stored and memory is
+    /// still freed, so that the guest's waits end.
     pub(crate) fn execute(&self, task: Task<'_>, number: u64) {
         let (mark, outcome) = match task {
             Task::CopyIn { destination, source, read } => (

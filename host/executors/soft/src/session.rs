@@ -327,7 +327,8 @@ impl Session for SoftSession {
             match self.overhead.charge(&self.runner.memory, overhead, &work.message.body) {
                 Ok(changed) if changed => self.report(),
                 Ok(_) => {}
-                // As a driver's context that cannot be made or grow.
+                // The context cannot be made, or cannot grow, which a driver reports as the loss of the
+                // context.
                 Err(OutOfMemory) => self.runner.fail(work.number, status::OUT_OF_MEMORY, true),
             }
         }

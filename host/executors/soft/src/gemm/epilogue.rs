@@ -24,7 +24,7 @@ pub(super) struct TypedMatrix<N> {
 
 /// The auxiliary matrix of an epilogue.
 pub(super) enum Auxiliary<N> {
-    /// The operands of GELU.
+    /// The operands of GELU, one number for each element of D.
     Numbers(TypedMatrix<N>),
     /// The mask of ReLU: one bit per element, eight consecutive elements of a column in a byte.
     Mask(Matrix),

@@ -25,7 +25,7 @@ pub enum GemmError {
         name: &'static str,
         /// Index of the product in the batch.
         index: u64,
-        /// Device address of the element.
+        /// Device address of the element that is misaligned.
         address: u64,
         /// Required alignment of the address, in bytes.
         alignment: u64,

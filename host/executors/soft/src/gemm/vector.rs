@@ -71,7 +71,7 @@ struct VectorFormat {
     store: Store<Complex64>,
 }
 
-/// Loads real elements.
+/// Loads real elements as complex numbers with the imaginary part 0.
 fn load_real<T: FromBytes + Immutable + Copy + Into<f64>>(bytes: &[u8], numbers: &mut [Complex64]) {
     for (number, &element) in numbers.iter_mut().zip(as_elements::<T>(bytes)) {
         *number = element.into().into();
@@ -129,7 +129,7 @@ struct VectorOperand {
     format: VectorFormat,
     /// One column if elements are adjacent, else one row. It starts at the lowest address.
     matrix: Matrix,
-    /// Whether elements are adjacent.
+    /// Whether elements are adjacent in memory.
     dense: bool,
     /// Whether the first element has the highest address.
     backwards: bool,
@@ -155,7 +155,7 @@ impl VectorOperand {
         if self.backwards { elements - range.end..elements - range.start } else { range.clone() }
     }
 
-    /// Reads elements `range` in order.
+    /// Reads elements `range` in the order of the vector.
     fn read(
         &self,
         from: &MatrixMemory<'_>,

@@ -1,4 +1,4 @@
-//! Distributes jobs to threads.
+//! Distributes the tiles and strips of a call to threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ impl Workers<'_> {
         } else {
             thread::scope(|scope| {
                 for _ in 1..threads {
-                    // With fewer threads than wanted, the call only takes longer.
+                    // If the system refuses a thread, the call only takes longer.
                     if thread::Builder::new().name("gemm".into()).spawn_scoped(scope, work).is_err() {
                         break;
                     }

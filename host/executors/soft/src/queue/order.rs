@@ -69,7 +69,7 @@ pub(crate) struct Order<J> {
     demanded: BTreeSet<Id>,
     /// The newest work of each stream.
     tails: HashMap<u32, Id>,
-    /// The nodes of all streams.
+    /// Represents the nodes of all streams.
     all: Gather,
     blocking: Gather,
     /// A node that all new nodes are ordered after.

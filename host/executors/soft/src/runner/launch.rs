@@ -18,7 +18,7 @@ use super::copy::CopyError;
 use super::error::TaskError;
 
 /// Bytes of the memory by which the blocks of a cooperative grid synchronize: a size and a barrier, in the
-/// layout of CUDA's cooperative groups. Zeroed before each such launch.
+/// layout of CUDA's cooperative groups. It is zeroed before each launch.
 const WORKSPACE: u64 = 4096;
 
 /// Bytes of the stack of a thread: CUDA's default, which the guest reports.

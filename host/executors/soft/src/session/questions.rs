@@ -137,7 +137,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Returns whether frees are queued.
+    /// Returns whether frees are queued, so that memory figures are not final.
     fn is_freeing(&self) -> bool {
         self.frees.load(Ordering::Relaxed) != 0
     }

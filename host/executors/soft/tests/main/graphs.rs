@@ -1,4 +1,4 @@
-//! Marks and spans in graphs.
+//! Tests of graphs whose nodes have marks and spans of window memory.
 
 use vgpu_host_testing::bench::Bench;
 use vgpu_host_testing::commands::{LAUNCH, allocate, function, load, node, params, stream, window};

@@ -1,4 +1,4 @@
-//! Modules, functions and variables.
+//! Tests of modules, their functions and their variables.
 
 use std::fmt::Write as _;
 

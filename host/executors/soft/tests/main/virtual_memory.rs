@@ -1,4 +1,4 @@
-//! Virtual memory management.
+//! Tests of virtual memory management: reservations, physical memory, mappings and access rights.
 
 use vgpu_host_testing::bench::{Bench, MEMORY};
 use vgpu_host_testing::commands::{
