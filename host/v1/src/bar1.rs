@@ -1,7 +1,7 @@
 //! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host,
 //! the second payload for the guest. Its last four bytes show the status and hide the payload there (Q3). An
-//! 8-byte load that ends in the status returns only the status: its low half is 0, whatever payload is there
-//! (Q28).
+//! 8-byte load that ends in the status returns only the status: its low half is 0, although payload is stored
+//! there (Q28).
 
 use vgpu_wire::pci::V1_BAR1_BYTES;
 use vgpu_wire::v1::registers::BAR1_STATUS;

@@ -19,7 +19,7 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::outbox::Outbox;
 use super::stream::Frames;
 
-/// Time after which a mediator that accepts no byte of a call is treated as gone.
+/// Time after which a mediator that accepts no byte of a call is treated as hung up.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// Number of bytes read from the socket at a time.
 const PIECE: usize = 256 << 10;
@@ -123,7 +123,7 @@ fn write_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
         tracing::warn!("send a call to the mediator: {error}");
         // This is delivered first, because the end of the connection reports the loss with another status.
         inlet.deliver(Delivery::Unsent { connection: number });
-        // The mediator would take any following bytes for the rest of this call.
+        // The mediator would read any following bytes as part of this call.
         outbox.close();
     }
 }
@@ -183,7 +183,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
                     }
                 }
                 Err(error) => {
-                    // Only the log shows that it is dropped.
+                    // The log tells that bytes were dropped; the guest waits for its call.
                     tracing::warn!("what the mediator sent is dropped: {error}");
                     frames.clear();
                 }

@@ -150,7 +150,8 @@ fn serve(shared: &SharedLink, turn: Turn, calls: &Receiver<Submission>) {
         if !turns.end(turn) {
             return;
         }
-        // This comes before the guest sees the answer, because the next doorbell starts another call.
+        // The connection is idle before the guest sees the answer, because the next doorbell starts another
+        // call.
         turns.rest(turn);
         let hang_up = || drop(lock(current).take());
         let there = match verdict {

@@ -1,5 +1,5 @@
-//! The output of a connection to the mediator. What the socket accepts at once is written at once; a thread
-//! writes the rest.
+//! The output of a connection to the mediator. Bytes that the socket accepts at once are written at once; a
+//! thread writes the others.
 //!
 //! Calls are sent within a guest's register access, which must not wait for a mediator. The reference device
 //! makes the guest wait there for up to 30 s.

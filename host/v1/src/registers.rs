@@ -32,7 +32,7 @@ pub(super) enum Effect {
     Release,
 }
 
-/// Register values that never change.
+/// Register values that are set when the device is made and never change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     /// The pool's letter in ASCII.
@@ -89,7 +89,7 @@ impl Shown {
     }
 }
 
-/// The registers of BAR0.
+/// The registers of BAR0: the values that guest and device write, and fixed ones.
 #[derive(Debug)]
 pub(super) struct Registers {
     identity: Identity,

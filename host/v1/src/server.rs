@@ -304,7 +304,7 @@ impl SharedServer {
 
     /// Removes a client whose thread has ended.
     fn end(&self, id: u64, client: &Connected) {
-        // What the client owned ends before the client itself counts as gone.
+        // The client's own objects are freed before the client is removed from the table.
         client.connection.hang_up();
         // The error means that the socket is shut down already.
         let _ = client.stream.shutdown(std::net::Shutdown::Both);

@@ -17,8 +17,8 @@ use super::status;
 pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
 /// Largest number of calls with a long payload that are executed at a time.
 const SLOTS: u32 = 256;
-/// Source of handles. A handle is never used again, and looks like a pointer of the host: a guest that keeps
-/// only 32 bits of one cannot use it.
+/// Source of handles. A handle is never used again, and has the form of a pointer of the host: a guest that
+/// keeps only 32 bits of one cannot use it.
 #[derive(Debug)]
 pub(super) struct Mint(AtomicU64);
 
@@ -37,7 +37,7 @@ pub(super) struct Core {
     pub(super) sessions: LocalSessions,
     slots: Arc<PayloadSlots>,
     pub(super) mint: Mint,
-    /// Handle of the only context.
+    /// Handle of the only context, which all owners get.
     pub(super) context: u64,
 }
 

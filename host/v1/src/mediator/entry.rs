@@ -32,7 +32,7 @@ impl OwnerKey {
 pub(super) struct OwnerFigures {
     /// Whether a call that needs a context has been made.
     pub(super) context: bool,
-    /// Number of calls by name.
+    /// Number of calls of each operation, by its name.
     calls: BTreeMap<&'static str, u64>,
     call_count: u64,
     /// Number of completed calls, which excludes the call in progress.

@@ -1,4 +1,4 @@
-//! Calls about device memory.
+//! Calls about device memory: allocations, copies and fills. Each waits for its work.
 
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, Fill};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo, MemInfoReply};

@@ -66,7 +66,7 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-/// Outcome of a call.
+/// Outcome of a call, as its link or its socket has to report it.
 #[derive(Debug)]
 pub enum Verdict {
     /// The call is answered.
@@ -81,7 +81,7 @@ pub enum Verdict {
     Gone,
 }
 
-/// Settings of a host's administrator.
+/// Settings of a mediator, which a host's administrator chooses.
 #[derive(Debug)]
 pub struct MediatorSettings {
     /// Rules by which calls are refused.
@@ -224,8 +224,8 @@ impl Mediator {
         self.owners.stop();
     }
 
-    /// Returns the rest of `limit`, which is the time that an ending link or server grants the call in
-    /// progress. It counts from the mediator's own stop, so that several of them together take no longer than
+    /// Returns how much of `limit`, the time that an ending link or server grants the call in progress, is
+    /// left. It counts from the mediator's own stop, so that several of them together take no longer than
     /// one.
     pub(crate) fn left_of(&self, limit: Duration) -> Duration {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))

@@ -181,7 +181,7 @@ impl Owners {
         entry.begin(op.name(), op.treatment() == Treatment::Done && needs_context(op));
         let mut args = [0; ARGS];
         let num_args = call.num_args.get() as usize;
-        // Only the stated arguments count, whatever else the frame holds.
+        // Only the stated arguments count. The frame has room for more.
         args[..num_args].copy_from_slice(&call.args()[..num_args]);
         let request = Request { op, args, num_args, data };
         let done = match op.treatment() {

@@ -23,11 +23,11 @@ use super::status;
 const INLINE_MOST: usize = 32 << 10;
 /// Reply slot of all messages. One is enough, because one message is answered at a time.
 const SLOT: u32 = 0;
-/// Completion word of synchronizes.
+/// Completion word of synchronizes, of which an owner has one at a time.
 const SYNC_WORD: u32 = 1;
-/// Completion word of copies.
+/// Completion word of copies, of which an owner has one at a time.
 pub(super) const COPY_WORD: u32 = 1000;
-/// First completion word of events.
+/// First completion word of events. Each event has one, by its index.
 const EVENT_WORD: u32 = 2;
 /// Largest number of streams that can have a query at the same time: those that an owner may have, and the
 /// default stream.
@@ -36,7 +36,7 @@ const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "ever
 /// Number of polls of a wait before it sleeps.
 const LOOKS: u32 = 2000;
 
-/// The session of an owner.
+/// The session of an owner, as the calls of version 1 use it.
 pub(super) struct Port {
     session: LocalSession,
     slots: Arc<PayloadSlots>,

@@ -17,7 +17,7 @@ pub struct MediatorRules {
     buckets: HashMap<u32, Bucket>,
 }
 
-/// Token bucket of a machine.
+/// Token bucket that limits a machine's rate of calls.
 #[derive(Debug)]
 struct Bucket {
     calls: f64,

@@ -22,7 +22,7 @@ pub(super) struct PayloadSlots {
 
 #[derive(Debug)]
 struct Free {
-    /// Unused slots that have memory.
+    /// Indices of unused slots that keep their memory.
     warm: Vec<u32>,
     cold: Vec<u32>,
 }
