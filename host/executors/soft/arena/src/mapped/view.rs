@@ -180,8 +180,8 @@ impl View {
         (known && address.is_multiple_of(2)).then(|| unsafe { Halves::read(self.pointer(address)) }.0)
     }
 
-    /// Loads `N` adjacent elements. An address that is not a multiple of their total size, or not mapped, is a
-    /// fault.
+    /// Loads `N` adjacent elements. An address that is not a multiple of their total size, or not mapped for
+    /// reading, is a fault of lane 0.
     #[inline(always)]
     pub fn load_uniform_vec<T: Element, const N: usize>(
         &self,
