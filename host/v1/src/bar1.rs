@@ -1,7 +1,7 @@
 //! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host,
 //! the second payload for the guest. Its last four bytes show the status and hide the payload there (Q3). An
-//! 8-byte load that ends in the status returns only the status: its low half is 0, whatever payload is there
-//! (Q28).
+//! 8-byte load that ends in the status returns only the status: its low half is 0, although payload is stored
+//! there (Q28).
 
 use vgpu_wire::pci::V1_BAR1_BYTES;
 use vgpu_wire::v1::registers::BAR1_STATUS;
@@ -11,7 +11,7 @@ use super::access::mask;
 /// Offset of the 8-byte load whose high half is the status.
 const LAST_WORD: u32 = BAR1_STATUS - 4;
 
-/// Memory of BAR1, which includes the status.
+/// The 16 MiB of BAR1, with the status in the last four bytes.
 pub(super) struct Bar1(Box<[u8]>);
 
 impl std::fmt::Debug for Bar1 {
@@ -26,7 +26,7 @@ impl Bar1 {
         Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
     }
 
-    /// Returns `bytes` from `offset` on, fewer if BAR1 ends before.
+    /// Returns `bytes` from `offset` on, or fewer if BAR1 ends before. The status is included.
     pub(super) fn get(&self, offset: u32, bytes: usize) -> &[u8] {
         let rest = self.0.get(offset as usize..).unwrap_or_default();
         &rest[..bytes.min(rest.len())]
@@ -47,7 +47,8 @@ impl Bar1 {
         u64::from_le_bytes(bytes)
     }
 
-    /// Returns what a guest reads that loads a range 8 bytes at a time.
+    /// Returns what a guest reads that loads a range 8 bytes at a time. The result is shorter if BAR1 ends
+    /// within the range.
     pub(super) fn load_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         let mut block = self.get(offset, bytes).to_vec();
         let lost = LAST_WORD.saturating_sub(offset)..BAR1_STATUS.saturating_sub(offset);
@@ -56,12 +57,14 @@ impl Bar1 {
         block
     }
 
-    /// Stores bytes as a guest does. Bytes beyond the end and bytes of the status are dropped.
+    /// Stores bytes as a guest does. Bytes beyond the end are dropped, and so are those of the status, which
+    /// is read-only.
     pub(super) fn store(&mut self, offset: u32, bytes: &[u8]) {
         self.put(offset, bytes, BAR1_STATUS as usize);
     }
 
-    /// Stores the host's payload, which may overwrite the status until [`Bar1::show`] is called again.
+    /// Stores the host's payload. A payload that is long enough overwrites the status until [`Bar1::show`] is
+    /// called again.
     pub(super) fn answer(&mut self, offset: u32, bytes: &[u8]) {
         self.put(offset, bytes, self.0.len());
     }

@@ -23,7 +23,7 @@ const SPIN_MOST: Duration = Duration::from_micros(200);
 /// the sessions and the memory.
 pub const OTHER_PROCESS: &str = "mediator";
 
-/// The mediator that executes a device's calls.
+/// Where the mediator runs that executes a device's calls.
 #[derive(Clone, Debug)]
 pub enum MediatorPlace {
     /// A mediator of this process.
@@ -51,7 +51,7 @@ struct Served {
     mediator: Option<Arc<Mediator>>,
 }
 
-/// A BAR of the device, as the socket serves it.
+/// A BAR of the device, as its socket on the bus serves it.
 #[derive(Debug)]
 struct Socket {
     address: PciAddress,
@@ -109,7 +109,7 @@ impl vgpu_device::Bar for Socket {
     }
 }
 
-/// Serves devices on a bus, in a guest of `ram_bytes` of memory, which is the file `ram` of the folder.
+/// Serves devices on a bus to a guest of `ram_bytes` of memory, which is the file `ram` of the directory.
 pub fn serve_on_bus(
     folder: &Path,
     ram_bytes: u64,
@@ -194,7 +194,7 @@ impl BusDevice for Served {
         }
     }
 
-    /// Stops the call in progress, which would keep its guest's thread.
+    /// Stops the work in progress: a guest's thread that waits for it would not end.
     fn end_sessions(&self) {
         if let Some(mediator) = &self.mediator {
             mediator.stop();

@@ -11,7 +11,7 @@ use super::hooks::TestHooks;
 pub struct BusTestHooks {
     /// Hooks of the device itself.
     pub device: TestHooks,
-    /// Time that each access to a BAR takes. A socket answers faster than a virtual machine exits.
+    /// Time that each access to a BAR takes at least. A socket answers faster than a virtual machine exits.
     pub access_cost: Duration,
     /// Observer that is shown each access of each guest.
     pub watch: Option<Arc<dyn Watch>>,

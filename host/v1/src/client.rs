@@ -19,9 +19,9 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::outbox::Outbox;
 use super::stream::Frames;
 
-/// Time after which a mediator that accepts no byte of a call is treated as gone.
+/// Time after which a mediator that accepts no byte of a call is treated as hung up.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// Number of bytes read at a time.
+/// Number of bytes read from the socket at a time.
 const PIECE: usize = 256 << 10;
 
 /// A link to a mediator that listens on a socket.
@@ -49,6 +49,7 @@ struct CurrentConnection {
 
 impl Client {
     /// Makes a link that connects at once if a mediator listens at `path`, and otherwise with the first call.
+    /// It connects again after each loss.
     pub fn connect(path: &Path, inlet: Inlet) -> Self {
         Self::with_limit(path, inlet, SEND_LIMIT)
     }
@@ -62,7 +63,7 @@ impl Client {
         client
     }
 
-    /// Returns the current connection, or makes a new one.
+    /// Returns the current connection, or makes a new one if there is none or the mediator has hung up.
     fn connected<'a>(&self, state: &'a mut ClientState) -> io::Result<&'a CurrentConnection> {
         if state.current.as_ref().is_some_and(|current| is_dead(current.outbox.stream())) {
             state.hang_up();
@@ -85,7 +86,7 @@ impl Client {
         state.current.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Starts the two threads of a connection, one for each direction.
+    /// Starts the two threads of a connection: one receives results, the other writes queued calls.
     fn start(&self, state: &mut ClientState, number: u64, outbox: &Arc<Outbox>) -> io::Result<()> {
         state.threads.retain(|thread| !thread.is_finished());
         let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
@@ -115,13 +116,14 @@ fn is_dead(stream: &UnixStream) -> bool {
     }
 }
 
-/// Writes what a doorbell could not write without waiting, until the connection ends.
+/// Writes the bytes that a doorbell could not write without waiting, until the connection ends. This is the
+/// body of a thread.
 fn write_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     if let Err(error) = outbox.write_on() {
         tracing::warn!("send a call to the mediator: {error}");
         // This is delivered first, because the end of the connection reports the loss with another status.
         inlet.deliver(Delivery::Unsent { connection: number });
-        // The mediator would take any following bytes for the rest of this call.
+        // The mediator would read any following bytes as part of this call.
         outbox.close();
     }
 }
@@ -158,7 +160,8 @@ impl Drop for Client {
     }
 }
 
-/// Receives answers until the mediator hangs up.
+/// Receives results and questions until the mediator hangs up or the device is gone. This is the body of a
+/// thread.
 fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     let mut frames = Frames::default();
     let mut piece = vec![0; PIECE];
@@ -180,7 +183,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
                     }
                 }
                 Err(error) => {
-                    // Only the log shows that it is dropped.
+                    // The log tells that bytes were dropped; the guest waits for its call.
                     tracing::warn!("what the mediator sent is dropped: {error}");
                     frames.clear();
                 }
@@ -192,7 +195,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     outbox.close();
 }
 
-/// Handles one frame. Returns false if the device is gone.
+/// Handles one frame of the mediator. Returns false if the device is gone.
 fn handle_frame(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
     let request_id = header.request_id.get();
     match header.kind.get() {

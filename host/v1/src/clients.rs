@@ -10,7 +10,7 @@ pub const CLIENTS_MAX: usize = 256;
 /// Largest number of clients of one user at a time.
 pub const USER_CLIENTS_MAX: usize = 64;
 
-/// Facts about a connected client that the decision about a new one needs.
+/// What the decision about a new client needs to know of a connected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     /// User of the client's process.
@@ -31,7 +31,8 @@ pub(super) enum Admission {
     None,
 }
 
-/// Decides whether one more client of `user` is accepted beside the connected ones.
+/// Decides whether one more client of `user` is accepted beside the connected ones, which are given by their
+/// ids.
 pub(super) fn admit(clients: &HashMap<u64, Client>, user: u32) -> Admission {
     let of_user = clients.values().filter(|client| client.user == user).count();
     let own_alone = of_user >= USER_CLIENTS_MAX;

@@ -10,11 +10,11 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{self, Call, Header};
 use zerocopy::FromBytes;
 
-/// A thread's right to execute a connection's calls. It is lost when another thread takes over.
+/// A thread's right to execute a connection's calls. It ends when another thread takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
-/// Decides which thread executes the calls of one connection.
+/// Decides which thread executes the calls of one connection. At most one has the turn.
 #[derive(Debug)]
 pub(super) struct ConnectionTurn(Mutex<TurnState>);
 
@@ -49,7 +49,8 @@ impl ConnectionTurn {
         }
     }
 
-    /// Stores the present activity, if `turn` is still the current one. Returns whether it is.
+    /// Stores the present activity, if `turn` is still the current one. Returns whether it is; a thread that
+    /// was left behind changes nothing.
     fn set(&self, turn: Turn, doing: Doing) -> bool {
         let mut state = lock(&self.0);
         let own = state.turn == turn;
@@ -59,7 +60,8 @@ impl ConnectionTurn {
         own
     }
 
-    /// Counts a call as in progress before a thread has started it, unless another call is.
+    /// Counts a call of `owner` as in progress before a thread has started it, unless another call is in
+    /// progress.
     pub(super) fn announce(&self, owner: u32) {
         let mut state = lock(&self.0);
         if matches!(state.doing, Doing::Nothing(_)) {
@@ -67,7 +69,8 @@ impl ConnectionTurn {
         }
     }
 
-    /// Records that a thread starts a call. `behind` holds the bytes that were received after the call.
+    /// Records that a thread starts a call of `owner`. `behind` holds the bytes that were received after the
+    /// call.
     pub(super) fn begin(&self, turn: Turn, owner: u32, behind: &[u8]) {
         self.set(turn, Doing::Call { owner, behind: behind.to_vec() });
     }
@@ -83,14 +86,14 @@ impl ConnectionTurn {
         self.set(turn, Doing::Answer)
     }
 
-    /// Records that the call has been answered.
+    /// Records that the call has been answered, so that the connection is idle.
     pub(super) fn rest(&self, turn: Turn) {
         self.set(turn, Doing::Nothing(Instant::now()));
     }
 
     /// Replaces the thread of the current call, if the next call is a cleanup of that call's owner. Returns
-    /// the turn of the thread that takes over, and the bytes that were received for it. `next` peeks at bytes
-    /// that have not been received yet.
+    /// the turn of the thread that takes over, and the bytes that were received for it, or `None` if the
+    /// thread keeps its turn. `next` peeks at bytes that have not been received yet.
     pub(super) fn leave_behind(&self, next: impl FnOnce() -> Vec<u8>) -> Option<(Turn, Vec<u8>)> {
         let mut state = lock(&self.0);
         let Doing::Call { owner, behind } = &mut state.doing else { return None };

@@ -11,22 +11,22 @@ use super::connection_turn::{ConnectionTurn, Turn};
 use super::mediator::{Answer, Connection, Verdict};
 use super::stream::Frames;
 
-/// Time after which a client that reads nothing of its answer is disconnected.
+/// Time after which a client that accepts no byte of its answer is disconnected.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// Number of bytes read at a time.
+/// Number of bytes read from the socket at a time.
 const PIECE: usize = 256 << 10;
 
-/// Returns the error with which the mediator ends a connection.
+/// Returns the error with which the mediator ends a connection, because of what the client has sent.
 fn refuse(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
-/// Returns a frame without payload that answers another frame.
+/// Returns a frame of a kind without payload, with the ids of the frame that it answers.
 fn word(header: &Header, kind: u32) -> Header {
     Header { kind: kind.into(), bytes: 0.into(), ..*header }
 }
 
-/// The way in which a thread's conversation with a client ends.
+/// How a thread's conversation with a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConversationEnd {
     /// The client has hung up, or was disconnected.
@@ -36,7 +36,8 @@ pub(super) enum ConversationEnd {
 }
 
 /// Serves one client until it hangs up or is disconnected, or another thread takes over. `received` are bytes
-/// that were read from it already.
+/// that were read from it already. Fails if the client sends anything but calls, or reads nothing for too
+/// long.
 pub(super) fn serve(
     mut stream: &UnixStream,
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! Counts a guest's accesses. Each of them is an exit of its virtual machine.
+//! Counts a guest's accesses to the BARs. Each of them is an exit of its virtual machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

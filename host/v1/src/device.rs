@@ -19,8 +19,7 @@ use super::properties::Properties;
 use super::registers::{Effect, Identity};
 use super::state::{DeviceState, Pending, Window};
 
-/// A version 1 function. Accesses may come from any thread and are executed one at a time, as in a
-/// hypervisor.
+/// A version 1 function. Accesses may come from any thread; one at a time is executed, as in a hypervisor.
 #[derive(Debug)]
 pub struct Device {
     properties: Properties,
@@ -33,8 +32,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a device for a guest with this memory. It reaches no mediator before it has a link
-    /// ([`Device::attach`]).
+    /// Makes a device for a guest with this memory. Until it has a link ([`Device::attach`]), each call fails
+    /// with [`ErrorCode::MediatorUnavailable`].
     pub fn new(properties: Properties, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
         Self::with_hooks(properties, TestHooks::default(), memory)
     }
@@ -134,14 +133,16 @@ impl Device {
         }
     }
 
-    /// Reads a range of BAR1 as 8-byte accesses would. The result is shorter if BAR1 ends within the range.
+    /// Reads a range of BAR1 as 8-byte accesses would, and counts those. The result is shorter if BAR1 ends
+    /// within the range.
     #[must_use]
     pub fn read_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         self.counts.read(Bar::Bar1, bytes.div_ceil(8) as u64);
         lock(&self.state).bar1.load_block(offset, bytes)
     }
 
-    /// Writes a range of BAR1 as 8-byte accesses would.
+    /// Writes a range of BAR1 as 8-byte accesses would, and counts those. Bytes beyond the end and the status
+    /// are dropped.
     pub fn write_block(&self, offset: u32, bytes: &[u8]) {
         self.counts.write(Bar::Bar1, bytes.len().div_ceil(8) as u64);
         lock(&self.state).bar1.store(offset, bytes);
@@ -163,7 +164,9 @@ impl Device {
         }
     }
 
-    /// Handles the write `SHMEM_CTRL = 1`, which registers the shared memory.
+    /// Handles the write `SHMEM_CTRL = 1`, which registers guest pages as the window. Shows
+    /// [`ErrorCode::InvalidLength`] if they are too few, and [`ErrorCode::InvalidRequest`] if the guest has
+    /// no such pages.
     fn register(&self, state: &mut DeviceState) {
         // The old window is released even if the new one cannot be registered (Q9).
         state.drop_window();
@@ -181,7 +184,8 @@ impl Device {
         }
     }
 
-    /// Handles the write `CUDA_DOORBELL = 1`, which submits a call.
+    /// Handles the write `CUDA_DOORBELL = 1`, which submits the staged call to the mediator. It does not wait
+    /// for the answer.
     fn submit(&self, state: &mut DeviceState) {
         state.registers.shown.error = 0;
         state.registers.shown.clear_results();
@@ -234,7 +238,8 @@ impl Device {
         Submission { header, call, data }
     }
 
-    /// Handles a result or a notice from the mediator.
+    /// Handles a result or a notice from the mediator. A result of another call than the pending one is
+    /// dropped.
     pub(super) fn deliver(&self, delivery: Delivery<'_>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -290,7 +295,7 @@ impl Device {
     }
 }
 
-/// A reference to a device, to which a link delivers answers.
+/// A weak reference to a device, to which a link delivers answers.
 #[derive(Clone, Debug)]
 pub struct Inlet(Weak<Device>);
 

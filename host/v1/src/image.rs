@@ -36,7 +36,8 @@ pub(super) enum ImageError {
 }
 
 impl Code {
-    /// Chooses the part of an image that is best for the target.
+    /// Chooses the part of an image that is best for the target, as CUDA's driver does, and reads its
+    /// kernels' parameter layouts.
     pub(super) fn choose(image: &[u8], target: Target) -> Result<Self, ImageError> {
         let magic = image.first_chunk::<4>().copied().unwrap_or_default();
         let none = ImageError::None(target.sm);

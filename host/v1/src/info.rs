@@ -5,7 +5,7 @@ use vgpu_wire::v1::payload::GpuInfo;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::I32;
 
-/// Numbers of the `CUdevice_attribute` values.
+/// The `CUdevice_attribute` values that the description contains.
 mod id {
     pub(super) const MAX_THREADS_PER_BLOCK: usize = 1;
     pub(super) const MAX_BLOCK_DIM: usize = 2;

@@ -4,14 +4,15 @@ use std::fmt::Debug;
 
 use vgpu_wire::v1::frame::{Call, Header, Outcome};
 
-/// A call as it is sent to the mediator.
+/// A call as it is sent to the mediator, in the parts of its frame.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// Header of the frame.
     pub header: Header,
     /// Header of the call.
     pub call: Call,
-    /// Payload of the call. It may be shorter than the call states (Q7); the mediator hangs up in that case.
+    /// Payload of the call. It may be shorter than the call states (Q7); then the mediator closes the
+    /// connection.
     pub data: Vec<u8>,
 }
 
@@ -31,7 +32,7 @@ pub enum Delivery<'a> {
     Busy,
     /// The mediator refuses all calls of this machine.
     Quarantined,
-    /// The mediator did not accept the rest of a call.
+    /// The mediator did not accept the rest of a call within the limit, so the call is lost.
     Unsent {
         /// Number of the connection, as [`Link::send`] returned it.
         connection: u64,

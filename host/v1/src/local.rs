@@ -14,8 +14,8 @@ use super::device::Inlet;
 use super::link::{Delivery, Link, LinkError, Submission};
 use super::mediator::{Answer, Connection, Mediator, Verdict};
 
-/// Time for which a thread spins for the next call before it sleeps. Calls usually follow one another
-/// closely.
+/// Time for which a thread spins for the next call before it sleeps. Calls usually follow one another within
+/// less.
 const LINGER: Duration = Duration::from_micros(60);
 
 /// Time limit for which dropping the link waits for the call in progress.
@@ -30,7 +30,7 @@ const CONNECTION: u64 = 0;
 pub struct Local {
     shared: Arc<SharedLink>,
     way: Mutex<CallThreads>,
-    /// Channel that is disconnected when all threads have ended.
+    /// Channel whose senders the threads hold: it is disconnected when all of them have ended.
     over: Mutex<Receiver<()>>,
 }
 
@@ -55,7 +55,8 @@ struct CallThreads {
 }
 
 impl Local {
-    /// Connects to `mediator`. Answers are delivered to `inlet`.
+    /// Connects to `mediator` and starts the first thread. Answers are delivered to `inlet`. Fails if the
+    /// thread cannot be started.
     pub fn connect(mediator: &Arc<Mediator>, inlet: Inlet) -> std::io::Result<Self> {
         let (turns, turn) = ConnectionTurn::new();
         let shared = SharedLink {
@@ -73,7 +74,7 @@ impl Local {
 }
 
 impl CallThreads {
-    /// Starts the thread whose turn it is from now on.
+    /// Starts the thread that executes the calls from now on.
     fn start(&mut self, shared: &Arc<SharedLink>, turn: Turn) -> std::io::Result<()> {
         let (calls, received) = mpsc::channel();
         let (own, working) = (Arc::clone(shared), self.working.clone());
@@ -125,7 +126,8 @@ impl Drop for Local {
 /// Number of threads that spin while this one waits: the guest's, and the bus's thread that answers it.
 const SPINNING: usize = 2;
 
-/// Waits for the next call: spins for a while if there are processors to spare, then sleeps.
+/// Waits for the next call: spins for a while if there are processors to spare, then sleeps. Returns `None`
+/// when the link is dropped.
 fn next(calls: &Receiver<Submission>) -> Option<Submission> {
     let start = Instant::now();
     while has_spare_cpus(SPINNING) && start.elapsed() < LINGER {
@@ -138,7 +140,7 @@ fn next(calls: &Receiver<Submission>) -> Option<Submission> {
     calls.recv().ok()
 }
 
-/// Executes calls as long as it is this thread's turn.
+/// Executes calls and delivers their results, as long as it is this thread's turn and the device exists.
 fn serve(shared: &SharedLink, turn: Turn, calls: &Receiver<Submission>) {
     let SharedLink { mediator, inlet, turns, connection: current } = shared;
     while let Some(Submission { header, call, data }) = next(calls) {
@@ -148,7 +150,8 @@ fn serve(shared: &SharedLink, turn: Turn, calls: &Receiver<Submission>) {
         if !turns.end(turn) {
             return;
         }
-        // This comes before the guest sees the answer, because the next doorbell starts another call.
+        // The connection is idle before the guest sees the answer, because the next doorbell starts another
+        // call.
         turns.rest(turn);
         let hang_up = || drop(lock(current).take());
         let there = match verdict {
@@ -169,7 +172,7 @@ fn serve(shared: &SharedLink, turn: Turn, calls: &Receiver<Submission>) {
             }
             Verdict::Gone => return,
             Verdict::HangUp(error) => {
-                tracing::warn!("a device is hung up on: {error}");
+                tracing::warn!("device disconnected: {error}");
                 hang_up();
                 inlet.deliver(Delivery::Closed { connection: CONNECTION })
             }

@@ -1,5 +1,5 @@
-//! The output of a connection to the mediator. What the socket accepts at once is written at once; a thread
-//! writes the rest.
+//! The output of a connection to the mediator. Bytes that the socket accepts at once are written at once; a
+//! thread writes the others.
 //!
 //! Calls are sent within a guest's register access, which must not wait for a mediator. The reference device
 //! makes the guest wait there for up to 30 s.
@@ -35,7 +35,7 @@ struct Waiting {
     closed: bool,
 }
 
-/// Bytes to send, and how many of them have been sent.
+/// Bytes that are queued, and how many of them have been sent already.
 #[derive(Debug)]
 struct QueuedBytes {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl Outbox {
         self.post(parts, WAITING_MOST)
     }
 
-    /// Answers a question of the mediator, unless it has left too many bytes unread.
+    /// Answers a question of the mediator (`PING`), unless it has left too many bytes unread.
     pub(super) fn answer(&self, bytes: &[u8]) {
         // A mediator that has hung up needs no answer, and the next read reports it.
         let _ = self.post([bytes.to_vec()], ANSWERED_MOST);

@@ -8,7 +8,8 @@ use vgpu_wire::v1::{INLINE_BYTES, call};
 use super::properties::Properties;
 use super::state::{DeviceState, Window};
 
-/// Reads the call's payload from where the rules of [`vgpu_wire::v1`] put it.
+/// Reads the call's payload from where the rules of [`vgpu_wire::v1`] put it. Fails if the guest's pages no
+/// longer exist, or if the host has no memory.
 pub(super) fn fetch(
     state: &DeviceState,
     memory: &dyn GuestMemory,
@@ -43,8 +44,8 @@ pub(super) fn fetch(
     })
 }
 
-/// Finds out whether there is data where a bulk payload can be. The memory is read only if the decision
-/// depends on it.
+/// Finds out whether there is data (a byte that is not 0) in each place where a bulk payload can be. The
+/// memory is read only if the decision depends on it.
 fn prefixes(state: &DeviceState, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
     let staged = &state.registers.staged;
     let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };
@@ -90,8 +91,8 @@ fn window_for(state: &DeviceState, properties: &Properties, token: u32) -> Optio
     state.window.filter(|window| !properties.window_of_its_owner || window.token == token)
 }
 
-/// Allocates room for a payload. The guest chooses its length, up to half of a window of any size, and the
-/// host may not have that much memory.
+/// Allocates a zeroed buffer for a payload. The guest chooses its length, up to half of a window of any size,
+/// and the host may not have that much memory: then the call fails.
 fn room(bytes: usize) -> Result<Vec<u8>, ErrorCode> {
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).map_err(|_| ErrorCode::RequestTooLarge)?;

@@ -30,7 +30,7 @@ fn bar(index: usize) -> Option<access::Bar> {
     [access::Bar::Bar0, access::Bar::Bar1].get(index).copied()
 }
 
-/// Returns the largest piece of `bytes` at `offset` that is one access.
+/// Returns the size of the largest access that starts at `offset` and is at most `bytes` long.
 fn piece(offset: u64, bytes: usize) -> usize {
     let aligned = 1 << offset.trailing_zeros().min(WIDEST.trailing_zeros());
     let fits = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };

@@ -33,7 +33,7 @@ pub struct Properties {
     pub priority: Priority,
     /// Value of the property `vm_id`, the number of the virtual machine.
     pub vm_id: u32,
-    /// Values of the three boolean properties.
+    /// Values of the three boolean properties, which choose the route of payloads.
     pub preferences: Preferences,
     /// Whether only calls with the token that was in `SCRATCH` when the window was registered use the window.
     /// Other calls behave as if there were no window, so that no payload reaches another process's pages

@@ -32,7 +32,7 @@ pub(super) enum Effect {
     Release,
 }
 
-/// Register values that never change.
+/// Register values that are set when the device is made and never change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     /// The pool's letter in ASCII.
@@ -60,13 +60,13 @@ pub(super) struct Staged {
     irq_ctrl: u32,
 }
 
-/// Register values that the device writes.
+/// Register values that the device writes and the guest reads.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) status: u32,
     pub(super) error: u32,
     pub(super) response_len: u32,
-    /// Time of the last answer, in microseconds.
+    /// Time of the last answer, in microseconds since the device was made.
     pub(super) timestamp: u64,
     pub(super) result_status: u32,
     pub(super) result_num: u32,
@@ -89,7 +89,7 @@ impl Shown {
     }
 }
 
-/// The registers of BAR0.
+/// The registers of BAR0: the values that guest and device write, and fixed ones.
 #[derive(Debug)]
 pub(super) struct Registers {
     identity: Identity,
@@ -97,7 +97,7 @@ pub(super) struct Registers {
     pub(super) shown: Shown,
 }
 
-/// Returns the 4 bytes of `bytes` from `at` on, with zeros beyond the end.
+/// Returns the little-endian word of `bytes` from `at` on, with zeros beyond the end.
 fn word(bytes: &[u8], at: u32) -> u32 {
     let mut word = [0; 4];
     let rest = &bytes[(at as usize).min(bytes.len())..];

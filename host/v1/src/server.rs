@@ -24,7 +24,7 @@ use super::connection_turn::{ConnectionTurn, Turn};
 use super::conversation::{ConversationEnd, serve};
 use super::mediator::{Connection, Mediator};
 
-/// Time for which clients wait before the next attempt when the process is out of descriptors.
+/// Time that the server waits before it accepts again, when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Interval at which calls in progress are checked for a request to end them. The start of a call is not
 /// signalled, because that would cost every call a wake-up.
@@ -44,7 +44,7 @@ struct Connected {
     connection: Arc<Connection>,
     turns: Arc<ConnectionTurn>,
     user: u32,
-    /// Whether the client was seen to hang up.
+    /// Whether the client was seen to hang up. It is no longer polled then.
     over: bool,
 }
 
@@ -106,7 +106,7 @@ impl Server {
 }
 
 impl Server {
-    /// Ends several servers at once, within the time limit of a single one.
+    /// Ends several servers at once, within the time that a single one waits for its calls in progress.
     pub fn end_all(mut servers: Vec<Self>) {
         for server in &mut servers {
             server.leave();
@@ -114,7 +114,8 @@ impl Server {
         drop(servers);
     }
 
-    /// Stops serving and makes the mediator stop the work in progress, without waiting for any call.
+    /// Stops accepting, disconnects all clients, and makes the mediator stop the work in progress. Does not
+    /// wait for any call.
     fn leave(&mut self) {
         {
             let mut state = lock(&self.shared.state);
@@ -147,7 +148,8 @@ impl Drop for Server {
 }
 
 impl SharedServer {
-    /// Accepts clients and notices those that hang up.
+    /// Accepts clients, and watches them for hang-ups and for cleanups of calls in progress. This is the body
+    /// of the server's thread.
     fn look_after_all(self: &Arc<Self>) {
         loop {
             let watched: Vec<(u64, Arc<UnixStream>)> = {
@@ -186,7 +188,7 @@ impl SharedServer {
         }
     }
 
-    /// Handles a client that hung up, whatever its thread is doing.
+    /// Handles a client that hung up, even while its thread executes a call.
     fn see_off(&self, id: u64) {
         let connection = lock(&self.state).open.get_mut(&id).map(|client| {
             client.over = true;
@@ -197,7 +199,7 @@ impl SharedServer {
         }
     }
 
-    /// Lets another thread take over if a client asks for the cleanup of the owner of its call in progress.
+    /// Lets another thread take over a client that asks for the cleanup of the owner of its call in progress.
     fn relieve(self: &Arc<Self>, id: u64) {
         let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
         if let Some((turn, received)) = client.turns.leave_behind(|| peek(&client.stream)) {
@@ -277,7 +279,7 @@ impl SharedServer {
         }
     }
 
-    /// Starts a thread that serves a client.
+    /// Starts a thread that serves a client. If it cannot be started, disconnects the client.
     fn serve(self: &Arc<Self>, id: u64, client: &Connected, turn: Turn, received: Vec<u8>) {
         lock(&self.state).serving += 1;
         let (own, served) = (Arc::clone(self), client.clone());
@@ -302,7 +304,7 @@ impl SharedServer {
 
     /// Removes a client whose thread has ended.
     fn end(&self, id: u64, client: &Connected) {
-        // What the client owned ends before the client itself counts as gone.
+        // The client's own objects are freed before the client is removed from the table.
         client.connection.hang_up();
         // The error means that the socket is shut down already.
         let _ = client.stream.shutdown(std::net::Shutdown::Both);
@@ -310,7 +312,8 @@ impl SharedServer {
     }
 }
 
-/// Peeks at the next bytes from a client, up to the number that identifies the owner of a call.
+/// Peeks at the next bytes from a client, up to the number that identifies the owner of a call. Returns none
+/// if none have been received.
 fn peek(stream: &UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     let came = recv(stream, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);

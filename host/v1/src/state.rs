@@ -8,10 +8,10 @@ use vgpu_wire::v1::registers::{BUSY, ERROR, ErrorCode};
 use super::bar1::Bar1;
 use super::registers::{Identity, Registers};
 
-/// Operations whose late answers are accepted although another call is pending.
+/// Operations of a guest's start whose late answers are accepted although another call is pending.
 const BOOTSTRAP: [Op; 6] =
     [Op::Init, Op::GetGpuInfo, Op::DeviceGetCount, Op::DeviceGet, Op::PrimaryCtxRetain, Op::CtxSetCurrent];
-/// Largest number of calls by which such an answer may be older.
+/// Largest number of calls by which a late answer that is accepted may be older than the pending call.
 const LAG_MOST: u32 = 4;
 
 /// The registered window in the guest's pages.
@@ -43,7 +43,7 @@ pub(super) struct DeviceState {
     /// Number of the connection on which the newest call was sent.
     pub(super) connection: u64,
     pub(super) next_request: u32,
-    /// Record of a working thread, present while the status is `BUSY`. Whoever executes the call needs a
+    /// Counts a working thread of this machine while the status is `BUSY`. Whoever executes the call needs a
     /// processor, which a thread that spins for the guest's next access would take.
     working: Option<Awake>,
 }
@@ -77,7 +77,7 @@ impl DeviceState {
         }
     }
 
-    /// Shows that the call, or another request, has failed.
+    /// Shows status `ERROR` with this code, because the call or another request has failed.
     pub(super) fn fail(&mut self, why: ErrorCode) {
         self.registers.shown.error = why as u32;
         self.set(ERROR);
@@ -89,7 +89,7 @@ impl DeviceState {
         self.set_in_bar0(ERROR);
     }
 
-    /// Releases the window, if one is registered.
+    /// Releases the window, if one is registered. Later payloads are inline or in BAR1.
     pub(super) fn drop_window(&mut self) {
         self.window = None;
         self.registers.shown.window = false;

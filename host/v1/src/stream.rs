@@ -9,8 +9,8 @@ const HEAD: usize = size_of::<Header>();
 /// A frame's header and payload, and the bytes received after them.
 type Next<'a> = (Header, &'a [u8], &'a [u8]);
 
-/// Received bytes that are not yet taken as frames. Memory is allocated for received bytes, not for the
-/// length that a header promises.
+/// Received bytes that have not been taken as frames. Memory is allocated for received bytes, not for the
+/// length that a header states.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,

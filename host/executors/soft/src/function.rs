@@ -14,7 +14,7 @@ use crate::limits::{Demand, LaunchLimits};
 use crate::programs::Programs;
 use crate::status;
 
-/// Ids of `CUfunction_attribute`.
+/// The `CUfunction_attribute` that has an effect here.
 mod id {
     pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: u32 = 8;
 }
@@ -28,12 +28,14 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) program: Program,
     attributes: FunctionReply,
-    /// Largest dynamic shared memory of a launch, in bytes. The guest can change it.
+    /// Largest dynamic shared memory of a launch, in bytes. `cuFuncSetAttribute` changes it.
     max_dynamic_shared: AtomicU32,
 }
 
 impl Function {
-    /// Prepares a kernel. `globals` holds the device addresses of the module's variables, by index.
+    /// Prepares a kernel: parses it and lowers it to a program, unless earlier sessions have. `globals` holds
+    /// the device addresses of the module's variables, by index. `sm` is the architecture that is reported as
+    /// the binary's, as in `sm_61`.
     pub(crate) fn new(
         image: &Image,
         name: &str,
@@ -81,7 +83,8 @@ impl Function {
         &self.attributes
     }
 
-    /// Carries out `cuFuncSetAttribute`. Attributes that are only hints have no effect.
+    /// Carries out `cuFuncSetAttribute`. Attributes that are only hints have no effect. Fails with
+    /// `CUDA_ERROR_INVALID_VALUE` if dynamic shared memory exceeds what the device lets a kernel opt in to.
     pub(crate) fn set(&self, body: &FunctionSet, limits: &LaunchLimits) -> Result<(), u32> {
         if body.attribute == id::MAX_DYNAMIC_SHARED_SIZE_BYTES {
             let most = limits.shared_optin.saturating_sub(self.kernel.shared_bytes);
@@ -91,7 +94,8 @@ impl Function {
         Ok(())
     }
 
-    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor` for blocks of `threads` threads with
+    /// `dynamic_shared` bytes of dynamic shared memory.
     pub(crate) fn occupancy(&self, threads: u32, dynamic_shared: u64, limits: &LaunchLimits) -> u32 {
         limits.blocks(&Demand {
             threads,

@@ -16,7 +16,7 @@ pub(crate) struct Node {
     pub(crate) body: Body,
     /// The data of an inline copy, or the parameters of a kernel.
     pub(crate) tail: Arc<[u8]>,
-    /// The kernel of a launch.
+    /// The kernel of a launch, kept alive by the node; `None` for other nodes.
     pub(crate) function: Option<Arc<Function>>,
 }
 
@@ -30,20 +30,21 @@ impl Node {
     }
 }
 
-/// An instantiated graph.
+/// An instantiated graph (`CUgraphExec`), which a session can launch repeatedly.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// Indexed by node: the earlier nodes that it is ordered after.
     pub(crate) dependencies: Vec<Box<[u32]>>,
-    /// The charge for all nodes.
+    /// The charge for all nodes and their payloads, as host memory.
     bytes: Charge,
-    /// Node at the end of the newest launch. The next launch is ordered after it.
+    /// Node of the queue at the end of the newest launch. The next launch is ordered after it. `None` if no
+    /// launch was queued.
     pub(crate) newest: Option<Id>,
 }
 
 impl Graph {
-    /// Reads the records of a `GraphDefine`.
+    /// Reads the records of a `GraphDefine`. Fails if the session's limit of host memory is exceeded.
     pub(crate) fn define(
         work: &Work<'_>,
         modules: &SoftModules,

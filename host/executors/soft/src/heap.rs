@@ -19,7 +19,8 @@ pub(crate) struct OwnHeap {
 }
 
 impl OwnHeap {
-    /// Allocates the memory and the tables of a heap. Both are charged to the session.
+    /// Allocates the memory and the tables of a heap. Both are charged to the session, the tables as host
+    /// memory. Asks the device for the memory first, because no message of the guest requests it.
     pub(crate) fn new(memory: &Memory, host: &SessionHost) -> Result<Self, OutOfMemory> {
         let notes = host.charges().charge(Resource::HostBytes, Heap::cost(BYTES)).map_err(|_| OutOfMemory)?;
         let allocate = || {

@@ -14,7 +14,7 @@ use crate::status;
 /// Bytes of texts and parsed kernels that are cached although no session uses them.
 const KEPT: u64 = 512 << 20;
 
-/// Requirements that the device has for an image.
+/// The device's requirements for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Compute capability, as in `sm_61`.
@@ -44,8 +44,8 @@ pub(crate) enum ImageError {
     /// The image is for a newer architecture.
     #[error("the image is for sm_{target}, the device is sm_{sm}")]
     Target { target: u32, sm: u32 },
-    /// The image refers to a variable of another module.
-    #[error("the image has the variable {0} of another module")]
+    /// The image declares a variable `.extern`, which only a link with another module can define.
+    #[error("the image needs the variable {0} of another module")]
     Extern(String),
     /// The front end rejects the text.
     #[error(transparent)]
@@ -59,7 +59,8 @@ pub(crate) enum ImageError {
 }
 
 impl ImageError {
-    /// Returns the `CUresult` that CUDA returns in this case.
+    /// Returns the `CUresult` that CUDA returns in this case: from `cuModuleLoadData`, or from
+    /// `cuModuleGetFunction` if a kernel is the reason.
     pub(crate) const fn code(&self) -> u32 {
         match self {
             Self::Digest => status::INVALID_IMAGE,
@@ -93,7 +94,8 @@ pub(crate) struct Image {
 
 impl Image {
     /// Returns a kernel, and parses it on first use. No lock is held during parsing, so several sessions may
-    /// parse the same kernel at once.
+    /// parse the same kernel at once. Fails with `PtxError::NoKernel` if the module has no kernel of this
+    /// name.
     pub(crate) fn kernel(&self, name: &str, effort: &Effort) -> Result<Arc<Kernel>, ImageError> {
         let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels().get(name) {
@@ -149,12 +151,13 @@ impl Images {
         Self { rules, kept: vgpu_device::ImageCache::new(KEPT) }
     }
 
-    /// Finds the image of a digest that a session has loaded before.
+    /// Returns the image with a digest, or `None` if no session has loaded it or it is no longer cached.
     pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Image>> {
         self.kept.find(digest)
     }
 
-    /// Verifies the digest of a text, reads the text and caches the image.
+    /// Verifies the digest of a text, reads the text and caches the image. Kernels are parsed later. Fails if
+    /// the device cannot run the image: its PTX version or target is too new, or it has `.extern` variables.
     pub(crate) fn bring(
         &self,
         digest: Digest,

@@ -4,8 +4,8 @@
 //! ```text
 //!  message ─► session ──┬──► runner ─► copy, fill, launch, gemm, mappings   at once, on the ring's thread
 //!             questions │       ▲         └► memory: arena, allocations
-//!             graph     └──► queue                                          where the ring's order will not do
-//!                              └ order: what must come before what; adversary: which of the rest comes first
+//!             graph     └──► queue                                          tasks that must wait for others
+//!                              └ order: which task precedes which; adversary: which ready task is next
 //! ```
 //! A `session` turns messages into `task`s. The `queue` keeps those that must wait. The `runner` carries them
 //! out on the session's `memory`. Each module uses only those that are drawn below it.
@@ -28,8 +28,8 @@
 //! capability 7.5 and later contain such kernels beside those that a model needs. Preparing all kernels of a
 //! module would take seconds.
 //!
-//! Not supported, and not announced by facts and attributes: cubins, managed memory, textures, clusters, and
-//! kernels that launch kernels.
+//! The executor does not support cubins, managed memory, textures, clusters, and kernels that launch kernels.
+//! Facts and attributes do not announce them.
 
 #![forbid(unsafe_code)]
 

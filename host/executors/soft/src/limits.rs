@@ -2,7 +2,7 @@
 
 use vgpu_wire::facts::DeviceFacts;
 
-/// Ids of `CUdevice_attribute`.
+/// Numbers of the `CUdevice_attribute`s from which the limits are read.
 mod id {
     pub(super) const MAX_THREADS_PER_BLOCK: usize = 1;
     pub(super) const MAX_BLOCK_DIM_X: usize = 2;
@@ -19,9 +19,9 @@ mod id {
 
 /// Number of threads of a warp.
 const WARP: u32 = 32;
-/// A multiprocessor has four partitions, and the warps of a block are allocated in multiples of four.
+/// Number of partitions of a multiprocessor. The warps of a block are allocated in multiples of it.
 const PARTS: u32 = 4;
-/// Allocation unit of registers, per warp.
+/// Allocation unit of a warp's registers, in registers of 32 bits: a warp takes a multiple of it.
 const REGISTER_UNIT: u32 = 256;
 
 /// Limits of a device. Sizes are in bytes.
@@ -32,7 +32,7 @@ pub(crate) struct LaunchLimits {
     pub(crate) grid: [u32; 3],
     /// Largest sum of static and dynamic shared memory of a block, without opting in to more.
     pub(crate) shared: u32,
-    /// Largest shared memory of a block whose kernel has opted in to more.
+    /// Largest sum of static and dynamic shared memory of a block whose kernel has opted in to more.
     pub(crate) shared_optin: u32,
     pub(crate) multiprocessors: u32,
     sm_threads: u32,
@@ -40,7 +40,7 @@ pub(crate) struct LaunchLimits {
     sm_shared: u32,
     sm_registers: u32,
     reserved_shared: u32,
-    /// Allocation unit of shared memory.
+    /// Allocation unit of shared memory: a block takes a multiple of it.
     shared_unit: u32,
 }
 
@@ -75,16 +75,17 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the largest number of registers per thread with which a block of `threads` fits.
+    /// Returns the largest number of registers per thread with which a block of `threads` threads fits on a
+    /// multiprocessor.
     pub(crate) fn registers_for(&self, threads: u32) -> u32 {
         let warps = threads.div_ceil(WARP).max(1).next_multiple_of(PARTS);
         let per_warp = self.sm_registers / warps / REGISTER_UNIT * REGISTER_UNIT;
         (per_warp / WARP).min(255)
     }
 
-    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor`: returns the number of blocks for which
-    /// threads, registers and shared memory suffice. The rules are those of the toolkit's occupancy
-    /// calculator.
+    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor`: returns the number of blocks that a
+    /// multiprocessor can hold at once, for which its threads, registers and shared memory suffice. The rules
+    /// are those of the toolkit's occupancy calculator.
     pub(crate) fn blocks(&self, demand: &Demand) -> u32 {
         if demand.threads == 0 || demand.threads > self.threads.min(demand.max_threads) {
             return 0;

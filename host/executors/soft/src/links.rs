@@ -10,7 +10,8 @@ use crate::modules::refused;
 use crate::runner::Runner;
 use crate::status;
 
-/// Opens a link with the options of the message.
+/// Opens a link (`cuLinkCreate`) with the options of the message. The inner error is the program's, the outer
+/// one the guest's violation.
 pub(crate) fn open(
     links: &mut CodeLinks,
     runner: &Runner,
@@ -20,7 +21,7 @@ pub(crate) fn open(
     Ok(opened.map_err(|over| refused(runner, &over)))
 }
 
-/// Links the inputs that were sent and returns the reply.
+/// Links the inputs that were sent (`cuLinkComplete`). The reply has the size of the linked text in bytes.
 pub(crate) fn complete(
     links: &mut CodeLinks,
     runner: &Runner,
@@ -37,8 +38,8 @@ pub(crate) fn complete(
     Ok(reply)
 }
 
-/// Links the inputs. The image is cached as if a program had sent it, so that the guest need not send it to
-/// load its module.
+/// Links the inputs to one PTX text. The image is cached as if a program had sent it, so that the guest need
+/// not send it to load its module.
 fn linked(runner: &Runner, parts: &[CodeLinkInput]) -> Result<Vec<u8>, CodeRefusal> {
     if let Some(part) = parts.iter().find(|part| part.kind != INPUT_PTX) {
         let why = format!("{}: this device links PTX text, not compiled code", part.name);

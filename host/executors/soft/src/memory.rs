@@ -16,7 +16,8 @@ use virtual_memory::VirtualMemory;
 pub(crate) use areas::reservable;
 pub(crate) use virtual_memory::VirtualError;
 
-/// An allocation. Dropping it frees the memory; no running work may refer to it then.
+/// An allocation of device memory. Dropping it frees the memory and its charges; no running work may refer to
+/// it then.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     address: u64,
@@ -81,7 +82,8 @@ impl Memory {
     }
 
     /// Allocates `bytes`, which must not be 0, filled with zeros. The allocation is not listed: the caller
-    /// owns it, and the program cannot free it.
+    /// owns it, and the program cannot free it. Fails if the device, the session's limits or the host leave
+    /// no room.
     pub(crate) fn allocate_own(&self, bytes: u64) -> Result<Allocation, OutOfMemory> {
         let region = self.region(&mut self.state())?;
         let count = self.share.charge(Resource::Allocations, 1)?;
@@ -100,7 +102,8 @@ impl Memory {
         Ok(Allocation { address, bytes, region, _memory: memory, _rest: rest, _count: count })
     }
 
-    /// Allocates `bytes`, which must not be 0, and returns their address.
+    /// Allocates `bytes`, which must not be 0, and returns their device address. The program frees them by
+    /// that address ([`Memory::remove`]).
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, OutOfMemory> {
         let allocation = self.allocate_own(bytes)?;
         let address = allocation.address;
@@ -108,7 +111,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Charges the session for device memory that is no allocation.
+    /// Charges the session for `bytes` of device memory that no allocation has.
     pub(crate) fn charge(&self, bytes: u64) -> Result<PoolCharge, OutOfMemory> {
         self.share.allocate(bytes)
     }
@@ -118,12 +121,13 @@ impl Memory {
         self.state().allocations.remove(&address)
     }
 
-    /// Returns a snapshot of the current mappings.
+    /// Returns a snapshot of the current mappings. Fails if the arena cannot be made.
     pub(crate) fn view(&self) -> Result<View, OutOfMemory> {
         Ok(self.region(&mut self.state())?.arena.view())
     }
 
-    /// Calls `act` with the reservations, physical memory and mappings.
+    /// Calls `act` with the reservations, physical memory and mappings. Other calls on the memory wait
+    /// meanwhile.
     pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
         &self,
         act: impl FnOnce(&mut VirtualMemory, &Arc<Region>, &Arc<Quota>) -> Result<T, E>,
@@ -144,7 +148,7 @@ impl Memory {
         (state.allocations.len() + state.virtual_memory.count()) as u32
     }
 
-    /// Returns the free and total bytes of the device.
+    /// Returns the free and total bytes of the device's memory, of which all sessions take.
     pub(crate) fn info(&self) -> (u64, u64) {
         let device = self.share.pool();
         (device.total() - device.used(), device.total())

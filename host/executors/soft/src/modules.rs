@@ -39,7 +39,9 @@ enum LoadError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// Opens a module. Returns whether its image is cached, so that the guest need not send it.
+/// Opens a module. Returns whether its image is cached, so that the guest need not send it. Refuses cubins
+/// with `CUDA_ERROR_NO_BINARY_FOR_GPU`. The inner error is the program's, the outer one the guest's
+/// violation.
 pub(crate) fn open(
     modules: &mut SoftModules,
     runner: &Runner,
@@ -58,7 +60,8 @@ pub(crate) fn open(
     Ok(opened.map(|()| found))
 }
 
-/// Loads a module whose image is complete.
+/// Loads a module whose image is complete: allocates its variables and writes their initial values. Kernels
+/// are prepared later, by [`find_function`].
 pub(crate) fn load(
     modules: &mut SoftModules,
     runner: &Runner,
@@ -89,7 +92,8 @@ pub(crate) fn load(
     }
 }
 
-/// Prepares a kernel and records it under the guest's number.
+/// Prepares the kernel `name` of a module and records it under the guest's number. The session is charged for
+/// its program.
 pub(crate) fn find_function(
     modules: &mut SoftModules,
     runner: &Runner,
@@ -126,7 +130,8 @@ pub(crate) fn find_function(
     }
 }
 
-/// Returns the device address and the size of a variable, if the module has it.
+/// Returns the device address and the size in bytes of a variable, or `None` if the module has none of this
+/// name.
 pub(crate) fn find_global(
     modules: &SoftModules,
     module: u32,
@@ -138,7 +143,7 @@ pub(crate) fn find_global(
     Ok(found.map(|index| (loaded.globals[index], globals[index].bytes)))
 }
 
-/// Logs that the session exceeds a limit.
+/// Logs that the session exceeds a limit, and returns the refusal: `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn refused(runner: &Runner, over: &OverLimit) -> CodeRefusal {
     let session = runner.host.session();
     runner.host.log(0, || tracing::warn!(session, "refused: {over}"));
@@ -146,7 +151,8 @@ pub(crate) fn refused(runner: &Runner, over: &OverLimit) -> CodeRefusal {
 }
 
 impl LoadedModule {
-    /// Creates the module if the device has memory for its variables, which no message requests.
+    /// Creates the module. Asks the device for the memory of its variables first, because no message of the
+    /// guest requests it.
     fn within_reserve(runner: &Runner, image: Arc<Image>) -> Result<Self, LoadError> {
         let globals = image.module.globals().iter();
         let bytes = globals.fold(0, |sum: u64, global| sum.saturating_add(Memory::charge_of(global.bytes)));

@@ -38,15 +38,15 @@ pub(crate) enum WorkKind {
 const WORK_NAMES: [&str; KINDS] =
     ["copy_in", "copy_out", "copy_device", "copy_rows", "fill", "product", "solve", "matmul", "vector"];
 
-/// The size class of a launch: the exponent of the power of two that bounds its number of blocks, and the
-/// threads of a block.
+/// The size class of a launch: `blocks` is the exponent of the smallest power of two that is not less than
+/// its number of blocks, and `threads` the number of threads of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Size {
     blocks: u32,
     threads: u32,
 }
 
-/// The sums over the launches of a row.
+/// The sums over the launches of a row. `ns` is the time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProfileRow {
     launches: u64,
@@ -145,14 +145,14 @@ impl Recorder {
         self.state().row(kernel, Size { blocks, threads }, &self.charges).add(tally, nanoseconds(time));
     }
 
-    /// Counts a task that is not a launch.
+    /// Counts a task that is not a launch, and the time that it took.
     pub(crate) fn worked(&self, work: WorkKind, time: Duration) {
         let task = &mut self.state().tasks[work as usize];
         task.count += 1;
         task.ns += nanoseconds(time);
     }
 
-    /// Counts the time that a message took.
+    /// Counts the time that the ring's thread took for a message.
     pub(crate) fn handled(&self, time: Duration) {
         self.state().messages_ns += nanoseconds(time);
     }

@@ -20,7 +20,7 @@ const KEPT: u64 = 256 << 20;
 /// 65,530.
 const KEPT_COUNT: usize = 1024;
 
-/// A program that is ready to run, in the cache.
+/// A cached program that is ready to run.
 #[derive(Debug)]
 struct Ready(Program);
 
@@ -37,7 +37,7 @@ pub(crate) struct Programs {
     kept: ImageCache<Ready>,
 }
 
-/// Returns the digest of an image and the name of a kernel.
+/// Returns the key of a kernel's program in the cache: a digest of the image's digest and the kernel's name.
 fn digest(image: &Digest, kernel: &str) -> Digest {
     let mut hasher = Sha256::new();
     // The image's digest has a fixed length, so different pairs have different inputs.
@@ -52,9 +52,9 @@ impl Programs {
         Self { features, kept: ImageCache::new(KEPT).at_most(KEPT_COUNT) }
     }
 
-    /// Returns the program of a kernel of the image with this digest. `globals` holds the device addresses of
-    /// the module's variables. No lock is held while the kernel is lowered, so several sessions may lower it
-    /// at once.
+    /// Returns the program of a kernel of the image with this digest, from the cache if the cached one fits
+    /// `globals`. These are the device addresses of the module's variables, by index. No lock is held while
+    /// the kernel is lowered, so several sessions may lower it at once.
     pub(crate) fn get(
         &self,
         image: &Digest,

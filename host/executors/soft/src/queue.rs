@@ -24,7 +24,7 @@ use order::{Id, Order};
 
 pub(crate) use adversary::Adversary;
 
-/// Time for which an adversary waits for more work if nothing demands the present work.
+/// Time for which an adversary waits for more work while no queued task is demanded.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// A task, with the number of its message.
@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub(crate) _bytes: Option<Charge>,
 }
 
-/// The side that has reached a hold first.
+/// The side that has reached a hold first: the stream or the guest.
 #[derive(Debug)]
 enum Hold {
     /// The stream has reached the hold. The guest must release it, which completes the work with this id.
@@ -52,7 +52,7 @@ struct QueueState {
     holds: HashMap<u32, Hold>,
     /// Whether the thread carries out a task.
     running: bool,
-    /// Numbers of messages after which no task that can be carried out is left, to be reported then.
+    /// Numbers of the messages whose settling the host is told once no task is ready or running.
     settling: Vec<u64>,
     ended: bool,
 }
@@ -60,7 +60,7 @@ struct QueueState {
 #[derive(Debug)]
 struct QueueShared {
     runner: Arc<Runner>,
-    /// Number of tasks that are not completed.
+    /// Number of tasks and other nodes of the order that are not completed.
     pending: AtomicUsize,
     state: Mutex<QueueState>,
     wake: Condvar,
@@ -91,7 +91,7 @@ impl Queue {
         Self { shared, thread: None, adversarial }
     }
 
-    /// Returns whether a task may be carried out at once.
+    /// Returns whether a task may be carried out at once, by the thread that reads the ring.
     pub(crate) fn is_direct(&self) -> bool {
         !self.adversarial && !self.is_busy()
     }
@@ -101,13 +101,14 @@ impl Queue {
         self.shared.pending.load(Ordering::Acquire) != 0
     }
 
-    /// Returns whether `more` tasks may be queued within the session's limit.
+    /// Returns whether `more` tasks may be queued within the session's limit (`Limits::queued`).
     pub(crate) fn has_room(&self, more: usize) -> bool {
         let most = self.shared.runner.host.charges().limits().queued;
         (self.shared.pending.load(Ordering::Acquire) as u64).saturating_add(more as u64) <= most
     }
 
-    /// Adds work; `act` inserts it in the order.
+    /// Adds work; `act` inserts it in the order. Starts the queue's thread for the first work, and fails only
+    /// if the system refuses that thread.
     pub(crate) fn add<T>(&mut self, act: impl FnOnce(&mut Order<Job>) -> T) -> Result<T, SessionError> {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -121,8 +122,8 @@ impl Queue {
         Ok(added)
     }
 
-    /// Returns whether every task that does not wait for the guest is completed. Otherwise the session's host
-    /// is told once they are.
+    /// Returns whether every task that does not wait for the guest is completed. If it returns false, the
+    /// host is told of message `number` once they are.
     pub(crate) fn settle(&self, number: u64) -> bool {
         let mut state = self.shared.state();
         let settled = !state.running && state.order.ready().is_empty();
@@ -132,7 +133,7 @@ impl Queue {
         settled
     }
 
-    /// Releases a hold, so that the stream continues.
+    /// Releases a hold, so that the stream continues. The guest may release it before the stream reaches it.
     pub(crate) fn release(&self, hold: u32) {
         let mut state = self.shared.state();
         match state.holds.remove(&hold) {
@@ -187,7 +188,7 @@ impl QueueShared {
         }
     }
 
-    /// Waits for the next task. Returns `None` when the queue is dropped.
+    /// Waits for the next task and takes it out of the order. Returns `None` when the queue is dropped.
     fn next(&self) -> Option<(Id, Job)> {
         let mut state = self.state();
         let mut patience = true;

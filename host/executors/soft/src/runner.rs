@@ -61,7 +61,7 @@ impl Runner {
         Some(self.dead.load(Ordering::Acquire)).filter(|&code| code != 0)
     }
 
-    /// Stops running work, and refuses all later work.
+    /// Stops running work at its next poll of the interrupt. Later work is dropped.
     pub(crate) fn stop(&self) {
         self.interrupt.stop();
     }
@@ -76,12 +76,13 @@ impl Runner {
         self.interrupt.limited(self.device.options.kernel_timeout)
     }
 
-    /// Reports an error to the guest, without a reason.
+    /// Reports an error of message `message` to the guest, without a reason. After a sticky error, later work
+    /// is dropped.
     pub(crate) fn fail(&self, message: u64, code: u32, sticky: bool) {
         self.fail_because(message, code, sticky, &FailureReason::default());
     }
 
-    /// Reports an error to the guest, with its reason.
+    /// Reports an error of message `message` to the guest and to the log of the device, with its reason.
     fn fail_because(&self, message: u64, code: u32, sticky: bool, why: &FailureReason<'_>) {
         if sticky {
             // Only the first sticky error is kept.
@@ -90,14 +91,14 @@ impl Runner {
         self.host.fail_because(LateError { code, sticky, message }, why);
     }
 
-    /// Reports a task that panicked, which is a bug in this program.
+    /// Reports a task that panicked, which is a bug in this program, as sticky `CUDA_ERROR_UNKNOWN`.
     pub(crate) fn lost(&self, message: u64) {
         const UNKNOWN: u32 = 999;
         self.fail(message, UNKNOWN, true);
     }
 
-    /// Carries out a task. After a sticky error, marks are still stored and memory is still freed, so that
-    /// nothing waits in vain, and all other work is dropped.
+    /// Carries out a task. After a sticky error all work is dropped, but marks are still stored and memory is
+    /// still freed, so that the guest's waits end.
     pub(crate) fn execute(&self, task: Task<'_>, number: u64) {
         let (mark, outcome) = match task {
             Task::CopyIn { destination, source, read } => (
@@ -218,7 +219,8 @@ impl Runner {
         self.copy(&from, &to)
     }
 
-    /// Calls `act` with the memory and the device's threads, for cuBLAS operations.
+    /// Calls `act` with the memory, and with the device's number of threads and the interrupt, for cuBLAS
+    /// operations.
     fn compute(
         &self,
         work: WorkKind,
@@ -231,8 +233,8 @@ impl Runner {
         })
     }
 
-    /// Carries out a task of virtual memory management, even after a sticky error, because such tasks free
-    /// memory.
+    /// Carries out a task of virtual memory management. Does so even after a sticky error, because such tasks
+    /// free memory.
     fn manage(&self, task: &Task<'_>) -> Result<(), TaskError> {
         let done: Result<(), VirtualError> =
             self.memory.with_virtual(|virtual_memory, region, share| match task {
@@ -246,7 +248,7 @@ impl Runner {
         Ok(done?)
     }
 
-    /// Updates the memory figures of the status report.
+    /// Updates the session's figures of allocated memory in the status report.
     pub(crate) fn report(&self) {
         let gauges = self.host.gauges();
         gauges.set_allocated(|| self.memory.charged());

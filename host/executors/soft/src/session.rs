@@ -38,17 +38,17 @@ const QUEUED_BYTES: u64 = 1024;
 /// The position of a task in the order of work.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// Position of a task in the order of work.
+    /// The task is ordered after the stream's earlier work, and before its later work.
     In(Stream),
     /// The task is ordered in a stream, and is the newest record of an event.
     Record(Stream, u32),
-    /// The task is ordered after the present work of a stream, or of all streams.
+    /// The task is ordered after the present work of a stream, or of all streams. No later work waits for it.
     After(Option<Stream>),
     /// The task is ordered before all later work, and if the flag is true also after all earlier work.
     Between(bool),
 }
 
-/// Result of reading a message of a stream.
+/// What a message of a stream becomes.
 enum Made<'a> {
     Task(Task<'a>),
     /// The message needs no work. Only its position in the order matters.
@@ -68,7 +68,7 @@ pub(crate) struct SoftSession {
     modules: SoftModules,
     links: CodeLinks,
     graphs: HandleTable<Graph>,
-    /// Number of queued frees.
+    /// Number of frees that are queued, and so not yet visible in the memory figures.
     frees: Arc<AtomicUsize>,
     overhead: Overhead,
 }
@@ -98,14 +98,14 @@ impl SoftSession {
         }
     }
 
-    /// Refuses a message without a reply. The guest learns of it later.
+    /// Refuses a message without a reply. The guest finds the error in the return area, as a late error.
     fn refuse(&self, work: &Work<'_>, code: u32) {
         if self.runner.dead().is_none() {
             self.runner.fail(work.number, code, false);
         }
     }
 
-    /// Returns the stream with a number. Number 0 is the default stream.
+    /// Returns the stream with a number. Number 0 is the legacy default stream, which always exists.
     fn stream(&self, number: u32) -> Result<Stream, Violation> {
         if number == 0 {
             return Ok(Stream::DEFAULT);
@@ -114,12 +114,12 @@ impl SoftSession {
         Ok(Stream { number, blocking })
     }
 
-    /// Returns the stream with a number, or `None` for all streams.
+    /// Returns the stream with a number, or `None` for [`JOIN_ALL`].
     fn stream_or_all(&self, number: u32) -> Result<Option<Stream>, Violation> {
         if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
 
-    /// Updates the status report.
+    /// Updates the session's figures of modules and memory in the status report.
     fn report(&self) {
         self.host.gauges().modules.store(self.modules.len(), Ordering::Relaxed);
         self.runner.report();
@@ -139,13 +139,13 @@ impl SoftSession {
     /// correct without them.
     fn make_room(&self, more: usize, number: u64) {
         if !self.queue.has_room(more) && self.runner.dead().is_none() {
-            self.overflow(number, &format_args!("more than {} pieces", self.host.charges().limits().queued));
+            self.overflow(number, &format_args!("more than {} tasks", self.host.charges().limits().queued));
         }
     }
 
     fn overflow(&self, number: u64, what: &dyn std::fmt::Display) {
         let session = self.host.session();
-        self.host.log(0, || tracing::warn!(session, number, "too much work waits: {what}"));
+        self.host.log(0, || tracing::warn!(session, number, "too much queued work: {what}"));
         self.runner.fail(number, status::OUT_OF_MEMORY, true);
     }
 
@@ -168,7 +168,7 @@ impl SoftSession {
         }
     }
 
-    /// Carries out a task at once if nothing is queued, or queues it.
+    /// Carries out a task at once if nothing is queued, or queues it at `place` in the order of work.
     fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
         if self.is_direct(1) {
             self.runner.execute(task, number);
@@ -184,14 +184,15 @@ impl SoftSession {
         })
     }
 
-    /// Frees memory at this position in the order of work.
+    /// Frees memory at this position in the order of work, because earlier work may use it.
     fn free(&mut self, place: Place, memory: Vec<Allocation>, number: u64) -> Result<(), SessionError> {
         let freeing = Freeing::new(&self.frees);
         self.give(place, Task::Free(memory, Some(freeing)), number)
     }
 
-    /// Makes a task from a message of a stream. The task holds its spans of window memory until it is
-    /// completed.
+    /// Makes a task from a message of a stream or a node of a graph, for which `function` is the kernel. The
+    /// task holds its spans of window memory until it is completed. Checks a launch as CUDA does before it
+    /// reaches the GPU.
     fn make<'a>(
         &self,
         body: &Body,
@@ -264,7 +265,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Carries out a message, or queues it.
+    /// Carries out a message, or queues it. An error ends the session.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         // The message needs one, and so does the join in its header.
         self.make_room(2, work.number);
@@ -326,7 +327,8 @@ impl Session for SoftSession {
             match self.overhead.charge(&self.runner.memory, overhead, &work.message.body) {
                 Ok(changed) if changed => self.report(),
                 Ok(_) => {}
-                // As a driver's context that cannot be made or grow.
+                // The context cannot be made, or cannot grow, which a driver reports as the loss of the
+                // context.
                 Err(OutOfMemory) => self.runner.fail(work.number, status::OUT_OF_MEMORY, true),
             }
         }

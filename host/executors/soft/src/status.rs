@@ -1,4 +1,4 @@
-//! `CUresult` values, by their names without `CUDA_ERROR_`.
+//! The `CUresult` values that the executor returns, by their names without `CUDA_ERROR_`.
 
 pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const INVALID_VALUE: u32 = 1;

@@ -45,7 +45,7 @@ impl Drop for Freeing {
     }
 }
 
-/// An answer that has to wait for earlier work.
+/// Sends a reply that has to wait for earlier work.
 pub(crate) struct DeferredReply(pub(crate) Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for DeferredReply {
@@ -54,7 +54,8 @@ impl fmt::Debug for DeferredReply {
     }
 }
 
-/// A unit of work. The streams that its message names have been resolved.
+/// A unit of work, with its streams and functions resolved. It holds the window memory and the kernels that
+/// it needs.
 #[derive(Debug)]
 pub(crate) enum Task<'a> {
     CopyIn {
@@ -78,7 +79,8 @@ pub(crate) enum Task<'a> {
     Vector(VectorOp),
     /// Stores a mark once earlier work is completed, for a synchronize or the record of an event.
     Mark(Mark),
-    /// Tells the guest to run its host function. The stream continues when the guest releases the hold.
+    /// Tells the guest to run its host function: stores the mark. The stream continues when the guest
+    /// releases the hold.
     Hold(u32, Mark),
     /// Frees memory, for `cuMemFree`, `cuMemFreeAsync` and `cuModuleUnload`.
     Free(Vec<Allocation>, Option<Freeing>),

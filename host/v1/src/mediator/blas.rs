@@ -22,7 +22,7 @@ const COMPUTE_32F: i32 = 68;
 /// (Q20).
 const OTHER_SCALARS: [i32; 5] = [70, 71, 72, 73, 79];
 
-/// A product in the form that all four calls share.
+/// A product in the form to which all four calls are converted.
 pub(super) struct Product {
     handle: u64,
     operation: [I32; 2],
@@ -110,7 +110,8 @@ fn batched(data: &[u8]) -> Option<Product> {
     Some(product!(call, matrices))
 }
 
-/// Converts a scalar to the scale type of the product. The guest sends it as f32, whatever that type is.
+/// Converts a scalar to the scale type of the product, f16 if `half`, else f32. The guest sends it as f32 in
+/// any case.
 fn scalar(bits: u32, half: bool) -> [u8; 16] {
     let mut bytes = [0; 16];
     if half {
@@ -159,7 +160,7 @@ impl Product {
     }
 }
 
-/// Returns the cuBLAS status for a product that the executor refused.
+/// Returns the `cublasStatus_t` for the `CUresult` with which the executor refused a product.
 const fn status_of(code: u32) -> u64 {
     match code {
         1 => cublas::INVALID_VALUE,
@@ -198,7 +199,8 @@ impl Owner {
         }
     }
 
-    /// Executes a call whose payload is a structure of fixed size.
+    /// Executes a product whose payload is a structure of fixed size, and waits for it. The first result is
+    /// cuBLAS's status.
     pub(super) fn multiply<P: FromBytes + Into<Product>>(&mut self, request: &Request<'_>) -> Reply {
         let status = match P::read_from_prefix(request.data) {
             Ok((call, _)) => self.products(&call.into()),

@@ -12,7 +12,8 @@ use crate::info;
 /// Version that `cuCtxGetApiVersion` returns.
 const API_VERSION: u64 = 3020;
 
-/// Executes a call that the rules neither refuse nor ignore.
+/// Executes a call that the table of operations neither refuses nor ignores. The error is the `CUresult` that
+/// the guest gets.
 pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> Result<Reply, u32> {
     let (target, context) = (core.target(), core.context);
     let (mint, executor, facts) = (&core.mint, &core.executor, core.sessions.facts());

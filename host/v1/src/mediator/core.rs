@@ -17,8 +17,8 @@ use super::status;
 pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
 /// Largest number of calls with a long payload that are executed at a time.
 const SLOTS: u32 = 256;
-/// Source of handles. A handle is never used again, and looks like a pointer of the host: a guest that keeps
-/// only 32 bits of one cannot use it.
+/// Source of handles. A handle is never used again, and has the form of a pointer of the host: a guest that
+/// keeps only 32 bits of one cannot use it.
 #[derive(Debug)]
 pub(super) struct Mint(AtomicU64);
 
@@ -37,7 +37,7 @@ pub(super) struct Core {
     pub(super) sessions: LocalSessions,
     slots: Arc<PayloadSlots>,
     pub(super) mint: Mint,
-    /// Handle of the only context.
+    /// Handle of the only context, which all owners get.
     pub(super) context: u64,
 }
 
@@ -62,13 +62,14 @@ impl Core {
         })
     }
 
-    /// Returns the architecture and versions that the executor's code must have.
+    /// Returns the target for which the code of an image is chosen: the executor's architecture, and what it
+    /// accepts.
     pub(super) fn target(&self) -> Target {
         let facts = self.sessions.facts();
         Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
     }
 
-    /// Opens a session of the executor for an owner.
+    /// Opens a session of the executor for an owner. The error is the `CUresult` of the owner's call.
     pub(super) fn open(&self, host: &SessionHost) -> Result<Port, u32> {
         let session = self.sessions.open(host);
         session.and_then(|session| Port::open(session, Arc::clone(&self.slots))).map_err(|error| {

@@ -27,12 +27,12 @@ impl OwnerKey {
     }
 }
 
-/// The reported state of an owner, as of the start or end of its last call.
+/// The figures of an owner that its status reports, as of the start or end of its last call.
 #[derive(Debug, Default)]
 pub(super) struct OwnerFigures {
     /// Whether a call that needs a context has been made.
     pub(super) context: bool,
-    /// Number of calls by name.
+    /// Number of calls of each operation, by its name.
     calls: BTreeMap<&'static str, u64>,
     call_count: u64,
     /// Number of completed calls, which excludes the call in progress.
@@ -69,13 +69,13 @@ impl OwnerEntry {
         }
     }
 
-    /// Stops the owner's work at the next point at which it checks for a stop.
+    /// Stops the owner's running work at its next poll, and wakes a call that waits for it.
     pub(super) fn stop(&self) {
         self.host.stop();
         self.host.wake();
     }
 
-    /// Records that everything the owner had is freed.
+    /// Records that everything the owner had is freed, and wakes those that wait for it.
     pub(super) fn set_freed(&self) {
         *lock(&self.freed) = true;
         self.was_freed.notify_all();
@@ -89,7 +89,7 @@ impl OwnerEntry {
         let _ = self.was_freed.wait_timeout_while(freed, limit, |freed| !*freed);
     }
 
-    /// Records the start of a call.
+    /// Records the start of a call of the operation `name`.
     pub(super) fn begin(&self, name: &'static str, needs_context: bool) {
         let mut figures = lock(&self.figures);
         figures.context |= needs_context;
@@ -97,7 +97,7 @@ impl OwnerEntry {
         figures.call_count += 1;
     }
 
-    /// Records the end of a call.
+    /// Records the end of a call, and what the owner has now.
     pub(super) fn note(&self, owner: &Owner) {
         let mut figures = lock(&self.figures);
         figures.done = figures.call_count;
@@ -110,8 +110,8 @@ impl OwnerEntry {
         figures.bytes_out = owner.bytes_out;
     }
 
-    /// Returns the status that the control socket reports, with the token as process and the machine as
-    /// channel.
+    /// Returns the status that the control socket reports. The token stands in the place of a process id, and
+    /// the machine in that of a channel.
     pub(super) fn status(&self) -> SessionStatus {
         let (channel, process) = match self.key {
             OwnerKey::Process { machine, owner } => (machine.vm, owner & vgpu_wire::v1::TOKEN_MASK),

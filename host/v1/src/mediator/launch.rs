@@ -11,7 +11,7 @@ use super::status;
 
 /// Arranges the values of a legacy launch in the kernel's parameter layout. As with an array of pointers to
 /// values, each parameter takes as many bytes as the kernel declares, even if the payload has fewer for this
-/// value and the next value's bytes follow. Bytes beyond the payload are never read.
+/// value and the next value's bytes follow. Bytes beyond the payload are never read: `None` is returned.
 fn arrange(layout: &Layout, params: u32, rest: &[u8]) -> Option<Vec<u8>> {
     let count = usize::try_from(params).ok().filter(|_| params <= LAUNCH_PARAMS_MAX)?;
     let (sizes, values) = rest.split_at_checked(4 * count)?;

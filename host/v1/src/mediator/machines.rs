@@ -35,20 +35,20 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// Creates the owners. `grace` is how long a machine without a connection keeps its owners, and
+    /// Creates an empty table. `grace` is how long a machine without a connection keeps its owners, and
     /// `owners_most` is the largest number of owners of a machine.
     pub(super) fn new(grace: Duration, owners_most: usize) -> Self {
         Self { grace, owners_most, known: HashMap::new() }
     }
 
-    /// Counts a connection of a machine.
+    /// Counts a new connection of a machine, which ends its grace period.
     pub(super) fn connected(&mut self, machine: MachineId) {
         let known = self.known.entry(machine).or_default();
         known.connections += 1;
         known.until = None;
     }
 
-    /// Counts the end of a connection of a machine.
+    /// Counts the end of a connection of a machine. If it was the last one, the grace period starts at `now`.
     pub(super) fn disconnected(&mut self, machine: MachineId, now: Instant) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.connections -= 1;
@@ -67,7 +67,7 @@ impl Machines {
         room
     }
 
-    /// Counts the end of an owner.
+    /// Counts the end of an owner, once everything it had is freed.
     pub(super) fn remove_owner(&mut self, machine: MachineId) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.owners -= 1;
@@ -80,13 +80,13 @@ impl Machines {
         self.known.get(&machine).is_some_and(|known| known.owners > 0)
     }
 
-    /// Returns the machines whose time is over, each of them once.
+    /// Returns the machines whose grace period has ended by `now`, each of them once.
     pub(super) fn due(&mut self, now: Instant) -> Vec<MachineId> {
         let over = |known: &mut KnownMachine| known.until.take_if(|until| *until <= now).is_some();
         self.known.iter_mut().filter_map(|(machine, known)| over(known).then_some(*machine)).collect()
     }
 
-    /// Returns when the grace period of the next machine ends.
+    /// Returns the earliest end of a machine's grace period, or `None` if all machines are connected.
     pub(super) fn next(&self) -> Option<Instant> {
         self.known.values().filter_map(|known| known.until).min()
     }

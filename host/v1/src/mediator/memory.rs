@@ -1,4 +1,4 @@
-//! Calls about device memory.
+//! Calls about device memory: allocations, copies and fills. Each waits for its work.
 
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, Fill};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo, MemInfoReply};
@@ -36,7 +36,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Frees all allocations of the owner.
+    /// Frees all allocations of the owner, and waits until their work has completed.
     pub(super) fn free_all(&mut self) -> Result<(), u32> {
         for address in self.allocations.addresses() {
             self.allocations.remove(address);
@@ -54,7 +54,7 @@ impl Owner {
         self.reaches(destination, data.len() as u64)?;
         let stream = self.stream(stream);
         let (source, tail) = self.port.source(data)?;
-        // The mark shows that the source has been read. Its word belongs to no event.
+        // The mark is stored once the source has been read. Its word belongs to no event.
         let read = self.port.mark(COPY_WORD);
         self.port.send(&CopyIn { stream, reserved: 0, destination, source, read }, tail)?;
         self.bytes_in += data.len() as u64;
@@ -96,7 +96,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Fills memory with elements of `element` bytes.
+    /// Fills memory with elements of `element` bytes, and waits for the fill.
     pub(super) fn fill(&mut self, request: &Request<'_>, element: u32) -> Result<Reply, u32> {
         let (destination, value, width) = (request.wide(0), request.args[2], request.wide(4));
         let bytes = width.checked_mul(element.into()).ok_or(status::INVALID_VALUE)?;

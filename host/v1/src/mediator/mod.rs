@@ -66,7 +66,7 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-/// Outcome of a call.
+/// Outcome of a call, as its link or its socket has to report it.
 #[derive(Debug)]
 pub enum Verdict {
     /// The call is answered.
@@ -81,7 +81,7 @@ pub enum Verdict {
     Gone,
 }
 
-/// Settings of a host's administrator.
+/// Settings of a mediator, which a host's administrator chooses.
 #[derive(Debug)]
 pub struct MediatorSettings {
     /// Rules by which calls are refused.
@@ -104,7 +104,7 @@ pub struct Mediator {
     rules: Mutex<MediatorRules>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
-    /// Time at which the mediator was stopped.
+    /// Time at which the mediator was stopped; not set while it runs.
     stopped: OnceLock<Instant>,
     connections: AtomicU64,
     name: &'static str,
@@ -179,7 +179,7 @@ impl Mediator {
         }
     }
 
-    /// Returns the name of the executor.
+    /// Returns the name of the executor, as the status report has it.
     #[must_use]
     pub const fn executor(&self) -> &'static str {
         self.name
@@ -203,7 +203,7 @@ impl Mediator {
         self.executor.kept_image_bytes()
     }
 
-    /// Holds all calls: from now on they are received but not executed.
+    /// Holds all calls: from now on they are received, but wait until [`Mediator::release`].
     pub fn hold(&self) {
         self.gate.set(true);
     }
@@ -216,7 +216,7 @@ impl Mediator {
         }
     }
 
-    /// Stops the work in progress, and executes no more calls.
+    /// Stops the work in progress, and ends all owners. Later calls fail.
     pub fn stop(&self) {
         // Only the first call of `stop` sets the time.
         self.stopped.get_or_init(Instant::now);
@@ -224,8 +224,8 @@ impl Mediator {
         self.owners.stop();
     }
 
-    /// Returns the rest of `limit`, which is the time that an ending link or server grants the call in
-    /// progress. It counts from the mediator's own stop, so that several of them together take no longer than
+    /// Returns how much of `limit`, the time that an ending link or server grants the call in progress, is
+    /// left. It counts from the mediator's own stop, so that several of them together take no longer than
     /// one.
     pub(crate) fn left_of(&self, limit: Duration) -> Duration {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
@@ -238,7 +238,7 @@ impl Mediator {
         self.owners.status()
     }
 
-    /// Replaces the rules.
+    /// Replaces the rules. Calls that were accepted already are not affected.
     pub fn set_rules(&self, rules: MediatorRules) {
         *lock(&self.rules) = rules;
     }
@@ -286,7 +286,7 @@ impl Drop for Mediator {
 }
 
 impl Connection {
-    /// Executes the call in a frame.
+    /// Executes the call in a frame, and waits for it. `data` is the payload after the call's header.
     pub fn call(&self, header: &Header, call: &Call, data: &[u8]) -> Verdict {
         self.call_while(&|| true, header, call, data)
     }
@@ -322,8 +322,8 @@ impl Connection {
         Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), wanted, call, data)))
     }
 
-    /// Returns the machine of the connection, which is the first that it named, or `None` if the client has
-    /// hung up.
+    /// Returns the `vm_id` of the connection's machine: that of the first call, which is `vm` if this is the
+    /// first. Returns `None` if the client has hung up.
     fn speaks_for(&self, vm: u32) -> Option<u32> {
         if let Some(vm) = self.vm.get() {
             return (!*lock(&self.gone)).then_some(*vm);

@@ -34,7 +34,8 @@ fn name(data: &[u8]) -> Result<&[u8], u32> {
 }
 
 impl Owner {
-    /// Takes an image or a piece of one. Returns `None` if more pieces follow.
+    /// Takes an image, or appends a piece of one. Returns the whole image, or `None` if more pieces follow.
+    /// Fails if the pieces exceed [`IMAGE_MOST`] or the owner's limit of host memory.
     fn image(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>, u32> {
         let chunk = if request.num_args > CHUNK_ARG { request.args[CHUNK_ARG] } else { 0 };
         if chunk == 0 {
@@ -60,8 +61,8 @@ impl Owner {
                 }
                 bytes.extend_from_slice(request.data);
             }
-            // A piece without a first one is an error for a library. For a module such pieces are dropped up
-            // to the last, and the image is empty.
+            // A piece without a first one is an error for a library. For a module such pieces are dropped,
+            // and the last one is refused as an empty image.
             None if request.op == Op::LibraryLoadData => return Err(status::INVALID_VALUE),
             None if chunk & CHUNK_LAST != 0 => return Err(status::INVALID_IMAGE),
             None => return Ok(None),
@@ -72,7 +73,7 @@ impl Owner {
         Ok(self.pieces.take().map(|pieces| pieces.bytes))
     }
 
-    /// Loads an image as a module of the session.
+    /// Loads the part of an image that is best for the target as a module of the session.
     fn load(&mut self, image: &[u8], target: Target) -> Result<OwnerModule, u32> {
         let code = Code::choose(image, target).map_err(|error| {
             tracing::warn!("an image is refused: {error}");

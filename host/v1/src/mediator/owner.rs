@@ -14,16 +14,16 @@ use super::port::Port;
 use super::status;
 use crate::image::Layouts;
 
-/// A module that is loaded in the owner's session.
+/// A module that is loaded in the owner's session, by itself or as a library.
 #[derive(Debug)]
 pub(super) struct OwnerModule {
     /// Number of the module in the owner's session.
     pub(super) number: u32,
-    /// The parameter layouts of its kernels.
+    /// The parameter layouts of its kernels, for legacy launches.
     pub(super) layouts: Layouts,
 }
 
-/// A kernel whose handle the guest has.
+/// A kernel whose handle the guest has. `module` is the handle of its module.
 #[derive(Clone, Debug)]
 pub(super) struct OwnerFunction {
     pub(super) number: u32,
@@ -66,7 +66,7 @@ impl<T> HandleTable<T> {
         Self { entries: HashMap::new(), most }
     }
 
-    /// Checks that there is room for one more handle, and fails otherwise.
+    /// Fails with `CUDA_ERROR_OUT_OF_MEMORY` if the table has no room for one more handle.
     pub(super) fn room(&self) -> Result<(), u32> {
         if self.entries.len() < self.most { Ok(()) } else { Err(status::OUT_OF_MEMORY) }
     }
@@ -217,13 +217,14 @@ impl Owner {
         }
     }
 
-    /// Assigns the number of a new object in the session.
+    /// Returns the number of a new object in the session. Numbers are never used again.
     pub(super) fn mint(&mut self) -> u32 {
         self.minted += 1;
         self.minted
     }
 
-    /// Fails unless `bytes` from `address` on are within an allocation or a variable (Q22).
+    /// Fails with `CUDA_ERROR_INVALID_VALUE` unless `bytes` from `address` on are within one allocation or
+    /// one variable (Q22).
     pub(super) fn reaches(&self, address: u64, bytes: u64) -> Result<(), u32> {
         if self.allocations.holds(address, bytes) || self.globals.holds(address, bytes) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! All owners. Each is created by its first call. Its end makes nobody wait but those that it concerns.
+//! All owners. Each is created by its first call. Only callers that an owner's end concerns wait for it.
 //!
 //! ```text
 //!   table (locked for a moment) ─► entry ─► owner (locked while a call is carried out)
@@ -29,7 +29,7 @@ use super::status;
 /// Time for which a call that ends an owner of its own machine waits until everything is freed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The owners of all machines of a mediator.
+/// The owners of all machines of a mediator. It may be used by several threads at once.
 pub(super) struct Owners {
     pub(super) core: Core,
     table: Mutex<OwnerTable>,
@@ -87,12 +87,13 @@ impl Owners {
             let own = Arc::clone(self);
             if let Err(error) = threads::spawn("machines", move || own.end_the_gone()) {
                 lock(&self.table).watched = false;
-                tracing::warn!("start a thread that ends what machines leave behind: {error}");
+                tracing::warn!("start a thread that ends the owners of disconnected machines: {error}");
             }
         }
     }
 
-    /// Ends the owners of machines that do not reconnect in time, until no such machine is left.
+    /// Ends the owners of machines that do not reconnect in time, until no such machine is left. This is the
+    /// body of a thread.
     fn end_the_gone(self: &Arc<Self>) {
         let mut table = lock(&self.table);
         loop {
@@ -102,7 +103,7 @@ impl Owners {
                 let left = table.find(|key| gone.contains(&key.machine()));
                 drop(table);
                 for entry in &left {
-                    tracing::info!(key = ?entry.key, "ends, since its machine is gone");
+                    tracing::info!(key = ?entry.key, "owner ends: its machine did not reconnect");
                     self.end(entry);
                 }
                 table = lock(&self.table);
@@ -132,7 +133,7 @@ impl Owners {
         all
     }
 
-    /// Ends all owners for good, without waiting for any.
+    /// Ends all owners, without waiting for any. No owner can be created afterwards.
     pub(super) fn stop(self: &Arc<Self>) {
         let all = {
             let mut table = lock(&self.table);
@@ -145,7 +146,8 @@ impl Owners {
         }
     }
 
-    /// Executes a call on the session of its owner.
+    /// Executes a call on the session of its owner, which its first call opens. Waits for an earlier call of
+    /// the same owner. The error is the `CUresult` that the guest gets.
     pub(super) fn carry_out(
         self: &Arc<Self>,
         key: OwnerKey,
@@ -179,7 +181,7 @@ impl Owners {
         entry.begin(op.name(), op.treatment() == Treatment::Done && needs_context(op));
         let mut args = [0; ARGS];
         let num_args = call.num_args.get() as usize;
-        // Only the stated arguments count, whatever else the frame holds.
+        // Only the stated arguments count. The frame has room for more.
         args[..num_args].copy_from_slice(&call.args()[..num_args]);
         let request = Request { op, args, num_args, data };
         let done = match op.treatment() {
@@ -188,7 +190,7 @@ impl Owners {
             // A panic is a bug of this program. It ends the owner, not the host.
             Treatment::Done => catch_unwind(AssertUnwindSafe(|| do_call(&self.core, worked_for, &request)))
                 .unwrap_or_else(|_| {
-                    tracing::error!(?key, op = op.name(), "a call ended by a panic");
+                    tracing::error!(?key, op = op.name(), "a call panicked, and its owner ends");
                     worked_for.port.lose();
                     Err(status::UNKNOWN)
                 }),
@@ -198,15 +200,16 @@ impl Owners {
         let lost = worked_for.port.is_dead();
         drop(owner);
         if lost {
-            // As after the loss of a context, nothing that the owner had exists any more, and its next call
-            // starts with a new session.
-            tracing::warn!(?key, op = op.name(), "all that an owner has is lost");
+            // The session is lost, as a process's context would be: none of the owner's objects exists any
+            // more, and its next call starts with a new session.
+            tracing::warn!(?key, op = op.name(), "the owner's session is lost, with all its objects");
             self.end_at_once(&entry);
         }
         done
     }
 
-    /// Finds the owner of a key, or creates it for its first call.
+    /// Returns the owner of a key, and creates it for its first call. Fails if the call is no longer
+    /// `wanted`, if the machine has too many owners, or if the mediator is stopped.
     fn entry(&self, key: OwnerKey, wanted: &dyn Fn() -> bool) -> Result<Arc<OwnerEntry>, u32> {
         let mut table = lock(&self.table);
         if !wanted() {
@@ -225,8 +228,8 @@ impl Owners {
         Ok(entry)
     }
 
-    /// Carries out `PROCESS_CLEANUP`: ends the owner if one of its calls needed a context. Otherwise it frees
-    /// everything but memory (Q11).
+    /// Carries out `PROCESS_CLEANUP`: ends the owner if one of its calls needed a context, or if it has no
+    /// memory. Otherwise it frees everything but memory (Q11).
     fn clean_up(self: &Arc<Self>, key: OwnerKey) {
         let Some(entry) = lock(&self.table).known.get(&key).map(Arc::clone) else { return };
         let whole = {
@@ -248,14 +251,15 @@ impl Owners {
         }
     }
 
-    /// Ends an owner of the caller's machine. Everything is freed when this returns, unless work of the owner
-    /// cannot be stopped.
+    /// Ends an owner of the caller's machine. Everything is freed when this returns, unless that takes longer
+    /// than [`END_PATIENCE`].
     fn end_at_once(self: &Arc<Self>, entry: &Arc<OwnerEntry>) {
         self.end(entry);
         entry.wait_until_freed(END_PATIENCE);
     }
 
-    /// Ends an owner and all its objects, without waiting.
+    /// Ends an owner: removes it from the table, stops its work, and lets a thread free its objects. Does not
+    /// wait.
     fn end(self: &Arc<Self>, entry: &Arc<OwnerEntry>) {
         {
             let mut table = lock(&self.table);
@@ -275,7 +279,7 @@ impl Owners {
         }
     }
 
-    /// Frees the objects of an ended owner, once its call has returned.
+    /// Frees the objects of an ended owner, once its call has returned, and returns its area.
     fn free(&self, entry: &OwnerEntry) {
         drop(lock(&entry.owner).take());
         let area = entry.host.channel();

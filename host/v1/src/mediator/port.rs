@@ -23,11 +23,11 @@ use super::status;
 const INLINE_MOST: usize = 32 << 10;
 /// Reply slot of all messages. One is enough, because one message is answered at a time.
 const SLOT: u32 = 0;
-/// Completion word of synchronizes.
+/// Completion word of synchronizes, of which an owner has one at a time.
 const SYNC_WORD: u32 = 1;
-/// Completion word of copies.
+/// Completion word of copies, of which an owner has one at a time.
 pub(super) const COPY_WORD: u32 = 1000;
-/// First completion word of events.
+/// First completion word of events. Each event has one, by its index.
 const EVENT_WORD: u32 = 2;
 /// Largest number of streams that can have a query at the same time: those that an owner may have, and the
 /// default stream.
@@ -36,16 +36,16 @@ const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "ever
 /// Number of polls of a wait before it sleeps.
 const LOOKS: u32 = 2000;
 
-/// The session of an owner.
+/// The session of an owner, as the calls of version 1 use it.
 pub(super) struct Port {
     session: LocalSession,
     slots: Arc<PayloadSlots>,
     /// Memory for the long payload of the current call. It is declared after the session, and so dropped
     /// later, because a lost session may still use it.
     slot: Option<PayloadSlot>,
-    /// The newest value requested of each completion word.
+    /// The newest value requested of each completion word, by the word's number.
     words: Vec<u64>,
-    /// Number of the newest error that has been reported.
+    /// Number of the message that caused the newest late error that a call has reported.
     told: u64,
     /// Number of messages so far, without the marks of synchronizes and queries.
     given: u64,
@@ -74,7 +74,8 @@ impl Port {
         self.dead
     }
 
-    /// Executes a message. An error means that the session is lost.
+    /// Sends a message to the executor, which handles it before this returns. An error means that the session
+    /// is lost.
     fn submit<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         if self.dead {
             return Err(status::UNKNOWN);
@@ -108,18 +109,20 @@ impl Port {
         })
     }
 
-    /// Returns the number of messages that the session was given, marks not counted.
+    /// Returns the number of messages that the session was given, without the marks of synchronizes and
+    /// queries.
     pub(super) const fn given(&self) -> u64 {
         self.given
     }
 
-    /// Sends a message that has no answer.
+    /// Sends a message that has no answer. An error of the work is reported by [`Port::check_errors`].
     pub(super) fn send<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         self.given += 1;
         self.submit(body, tail)
     }
 
-    /// Sends a message and waits for its answer. Returns the `CUresult` if that is an error.
+    /// Sends a message and waits for its answer. Returns the answer's data, or the `CUresult` if that is an
+    /// error.
     pub(super) fn ask<P: RoundTrip>(&mut self, mut body: P, tail: &[u8]) -> Result<Vec<u8>, u32> {
         body.set_reply(SLOT);
         self.given += 1;
@@ -145,16 +148,21 @@ impl Port {
         Ok(data)
     }
 
-    /// Sends a message as [`Port::ask`] does, for an answer of a fixed layout.
+    /// Sends a message as [`Port::ask`] does, for an answer of a fixed layout. An answer of another size is
+    /// `CUDA_ERROR_UNKNOWN`.
     pub(super) fn ask_for<P: RoundTrip, R: FromBytes>(&mut self, body: P, tail: &[u8]) -> Result<R, u32> {
         let data = self.ask(body, tail)?;
         R::read_from_bytes(&data).map_err(|_| {
-            tracing::error!(kind = P::KIND.name(), bytes = data.len(), "the executor's answer is no answer");
+            tracing::error!(
+                kind = P::KIND.name(),
+                bytes = data.len(),
+                "the executor's answer has the wrong size"
+            );
             status::UNKNOWN
         })
     }
 
-    /// Returns the next mark of a completion word.
+    /// Returns the next mark of a completion word: a value one above the newest one.
     pub(super) fn mark(&mut self, word: u32) -> Mark {
         let value = &mut self.words[word as usize];
         *value += 1;
@@ -171,7 +179,7 @@ impl Port {
         EVENT_WORD + EVENTS_MAX as u32 + index
     }
 
-    /// Returns whether a mark has been stored, which means that the work before it has completed.
+    /// Returns whether a mark has been reached, which means that the work before it has completed.
     pub(super) fn is_done(&self, mark: &Mark) -> bool {
         self.field(mark, area::WORD_VALUE) >= mark.value
     }
@@ -212,8 +220,8 @@ impl Port {
         self.synchronize(JOIN_ALL)
     }
 
-    /// Fails with the newest error that no reply has carried. A sticky error ends the session, as the loss of
-    /// a context does.
+    /// Fails with the newest late error, if it has not been reported yet. A sticky error also ends the
+    /// session, as the loss of a context does.
     pub(super) fn check_errors(&mut self) -> Result<(), u32> {
         let returns = self.session.host().returns();
         let message = returns.u64_at(area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
@@ -227,7 +235,8 @@ impl Port {
         Err(code)
     }
 
-    /// Allocates the span of a long payload.
+    /// Returns the span of a long payload, of at most [`SLOT_BYTES`]. Acquires the call's slot, unless the
+    /// call has one.
     fn span(&mut self, bytes: u64) -> Result<Span, u32> {
         if bytes > SLOT_BYTES {
             return Err(status::INVALID_VALUE);
@@ -244,7 +253,7 @@ impl Port {
         Ok(Span::bar(offset, bytes))
     }
 
-    /// Copies a long payload to where the executor can read it.
+    /// Copies a long payload to the call's slot, where the executor can read it.
     fn stage(&mut self, data: &[u8]) -> Result<Span, u32> {
         let span = self.span(data.len() as u64)?;
         let slice = self.host().window().slice(span.offset, span.bytes).ok_or(status::INVALID_VALUE)?;
@@ -260,12 +269,13 @@ impl Port {
         }
     }
 
-    /// Marks the session as lost.
+    /// Marks the session as lost: the owner ends after the current call.
     pub(super) const fn lose(&mut self) {
         self.dead = true;
     }
 
-    /// Returns the span through which `data` is passed, and the tail of the message.
+    /// Returns the span through which `data` is passed, and the tail of the message: inline if it is short,
+    /// else by the call's slot.
     pub(super) fn source<'a>(&mut self, data: &'a [u8]) -> Result<(Span, &'a [u8]), u32> {
         if data.len() <= INLINE_MOST {
             return Ok((Span::inline(data.len() as u64), data));
@@ -273,17 +283,17 @@ impl Port {
         Ok((self.stage(data)?, &[]))
     }
 
-    /// Cuts data that is longer than a message into pieces, with their offsets.
+    /// Cuts data that is longer than a message into pieces, and returns each with its offset in bytes.
     pub(super) fn pieces(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
         data.chunks(INLINE_MOST).enumerate().map(|(index, piece)| ((index * INLINE_MOST) as u64, piece))
     }
 
-    /// Allocates `bytes` of window memory, into which the executor writes an answer.
+    /// Returns a span of `bytes` of window memory, into which the executor writes an answer.
     pub(super) fn sink(&mut self, bytes: u64) -> Result<Span, u32> {
         self.span(bytes)
     }
 
-    /// Copies the answer out of its span.
+    /// Copies an answer out of the span of [`Port::sink`].
     pub(super) fn fetch(&self, span: &Span) -> Vec<u8> {
         let mut data = vec![0; span.bytes as usize];
         if let Some(slice) = self.host().window().slice(span.offset, span.bytes) {
@@ -292,7 +302,8 @@ impl Port {
         data
     }
 
-    /// Waits until `done` returns true: polls for a while, then sleeps as a guest does.
+    /// Waits until `done` returns true: polls for a while, then sleeps as a guest does. Fails if the owner is
+    /// stopped, and then the session is lost.
     fn wait(&mut self, done: impl Fn(&SessionHost) -> bool) -> Result<(), u32> {
         for _ in 0..LOOKS {
             if done(self.host()) {

@@ -3,7 +3,7 @@
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::{ARGS, join};
 
-/// A call, split into its parts.
+/// A call, split into its operation, arguments and payload.
 pub(super) struct Request<'a> {
     pub(super) op: Op,
     pub(super) args: [u32; ARGS],

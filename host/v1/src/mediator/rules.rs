@@ -17,7 +17,7 @@ pub struct MediatorRules {
     buckets: HashMap<u32, Bucket>,
 }
 
-/// Token bucket of a machine.
+/// Token bucket that limits a machine's rate of calls.
 #[derive(Debug)]
 struct Bucket {
     calls: f64,
@@ -35,7 +35,7 @@ impl Bucket {
     }
 }
 
-/// Reason for which a call is refused.
+/// Reason for which the rules refuse a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turned {
     Busy,

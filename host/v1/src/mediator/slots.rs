@@ -8,8 +8,8 @@ use vgpu_wire::v1::PAYLOAD_MAX;
 
 /// Size of a slot in bytes: that of the longest payload.
 pub(super) const SLOT_BYTES: u64 = PAYLOAD_MAX as u64;
-/// Number of unused slots that keep their memory. The next call needs it, and allocating it would take longer
-/// than the copy.
+/// Number of unused slots that keep their memory. A call that gets one of them does not allocate, which would
+/// take longer than the copy.
 const WARM: usize = 4;
 
 /// All slots, which are part of the mediator's window.
@@ -22,7 +22,7 @@ pub(super) struct PayloadSlots {
 
 #[derive(Debug)]
 struct Free {
-    /// Unused slots that have memory.
+    /// Indices of unused slots that keep their memory.
     warm: Vec<u32>,
     cold: Vec<u32>,
 }
@@ -56,7 +56,7 @@ impl PayloadSlots {
 }
 
 impl PayloadSlot {
-    /// Returns the offset of the slot in the window.
+    /// Returns the offset in bytes of the slot in the window.
     pub(super) fn offset(&self) -> u64 {
         self.slots.start + u64::from(self.index) * SLOT_BYTES
     }

@@ -12,7 +12,7 @@ pub(super) const NOT_READY: u32 = 600;
 pub(super) const NOT_SUPPORTED: u32 = 801;
 pub(super) const UNKNOWN: u32 = 999;
 
-/// Values of `CUBLAS_STATUS_*`.
+/// The `cublasStatus_t` values, by their names without `CUBLAS_STATUS_`.
 pub(super) mod cublas {
     pub(in super::super) const SUCCESS: u64 = 0;
     pub(in super::super) const NOT_INITIALIZED: u64 = 1;

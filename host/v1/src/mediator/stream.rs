@@ -1,4 +1,4 @@
-//! Calls about streams and events. A synchronize waits here, for the executor's words.
+//! Calls about streams and events. A synchronize waits here, for the executor's completion words.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ impl Owner {
 
     pub(super) fn stream_query(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let stream = self.stream(request.wide(0));
-        // Polling must not add work: the mark of the last query answers, unless there may be work after it.
+        // Polling must not add work: the mark of the last query answers, unless the stream may have been
+        // given work after it.
         let query = match self.queries.get(&stream).copied() {
             Some(query) if !self.port.is_done(&query.mark) || query.given == self.port.given() => query,
             known => self.query(stream, known)?,
@@ -59,7 +60,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Submits a new query of a stream.
+    /// Submits a new query of a stream. It reuses the word of the `known` one.
     fn query(&mut self, stream: u32, known: Option<StreamQuery>) -> Result<StreamQuery, u32> {
         let used = |index: u32| self.queries.values().any(|query| query.index == index);
         let unused = || (0..QUERIES_MAX as u32).find(|&index| !used(index));

@@ -45,7 +45,7 @@ impl Bar {
         Self(connect_bar(&bus.join("bus/pci/devices").join(ADDRESS).join(name)).unwrap())
     }
 
-    /// Sends a packet and returns the answer, which is empty if the device hangs up.
+    /// Sends a packet and returns the device's answer, which is empty if the device has closed the socket.
     fn packet(&self, packet: &[u8]) -> Vec<u8> {
         let mut answer = vec![0; 40 << 10];
         if send(&self.0, packet, SendFlags::NOSIGNAL).is_err() {
@@ -187,7 +187,7 @@ fn accesses_take_as_long_as_they_cost() {
     let start = Instant::now();
     bar0.accesses(&[[1, reg::STATUS, 0]; 4]);
     bar1.packet(&block(4, 0, 41, &[]));
-    // A lower bound, because a slower access proves nothing.
+    // Only a lower bound is checked, because other load can make an access slower.
     assert!(start.elapsed() >= 10 * cost);
     let after = status(dir.path()).devices[0].accesses.unwrap();
     assert_eq!((after.bar0.reads - before.bar0.reads, after.bar1.reads - before.bar1.reads), (4, 6));
@@ -232,10 +232,10 @@ fn a_device_goes_though_a_kernel_runs() {
     submit(&bar0, Op::ModuleGetFunction, b"k\0\0\0");
     let function = wait(&bar0);
     submit(&bar0, Op::LaunchKernel, &crate::code::launch(function, LAUNCH_RAW, 0, &[]));
-    // The call is executed, and the device answers meanwhile.
+    // While the call is executed, the device answers.
     assert_eq!(status(dir.path()).devices[0].accesses.unwrap().doorbells, 3);
     assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
-    // So does its time.
+    // The time of the call grows, too.
     let time = || status(dir.path()).devices[0].sessions[0].busy_us;
     for _ in 0..3 {
         let before = time();
@@ -260,6 +260,6 @@ fn calls_are_held_and_released() {
     assert_eq!(wait(&bar0), 1);
     bus.hold();
     submit(&bar0, Op::Init, &[]);
-    // The device ends whether it is held or not.
+    // The device must end although it is held.
     drop(bus);
 }

@@ -70,13 +70,13 @@ fn the_device_sends_what_the_examples_say() {
         assert_eq!(guest.wait().ok(), results);
     }
 
-    // An unknown call. The sequence is not checked if the request matches.
+    // An unknown call is sent, too. The sequence number is not checked if the request matches.
     guest.submit(0x19, &[], 0);
     mediator.expects(&frame(8, 0x19, 8, &[], &[]));
     mediator.says(&result(8, 8, 801, &[], &[]));
     assert_eq!(guest.wait().failed(), 801);
 
-    // The mediator ends, and no other starts.
+    // The mediator ends, and none takes its place.
     drop((mediator, listener));
     std::fs::remove_file(&path).unwrap();
     guest.submit(0x30, &[4096, 0, 0, 0], 0);
@@ -132,7 +132,7 @@ fn a_mediator_that_turns_calls_away_and_comes_back() {
         // The next doorbell finds the connection closed and makes a new one, once its end has been noticed.
         guest.ring();
     }
-    // A mediator that hangs up in the middle of a call.
+    // The mediator hangs up within a call.
     let mediator = Recorded::accept(&listener);
     assert_eq!(guest.read(reg::STATUS), reg::BUSY);
     drop(mediator);
@@ -154,9 +154,9 @@ fn a_mediator_that_takes_nothing_is_given_up() {
     assert_eq!(guest.bar1(0xff_fffc, 4), [1, 0, 0, 0], "Q5");
 }
 
-/// "No register access ever waits for work": a doorbell is a register access, and does not wait until a
-/// mediator has received its call. Calls that follow it, of processes that did not wait for theirs, are sent
-/// whole and in order, or are refused at once if too many bytes are queued.
+/// A doorbell is a register access, and no register access waits for work: it returns before a mediator has
+/// received the call. Later calls, of processes that did not wait for theirs, are sent whole and in order, or
+/// are refused at once if too many bytes are queued.
 #[test]
 fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     let (_dir, path, listener) = socket();
@@ -165,7 +165,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     let data = pattern(1, 8 << 20);
     guest.put_bar1(0, &data);
     let args = [0, 0, 8 << 20, 0];
-    // Nobody reads the bytes, so a doorbell that waited would have failed when it returns.
+    // Nothing reads the bytes, so a doorbell that waited for the mediator would fail by its time limit.
     let mut taken = 0;
     loop {
         guest.submit(0x32, &args, 8 << 20);

@@ -141,7 +141,7 @@ fn images_come_in_pieces() {
     guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST), &image[..1024]).nothing();
     let module = guest.call(Op::ModuleLoadData, &piece(CHUNK_LAST), &image[1024..]).one();
     guest.works(module);
-    // Pieces without a first piece.
+    // Pieces that follow no first piece are dropped.
     guest.call(Op::ModuleLoadData, &piece(CHUNK_MIDDLE), &image[..1024]).nothing();
     assert_eq!(guest.call(Op::ModuleLoadData, &piece(CHUNK_LAST), &image[1024..]).failed(), 200);
     assert_eq!(guest.call(Op::LibraryLoadData, &piece(CHUNK_MIDDLE), &image[..1024]).failed(), 1);
@@ -149,7 +149,7 @@ fn images_come_in_pieces() {
     // With fewer than 15 arguments, the image is whole, whatever the register holds.
     let module = guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST)[..14], &image).one();
     guest.works(module);
-    // Pieces of two processes are kept apart.
+    // The pieces of two processes are separate images.
     let mut other = guest.process(99);
     guest.call(Op::ModuleLoadData, &piece(CHUNK_FIRST), &image[..1024]).nothing();
     other.call(Op::ModuleLoadData, &piece(CHUNK_FIRST), b"x").nothing();
@@ -292,7 +292,8 @@ fn launches_are_checked_before_anything_is_done() {
     assert_eq!(code(&stream), 0);
 }
 
-/// The mediator waits for everything, even if the executor works asynchronously and in an order of its own.
+/// The mediator waits for the work of each call, even if the executor completes it later and in another
+/// order.
 #[test]
 fn work_that_is_done_later_is_waited_for() {
     for seed in 0..8 {

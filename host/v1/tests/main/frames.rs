@@ -13,14 +13,14 @@ use vgpu_host_testing::guest::PATIENCE;
 
 use crate::driver::{Guest, bare};
 
-/// Returns the head of a frame: magic, kind, machine 10, request, pool A, priority 1, length.
+/// Returns the header of a frame: magic, kind, machine 10, request, pool A, priority 1, length.
 pub(crate) fn head(kind: u8, request: u8, bytes: u32) -> Vec<u8> {
     let mut head = vec![0x55, 0x50, 0x47, 0x56, kind, 0, 0, 0, 10, 0, 0, 0, request, 0, 0, 0, b'A', 1, 0, 0];
     head.extend(bytes.to_le_bytes());
     head
 }
 
-/// Returns the head of a call of process 1234 of machine 10.
+/// Returns the headers of the frame and of a call of process 1234 of machine 10.
 fn call(op: u8, seq: u8, args: &[u32], bytes: u32) -> Vec<u8> {
     let mut call = vec![0x55, 0x50, 0x47, 0x56, op, 0, 0, 0, seq, 0, 0, 0, 0xd2, 0x04, 0, 0x0a];
     call.extend((args.len() as u32).to_le_bytes());
@@ -77,7 +77,7 @@ pub(crate) fn device(path: &Path) -> Guest {
     guest
 }
 
-/// An end of the socket that the test itself plays.
+/// An end of the socket that the test plays.
 pub(crate) struct Recorded(pub(crate) UnixStream);
 
 impl Recorded {

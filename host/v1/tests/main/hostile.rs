@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn calls_that_mean_anything_harm_nobody_over_the_soft_executor(calls in calls()) {
-        // Large allocations would be too slow to touch, and so would large kernels.
+        // Large allocations and kernels would take too long.
         let calm = |(op, args, data): &(u32, Vec<u32>, Vec<u8>)| {
             let mut args = args.clone();
             for arg in args.iter_mut().filter(|arg| **arg > 1 << 24 && **arg < 0x5000_0000) {

@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::driver::{Guest, bare};
 
-/// Outcome of the next calls.
+/// Fate of the next calls that the device sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
     #[default]

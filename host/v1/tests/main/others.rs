@@ -29,7 +29,7 @@ fn machine(path: &Path, vm_id: u32) -> Guest {
     guest
 }
 
-/// Makes a mediator that parks every fill.
+/// Makes a mediator whose executor parks every fill, so that its call does not end.
 fn parked(executor: Arc<dyn Executor>, settings: MediatorSettings) -> (Arc<Parking>, Arc<Mediator>) {
     let parking = Arc::<Parking>::default();
     let executor = parking.around(executor, ParkAt::Message, |body| matches!(body, Body::Fill(_)));
@@ -40,7 +40,7 @@ fn with_grace(grace: Duration) -> Arc<Mediator> {
     Mediator::with_settings(null(), MediatorSettings { grace, ..MediatorSettings::default() }).unwrap()
 }
 
-/// Does everything that a process does: attaches, works, checks every byte, and ends.
+/// Does everything that a process does: attaches, works, checks every byte of its results, and cleans up.
 fn works(guest: &mut Guest) {
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(1 << 20);
@@ -51,7 +51,7 @@ fn works(guest: &mut Guest) {
     guest.call(Op::ProcessCleanup, &[token], &[]).nothing();
 }
 
-/// Starts work that is parked.
+/// Starts work that is parked, and waits until `count` calls are.
 fn park(guest: &mut Guest, parking: &Parking, count: usize) {
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(4096);
@@ -95,7 +95,7 @@ fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediato
     assert!(mediator.memory().1 > 0, "what is parked has its memory");
     parking.open();
     until("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
-    // The answer that nobody waits for was not delivered to another call.
+    // The answer to the abandoned call was not delivered to another call.
     works(&mut next);
     works(&mut dead);
 }
@@ -117,7 +117,7 @@ fn nor_over_a_mediator_s_socket() {
     drop(server);
 }
 
-/// A call that arrives together with its cleanup is left behind.
+/// A call whose cleanup arrives together with it is abandoned like any other.
 #[test]
 fn a_call_whose_end_came_with_it_is_left_behind() {
     let (parking, mediator) = parked(soft(), MediatorSettings::default());
@@ -163,21 +163,21 @@ fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
     drop(stuck);
     until("its owner is given up though work of its goes on", || mediator.owners().is_empty());
     assert!(mediator.memory().1 > 0, "which it does");
-    // The same machine and the same process number, started again.
+    // The machine is started again, with a process of the same number.
     works(&mut machine(&path, 1));
     let mut again = machine(&path, 1);
     park(&mut again, &parking, 2);
-    // The mediator ends, whatever is in progress.
+    // The mediator must end although calls are in progress.
     drop(server);
     assert!(!path.exists());
     parking.open();
     until("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
 }
 
-/// Time limit that [`MANY`] calls exceed if each of them waits.
+/// Time limit that [`MANY`] calls exceed if each of them waits for parked work.
 const IN_TIME: Duration = Duration::from_secs(20);
 
-/// Runs `what`, which must not wait for parked work.
+/// Runs `what`, which must return within [`IN_TIME`].
 fn in_time(what: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     std::thread::spawn(move || {
@@ -235,7 +235,7 @@ fn who_fills_all_owners_and_hangs_up_blocks_nobody() {
     works(&mut machine(&path, 2));
     drop(hostile);
     until("its owners end", || mediator.owners().iter().all(|owner| owner.channel != 1));
-    // The machine gets its room back as soon as they have ended.
+    // The machine can have new owners as soon as the old ones have ended.
     let anew = machine(&path, 1).process(1000);
     until("there is room", || anew.process(1000).call(Op::Init, &[], &[]).status == reg::DONE);
 }

@@ -41,7 +41,7 @@ fn a_cleanup_frees_all_if_there_was_a_context() {
     assert_eq!(guest.put(address, &[1]).failed(), 1);
     assert_eq!(guest.call(Op::ModuleGetFunction, &wide(&[module]), b"scale\0").failed(), 1);
     assert_eq!(guest.call(Op::StreamDestroy, &wide(&[stream]), &[]).failed(), 400);
-    // The cleanup of an unknown owner succeeds and creates none.
+    // The cleanup of an unknown owner succeeds without creating one.
     cleanup(&mut guest.process(777));
     assert!(mediator.owners().iter().all(|owner| owner.process != 777));
 }
@@ -55,7 +55,7 @@ fn a_cleanup_without_a_context_leaves_memory_behind() {
     guest.call(Op::CublasCreate, &[], &[]).ok();
     cleanup(&mut guest);
     assert_eq!(used(&mediator), 1 << 20, "Q11");
-    // The next process with the number inherits the objects (Q12), and frees them if it cleans up.
+    // The next process with the same number inherits the objects (Q12), and frees them by a cleanup.
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     cleanup(&mut guest);
     assert_eq!(used(&mediator), 0);
@@ -101,7 +101,7 @@ fn nobody_reaches_what_another_owns() {
         assert_eq!(other.call(Op::StreamDestroy, &wide(&[stream]), &[]).failed(), 400);
         assert_eq!(other.call(Op::EventQuery, &wide(&[event]), &[]).failed(), 400);
         assert_eq!(other.call(Op::CublasDestroy, &wide(&[handle]), &[]).ok(), [1]);
-        // Its own memory may have the same address, but is different memory.
+        // The address of its own memory may be the same, but the memory is another.
         let own = other.alloc(4096);
         assert_eq!(other.get(own, 4096), [0; 4096]);
         other.put(own, &[0xff; 4096]).nothing();
@@ -165,7 +165,7 @@ fn the_65th_owner_gets_nothing() {
     assert_eq!(guest.process(17).call(Op::Init, &[], &[]).failed(), 2);
 }
 
-/// The mediator admits 16 times as many owners of all machines together as one machine may have.
+/// The mediator admits a limited number of owners of all machines together: 16 times the limit of a machine.
 #[test]
 fn owners_of_all_machines_have_an_end() {
     const MACHINES: u32 = 16;

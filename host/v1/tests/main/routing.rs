@@ -71,7 +71,7 @@ fn prefixes_decide_where_bulk_calls_read() {
     for op in [HTOD, ASYNC, LIBRARY, MODULE] {
         assert_eq!(bench.submitted(op, 4096)[512..], window[512..4096], "{op:#x}: both prefixes are zero");
     }
-    // One byte at the prefix's end is enough, and one after it is not.
+    // A single byte within the prefix counts as data, and one after it does not.
     bench.guest.put_bar1(512, &[1]);
     assert_eq!(bench.submitted(HTOD, 4096)[513..], window[513..4096]);
     bench.guest.put_bar1(511, &[1]);
@@ -172,7 +172,7 @@ fn the_window_is_everybodys_unless_it_is_told_otherwise() {
         bench.answer_last(0, &[], &answer);
         assert_eq!(bench.guest.get_ram(GPA + HALF as u64, 5000), answer);
 
-        // Another process, which has no window and has released none (Q10).
+        // Another process has registered no window (Q10).
         bench.guest.token += 1;
         let other = bench.submitted(LAUNCH, 4096);
         let secret = pattern(4, 5000);

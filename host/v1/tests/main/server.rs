@@ -28,7 +28,7 @@ fn the_mediator_answers_as_the_examples_say() {
     assert_eq!(answer[..], result(1, 7, 0, &[address], &[])[..]);
     let (low, high) = (address as u32, (address >> 32) as u32);
 
-    // In pieces, and two at once.
+    // Frames that arrive in pieces, and two at once.
     let data = pattern(1, 16);
     let copy = frame(2, 0x32, 8, &[low, high, 16, 0], &data);
     for piece in copy.chunks(17) {
@@ -107,7 +107,7 @@ fn machines_that_call_too_often_are_turned_away_and_others_not() {
     let mut other = bare(Properties { vm_id: 11, ..Properties::default() });
     other.device.attach(Box::new(Client::connect(&path, other.device.inlet())));
     other.call(Op::Init, &[], &[]).one();
-    // The call is accepted after some attempts.
+    // The rate admits the call again after a while.
     while guest.call(Op::Init, &[], &[]).status == reg::ERROR {
         assert!(start.elapsed() < PATIENCE, "it is turned away for good");
     }

@@ -84,8 +84,8 @@ fn an_answer_to_another_call_is_dropped() {
     let mut bench = bench();
     bench.guest.submit(Op::MemAlloc as u32, &[], 0);
     bench.guest.submit(Op::MemAlloc as u32, &[], 0);
-    // The first call's answer, even with the second's sequence; an answer to an unknown call; and invalid
-    // bytes.
+    // Dropped: the first call's answer, even with the second's sequence number; an answer to an unknown call;
+    // and invalid bytes.
     bench.answer(1, &outcome(2, 0, &[1], &[]));
     bench.answer(7, &outcome(2, 0, &[1], &[]));
     bench.answer(0, &[]);
@@ -186,7 +186,7 @@ fn narrow_accesses_miss_and_clobber() {
     assert_eq!(read(reg::INLINE_REQUEST + 1, 1), 0x22);
     write(reg::SHMEM_GPA_LO, 8, 0x0123_4567_89ab_cdef);
     assert_eq!((read(reg::SHMEM_GPA_LO, 4), read(reg::SHMEM_GPA_HI, 4)), (0x89ab_cdef, 0x0123_4567));
-    // Accesses that no bus delivers.
+    // Accesses that no bus delivers have no effect.
     write(reg::CUDA_OP + 2, 4, 5);
     write(reg::CUDA_OP, 3, 5);
     write(reg::CUDA_OP, 16, 5);

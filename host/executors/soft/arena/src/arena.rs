@@ -10,8 +10,8 @@ use crate::page::{PAGE, whole_pages};
 /// Reason for which a call on an arena failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// Base or span is not a multiple of the page size, or the range exceeds the largest address.
-    #[error("make an arena of {span:#x} bytes at device address {base:#x}: there is none")]
+    /// Base or span is not a multiple of the page size, the span is 0, or the range ends above 2^62.
+    #[error("make an arena of {span:#x} bytes at device address {base:#x}: not whole pages below 2^62")]
     Span {
         /// The requested base.
         base: u64,
@@ -28,7 +28,7 @@ pub enum ArenaError {
         source: io::Error,
     },
     /// The range does not consist of whole pages within the arena, or is not free. An unmapped range is free
-    /// once no earlier view is left.
+    /// once the last view that was made before is dropped.
     #[error("map {bytes:#x} bytes at device address {address:#x}: not free")]
     NotFree {
         /// First device address of the range.
@@ -36,7 +36,8 @@ pub enum ArenaError {
         /// Length of the range in bytes.
         bytes: u64,
     },
-    /// The range does not consist of whole mappings, or exceeds the physical memory.
+    /// The range does not consist of whole mappings, exceeds the physical memory, or has an offset in it that
+    /// is not a multiple of the page size.
     #[error("change {bytes:#x} bytes at device address {address:#x}: not whole mappings")]
     NotMapped {
         /// First device address of the range.
@@ -69,7 +70,8 @@ pub enum AccessRights {
     ReadWrite,
 }
 
-/// The device memory of a session. The documentation of the crate describes it.
+/// The device memory of a session: a reserved range of device addresses, with the mappings that [`View`]s
+/// make accessible. Methods may be called by several threads at once.
 #[derive(Debug)]
 pub struct Arena {
     reservation: Arc<Reservation>,
@@ -81,13 +83,13 @@ pub struct Arena {
 struct ArenaState {
     /// Mappings by device address.
     mappings: BTreeMap<u64, ArenaMapping>,
-    /// The table of these mappings, if a view has been made since the last change.
+    /// The table of `mappings`, or `None` if they have changed since the last view was made.
     table: Option<Arc<MappingTable>>,
 }
 
 impl Arena {
     /// Makes an arena of `span` bytes that starts at device address `base`. An arena without mappings
-    /// occupies no memory.
+    /// occupies no memory. Fails with [`ArenaError::Span`] or [`ArenaError::Reserve`].
     pub fn new(base: u64, span: u64) -> Result<Self, ArenaError> {
         let aligned = base.is_multiple_of(PAGE) && span.is_multiple_of(PAGE) && span > 0;
         // Offsets in windows must stay below 2^63, on which the checks of a warp's accesses rely.
@@ -102,7 +104,9 @@ impl Arena {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maps zeroed memory at `address`, a multiple of [`PAGE`]. Exactly `bytes` of it can be accessed.
+    /// Maps zeroed memory at `address`, a multiple of [`PAGE`]. Exactly `bytes` of it can be accessed; the
+    /// arena takes [`whole_pages`] of them. Fails with [`ArenaError::NotFree`], or with [`ArenaError::Map`]
+    /// if the system refuses memory.
     pub fn map(&self, address: u64, bytes: u64) -> Result<(), ArenaError> {
         let whole = whole_pages(bytes).ok_or(ArenaError::NotFree { address, bytes })?;
         let pages = Pages::anonymous(&self.reservation, address.wrapping_sub(self.base), whole)
@@ -113,7 +117,8 @@ impl Arena {
     }
 
     /// Maps `bytes` of `physical` from `offset` on at `address`; all three are multiples of [`PAGE`].
-    /// Adjacent mappings of physical memory with equal rights form one range.
+    /// Adjacent mappings of physical memory with equal rights form one range. Fails with
+    /// [`ArenaError::NotMapped`] if the bytes exceed `physical`, and otherwise as [`Arena::map`] does.
     pub fn map_shared(
         &self,
         address: u64,
@@ -142,7 +147,8 @@ impl Arena {
         state.mappings.insert(address, mapping);
     }
 
-    /// Changes the rights of all mappings in a range. Existing views keep the old rights.
+    /// Changes the rights of all mappings in a range. Existing views keep the old rights. Changes nothing and
+    /// fails with [`ArenaError::NotMapped`] unless whole mappings fill the range without gaps.
     pub fn set_access(&self, address: u64, bytes: u64, access: AccessRights) -> Result<(), ArenaError> {
         let mut state = self.state();
         let keys = whole_mappings(&state.mappings, address, bytes)?;
@@ -155,7 +161,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Removes all mappings in a range. Existing views keep the memory until they are dropped.
+    /// Removes all mappings in a range. Existing views keep the memory until they are dropped. Removes
+    /// nothing and fails with [`ArenaError::NotMapped`] unless whole mappings fill the range without gaps.
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), ArenaError> {
         let mut state = self.state();
         let keys = whole_mappings(&state.mappings, address, bytes)?;
@@ -166,7 +173,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Returns a snapshot of the current mappings.
+    /// Returns a snapshot of the current mappings. Later changes of the arena have no effect on it.
     #[must_use]
     pub fn view(&self) -> View {
         let mut state = self.state();
@@ -190,7 +197,8 @@ fn map_error(error: PagesError, address: u64, bytes: u64) -> ArenaError {
     }
 }
 
-/// Returns the starts of the mappings that fill a range without gaps.
+/// Returns the starts of the mappings that fill a range without gaps. Fails if the range is empty, has a gap,
+/// or starts or ends within a mapping.
 fn whole_mappings(
     mappings: &BTreeMap<u64, ArenaMapping>,
     address: u64,
@@ -205,7 +213,7 @@ fn whole_mappings(
             return Err(error());
         }
         keys.push(start);
-        // If there are several mappings, all but the last fill their pages.
+        // All but the last of several mappings must fill their pages, or the next one starts behind a gap.
         next = start + mapping.bytes;
     }
     if next == end { Ok(keys) } else { Err(error()) }

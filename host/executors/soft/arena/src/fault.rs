@@ -1,4 +1,4 @@
-//! Faults of memory accesses.
+//! Faults: accesses to device memory that the table of mappings does not permit.
 
 /// Reason for which an access of a warp is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum FaultKind {
 #[error("{} of {bytes} bytes at device address {address:#x} by lane {lane}: {}", if *.write { "write" } else { "read" },
     match .kind { FaultKind::Illegal => "not allowed", FaultKind::Misaligned => "misaligned" })]
 pub struct Fault {
-    /// Rule that the access breaks.
+    /// The rule that the access breaks.
     pub kind: FaultKind,
     /// Device address of the access.
     pub address: u64,
@@ -26,7 +26,7 @@ pub struct Fault {
     pub write: bool,
 }
 
-/// Error for a range of device addresses that is not mapped, or not for this kind of access.
+/// Error for a range of device addresses that is not completely mapped, or not for this kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access {bytes} bytes at device address {address:#x}: not allocated")]
 pub struct Illegal {

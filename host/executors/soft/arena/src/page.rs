@@ -11,8 +11,8 @@ pub const LARGE_PAGE: u64 = 2 << 20;
 /// base, has pages of one kind.
 pub const OPENED_TOGETHER: u64 = 64 << 20;
 
-/// Returns the number of bytes of memory that [`crate::Arena::map`] takes for `bytes`, or `None` if it
-/// exceeds what can be counted.
+/// Returns the number of bytes of memory that [`crate::Arena::map`] takes for `bytes`: whole large pages from
+/// [`LARGE_PAGE`] on, whole pages below. Returns `None` if that number exceeds 64 bits.
 #[must_use]
 pub const fn whole_pages(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(if bytes >= LARGE_PAGE { LARGE_PAGE } else { PAGE })

@@ -51,7 +51,7 @@ pub struct Effort {
     steps_most: u64,
     bytes_most: u64,
     steps: Cell<u64>,
-    /// Count of steps at which the interrupt is polled next.
+    /// Number of steps at which the limit and the interrupt are checked next.
     look: Cell<u64>,
     /// Largest number of bytes that were held at once so far.
     bytes: Cell<u64>,
@@ -80,7 +80,7 @@ impl Effort {
         Self { interrupt, steps_most, bytes_most, steps, look, bytes, asked }
     }
 
-    /// Counts steps before they are taken.
+    /// Counts steps before they are taken. The interrupt is polled every few thousand steps.
     ///
     /// # Errors
     /// The limit is exceeded, or the interrupt is set.
@@ -101,7 +101,7 @@ impl Effort {
         Ok(self.interrupt.check()?)
     }
 
-    /// Sets the number of bytes that the work holds, before it takes the last of them.
+    /// Sets the number of bytes that the work holds, before it allocates the last of them.
     ///
     /// # Errors
     /// The limit is exceeded, or the host does not have the memory. An allocation that failed would end the
@@ -114,7 +114,8 @@ impl Effort {
         if bytes <= self.asked.get() { Ok(()) } else { self.ask(bytes) }
     }
 
-    /// Reserves as much memory as is held now and as will be held at the next check, and frees it.
+    /// Reserves as much memory as is held now and as will be held at the next check, and frees it. This shows
+    /// that the host has it.
     #[cold]
     fn ask(&self, held: u64) -> Result<(), Spent> {
         let next = held.saturating_add(ASKED);

@@ -24,7 +24,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Makes an interrupt that ends work when `stop` is set, and `limit` from now if there is a limit.
+    /// Makes an interrupt that ends work when `stop` is set, or after `limit` if there is a limit.
     #[must_use]
     pub fn new(stop: Arc<AtomicBool>, limit: Option<Duration>) -> Self {
         // A deadline that the clock cannot represent never passes.

@@ -13,11 +13,11 @@ use crate::error::{PtxError, line_at};
 pub enum Token<'t> {
     /// A name, number, directive or instruction.
     Word(&'t [u8]),
-    /// The text between quotes.
+    /// A string, without its quotes.
     Quoted(&'t [u8]),
-    /// One byte of punctuation.
+    /// A mark: one byte of punctuation.
     Mark(u8),
-    /// The end of the text.
+    /// The end of the text, or a null byte.
     End,
 }
 
@@ -69,12 +69,12 @@ impl<'t> Tokens<'t> {
         Ok(tokens)
     }
 
-    /// Returns the effort that counts the tokens.
+    /// Returns the effort against which the tokens are counted.
     pub const fn effort(&self) -> &'t Effort {
         self.effort
     }
 
-    /// Returns a lexer for the same text at another position.
+    /// Returns a lexer for the same text that starts at another position.
     pub fn elsewhere(&self, (at, line): TextPosition) -> Result<Self, PtxError> {
         Self::new(self.text, at, line, self.effort)
     }
@@ -84,22 +84,22 @@ impl<'t> Tokens<'t> {
         self.token
     }
 
-    /// Returns the line number of the next token.
+    /// Returns the line number of the next token, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Returns the offset of the end of the next token.
+    /// Returns the offset in bytes of the end of the next token.
     pub fn after(&self) -> usize {
         self.end
     }
 
-    /// Returns the offset and line of the start of the next token.
+    /// Returns the offset in bytes and the line of the start of the next token.
     pub fn place(&self) -> TextPosition {
         (self.start, self.line)
     }
 
-    /// Takes the next token.
+    /// Takes the next token. Fails if the one after it is malformed, or if the effort is spent.
     pub fn next(&mut self) -> Result<Token<'t>, PtxError> {
         self.effort.spend(1)?;
         let token = self.token;
@@ -190,7 +190,7 @@ impl<'t> Tokens<'t> {
         Ok(word)
     }
 
-    /// Skips the rest of the next token's line.
+    /// Skips the tokens on the line of the next token.
     pub fn skip_line(&mut self) -> Result<(), PtxError> {
         self.end =
             memchr::memchr(b'\n', &self.text[self.start..]).map_or(self.text.len(), |end| self.start + end);

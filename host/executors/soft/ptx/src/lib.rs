@@ -1,8 +1,8 @@
 //! Front end for PTX: from a module's text to kernels that engines can run.
 //!
-//! [`Module::parse`] reads a module's declarations. [`Module::kernel`] parses one kernel to the form that
-//! [`ir`] describes. [`analysis`] finds what an engine may assume about a kernel's registers. This crate runs
-//! no kernel.
+//! [`Module::parse`] reads a module's declarations. [`Module::kernel`] parses one kernel to the control-flow
+//! graph that [`ir`] describes. [`analysis`] finds what an engine may assume about a kernel's registers. This
+//! crate runs no kernel.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Linker of modules: makes one text of several modules, in which a shared name has one meaning.
+//! Linker of modules, as `cuLinkComplete` needs it: makes one text of several modules, in which a shared name
+//! has one meaning.
 //!
 //! An external declaration is left out if another module defines the name. One of several weak definitions
 //! stays. An internal name is changed if another module has the same name. Apart from these names, bodies are
@@ -29,7 +30,7 @@ pub enum LinkError {
     /// A text is not a valid module.
     #[error("{input}: {error}")]
     Ptx {
-        /// Name of the module.
+        /// Name of the module whose text is invalid.
         input: String,
         /// Error that the parser reports.
         error: PtxError,
@@ -37,7 +38,7 @@ pub enum LinkError {
     /// Two modules define the same name.
     #[error("multiple definition of '{name}' in '{second}', first defined in '{first}'")]
     Twice {
-        /// Name that causes the error.
+        /// Name that both modules define.
         name: String,
         /// Name of the first module that defines it.
         first: String,
@@ -47,7 +48,7 @@ pub enum LinkError {
     /// A module uses a name that no module defines.
     #[error("undefined reference to '{name}' in '{input}'")]
     Undefined {
-        /// Name that causes the error.
+        /// Name that no module defines.
         name: String,
         /// Name of the module that uses it.
         input: String,
@@ -112,7 +113,7 @@ fn text_of(name: &[u8]) -> String {
 /// Index of a directive: that of its module, and its own in the module.
 type ItemIndex = (usize, usize);
 
-/// Finds the definition of each shared name.
+/// Finds the definition of each shared name. Fails with [`LinkError::Twice`] if two of them are not weak.
 fn definitions<'t>(parts: &[Parts<'t>]) -> Result<HashMap<&'t [u8], ItemIndex>, LinkError> {
     let mut found: HashMap<&[u8], ItemIndex> = HashMap::new();
     let weak = |(module, item): ItemIndex| {
@@ -139,7 +140,7 @@ fn definitions<'t>(parts: &[Parts<'t>]) -> Result<HashMap<&'t [u8], ItemIndex>, 
     Ok(found)
 }
 
-/// Counts the modules that have each name.
+/// Counts, for each name, the modules that declare it.
 fn modules<'t>(parts: &[Parts<'t>]) -> HashMap<&'t [u8], usize> {
     let mut counts = HashMap::new();
     for part in parts {
@@ -158,7 +159,7 @@ struct Linker<'t> {
 }
 
 impl<'t> Linker<'t> {
-    /// Fails if a module uses a name that nothing defines.
+    /// Fails with [`LinkError::Undefined`] if a module uses a name that nothing defines.
     fn complete(&self, part: &Parts<'t>) -> Result<(), LinkError> {
         let own: HashSet<&[u8]> = part
             .items
@@ -191,7 +192,7 @@ impl<'t> Linker<'t> {
         Ok(())
     }
 
-    /// Returns new names for the internal names of a module that other modules have too.
+    /// Returns new names for the internal names of a module that other modules have too, such as `name__2_0`.
     fn renamed(&self, part: &Parts<'t>, module: usize) -> HashMap<&'t [u8], Vec<u8>> {
         let own = part.items.iter().filter(|item| item.linkage == Linkage::Internal);
         let shared = own
@@ -210,7 +211,8 @@ impl<'t> Linker<'t> {
         names
     }
 
-    /// Returns whether a directive is part of the linked module.
+    /// Returns whether a directive is part of the linked module: the chosen definition of a name, or the
+    /// first declaration of one that no module defines.
     fn stays(&self, item: &LinkItem<'t>, place: ItemIndex, kept: &mut HashSet<&'t [u8]>) -> bool {
         if item.defined {
             return item.linkage == Linkage::Internal
@@ -245,7 +247,7 @@ impl<'t> Linker<'t> {
         }
     }
 
-    /// Copies a directive, and replaces names.
+    /// Copies a directive to the linked text, and replaces names that have new ones.
     fn copy(
         &self,
         part: &Parts<'t>,

@@ -1,4 +1,4 @@
-//! Numeric constants of the text.
+//! Numeric constants of the text: integers, floats and doubles (PTX ISA, section "Constants").
 
 use crate::ir::Ty;
 
@@ -61,8 +61,8 @@ impl Literal {
         }
     }
 
-    /// Returns the constant's bits as an operand of this type, or `None` if it cannot be one. Bits above the
-    /// width are zero. Integers are truncated to the width, as the ISA defines.
+    /// Returns the constant's bits as an operand of this type, or `None` if the type has no such constant.
+    /// Bits above the width are zero. Integers are truncated to the width, as the ISA defines.
     pub fn bits(self, ty: Ty) -> Option<u64> {
         match (self, ty) {
             (_, Ty::Pred) => None,
@@ -76,7 +76,7 @@ impl Literal {
     }
 }
 
-/// Returns a mask of the bits of the type.
+/// Returns a mask of the bits of a value of the type.
 fn mask(ty: Ty) -> u64 {
     u64::MAX >> (64 - 8 * ty.bytes().max(1))
 }

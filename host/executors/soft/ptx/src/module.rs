@@ -20,7 +20,7 @@ pub const TEXT_MOST: u64 = 1 << 27;
 /// Largest number of variables and kernels of a module. Each takes many times the memory of its text. GGML's
 /// largest module has 13 variables and some thousand kernels.
 const SYMBOLS_MOST: usize = 1 << 16;
-/// Distance of the addresses of two functions.
+/// Distance in bytes between the addresses of two functions. Nothing is stored at these addresses.
 const FUNCTION_BYTES: u64 = 16;
 /// Largest number of addresses in the initial values of all variables.
 const POINTERS_MOST: usize = 1 << 20;
@@ -43,7 +43,7 @@ pub enum Linkage {
 /// An address within a variable's initial value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
-    /// Offset of the 8 bytes of the address in the variable.
+    /// Offset in bytes in the variable of the address, which has 8 bytes.
     pub offset: u64,
     /// Variable whose address it is, as an index into [`Module::globals`].
     pub global: u32,
@@ -72,7 +72,7 @@ pub struct Global {
     pub relocations: Vec<Relocation>,
 }
 
-/// Position of a kernel's text.
+/// Position of a kernel's text, from which it is parsed when it is requested.
 #[derive(Clone, Debug)]
 struct KernelText {
     name: String,
@@ -90,7 +90,7 @@ pub struct Module {
     version: (u32, u32),
     target: u32,
     entries: Vec<KernelText>,
-    /// Indices into `entries`, by name.
+    /// Index into `entries` of each kernel, by name.
     index: HashMap<String, usize>,
     globals: Vec<Global>,
     symbols: HashMap<Vec<u8>, ModuleSymbol>,
@@ -115,7 +115,8 @@ impl Module {
         self.version
     }
 
-    /// Returns the number of the target architecture, such as 61 for `sm_61`.
+    /// Returns the number of the target architecture, such as 61 for `sm_61`. A suffix such as that of
+    /// `sm_90a` is dropped.
     pub fn target(&self) -> u32 {
         self.target
     }
@@ -131,7 +132,7 @@ impl Module {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// Parses one kernel.
+    /// Parses the kernel with this name. Fails with [`PtxError::NoKernel`] if the module has none.
     pub fn kernel(&self, name: &str) -> Result<Kernel, PtxError> {
         self.kernel_within(name, &Effort::of_kernel(Interrupt::default()))
     }
@@ -182,7 +183,7 @@ struct ModuleReader<'t> {
     version: (u32, u32),
     /// Target architecture, or 0 until the directive is read.
     target: u32,
-    /// Whether addresses have 64 bits.
+    /// Whether the directive `.address_size 64` was read.
     wide: bool,
     entries: Vec<KernelText>,
     index: HashMap<String, usize>,
@@ -347,7 +348,8 @@ impl<'t> ModuleReader<'t> {
         Ok((vec![word], defined))
     }
 
-    /// Records the position of a function, and skips its body. A call parses the body again.
+    /// Records the position of a function, and skips its body. Each call that inlines it parses the body
+    /// again.
     fn function(&mut self) -> Result<(Vec<&'t [u8]>, bool), PtxError> {
         let place = self.tokens.place();
         if self.tokens.accept(b'(')? {
@@ -439,7 +441,8 @@ impl<'t> ModuleReader<'t> {
         Err(self.tokens.error(format!("{name} is declared twice")))
     }
 
-    /// Replaces names in initial values with indices.
+    /// Replaces names of variables in initial values with their indices, and names of functions with their
+    /// addresses. Fails if the module has neither of a name.
     fn relocate(&mut self) -> Result<(), PtxError> {
         for &(global, pointer) in &self.pointers {
             let variable::Pointer { offset, addend, generic, .. } = pointer;

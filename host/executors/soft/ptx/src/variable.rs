@@ -11,7 +11,7 @@ pub const BYTES_MOST: u64 = 1 << 40;
 /// Declaration of a variable from its type on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declaration<'t> {
-    /// The variable's name.
+    /// Name of the variable in the text.
     pub name: &'t [u8],
     /// Type of an element, or of a vector's element.
     pub ty: Ty,
@@ -23,7 +23,7 @@ pub struct Declaration<'t> {
     pub align: u64,
     /// Whether the declaration is `name[]`, without a size.
     pub open: bool,
-    /// Whether the declaration has dimensions.
+    /// Whether the declaration has dimensions, as in `name[8]`.
     pub array: bool,
 }
 
@@ -61,7 +61,7 @@ pub fn ty(word: &[u8]) -> Option<Ty> {
     })
 }
 
-/// Reads a non-negative number.
+/// Reads a non-negative integer. `what` names it in the error.
 pub fn number(tokens: &mut Tokens<'_>, what: &str) -> Result<u64, PtxError> {
     if let Token::Word(word) = tokens.peek()
         && let Some(Literal::Integer(value)) = Literal::parse(word)
@@ -115,7 +115,7 @@ pub fn prefix(tokens: &mut Tokens<'_>) -> Result<Prefix, PtxError> {
     Ok(prefix)
 }
 
-/// Reads a name and its dimensions.
+/// Reads a name and its dimensions, such as `name[8][4]`, after its prefix.
 pub fn declarator<'t>(tokens: &mut Tokens<'t>, prefix: Prefix) -> Result<Declaration<'t>, PtxError> {
     let name = name(tokens)?;
     let element = prefix.ty.bytes() as u64 * prefix.elements;
@@ -139,7 +139,7 @@ pub fn declarator<'t>(tokens: &mut Tokens<'t>, prefix: Prefix) -> Result<Declara
     Ok(Declaration { name, ty: prefix.ty, bytes, element, align, open, array })
 }
 
-/// Reads a name: a word that is neither a number nor a directive.
+/// Reads a name: a word that does not start with a digit and contains no dot.
 pub fn name<'t>(tokens: &mut Tokens<'t>) -> Result<&'t [u8], PtxError> {
     match tokens.peek() {
         Token::Word(word) if !word[0].is_ascii_digit() && !word.contains(&b'.') => {
@@ -150,10 +150,10 @@ pub fn name<'t>(tokens: &mut Tokens<'t>) -> Result<&'t [u8], PtxError> {
     }
 }
 
-/// Address in an initial value.
+/// Address in an initial value, before its name is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer<'t> {
-    /// Offset of the address in the variable.
+    /// Offset in bytes of the address in the variable.
     pub offset: u64,
     /// Name of the variable whose address it is.
     pub name: &'t [u8],
@@ -165,7 +165,8 @@ pub struct Pointer<'t> {
     pub place: TextPosition,
 }
 
-/// Reads an optional initial value, `= value` or `= { ... }`. Returns its bytes and the addresses in it.
+/// Reads an optional initial value, `= value` or `= { ... }`. Returns its bytes, without trailing elements
+/// that the text leaves out, and the addresses in it.
 pub fn initialiser<'t>(
     tokens: &mut Tokens<'t>,
     declaration: &Declaration<'_>,
@@ -251,7 +252,7 @@ pub fn index_after(tokens: &mut Tokens<'_>, element: u64) -> Result<i64, PtxErro
     Ok(index.wrapping_mul(element) as i64)
 }
 
-/// Reads an optional offset after a name or a register: `+ 8`, `- 8` or `+ -8`.
+/// Reads an optional offset in bytes after a name or a register: `+ 8`, `- 8` or `+ -8`.
 pub fn offset_after(tokens: &mut Tokens<'_>) -> Result<i64, PtxError> {
     let negative = if tokens.accept(b'+')? {
         tokens.accept(b'-')?

@@ -114,7 +114,7 @@ fn a_loop_that_lanes_leave_one_by_one_does_not() {
 
 #[test]
 fn the_sides_of_a_branch_make_a_register_vary_where_they_meet() {
-    // tid, p, a, b, c.
+    // Registers in the order of their first use: tid, p, a, b, c.
     let (uniform, blend, _) = verdicts(
         "mov.u32 %r0, %tid.x;
          setp.lt.u32 %p0, %r0, 3;
@@ -138,7 +138,7 @@ fn the_sides_of_a_branch_make_a_register_vary_where_they_meet() {
 
 #[test]
 fn a_branch_in_a_uniform_loop_leaves_the_counter_alone() {
-    // i, tid, p0, sum, p1.
+    // Registers in the order of their first use: i, tid, p0, sum, p1.
     let (uniform, blend, branches) = verdicts(
         "mov.u32 %r1, 0;
          mov.u32 %r2, %tid.x;

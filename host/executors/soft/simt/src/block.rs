@@ -30,7 +30,7 @@ pub(crate) enum BlockStatus {
 pub(crate) struct Block {
     splits: Vec<WarpSplit>,
     barriers: [Barrier; BARRIERS],
-    /// Bit mask of the barriers at which threads wait or have arrived.
+    /// Bit mask of the barriers in use: those at which threads wait or have arrived.
     used: u32,
     /// Number of warps. The first splits in the list are the warps themselves; later ones were split off.
     warps: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns a block without warps.
+    /// Returns a block without warps. [`Block::prepare`] makes them.
     pub(crate) fn new() -> Self {
         Self {
             splits: Vec::new(),
@@ -71,7 +71,7 @@ impl Block {
         Frame::cost(variant.code.layout()) + 4 * variant.blocks.len() as u64 + size_of::<WarpSplit>() as u64
     }
 
-    /// Frees the memory of all splits.
+    /// Frees the memory of all splits and of their frames.
     pub(crate) fn clear(&mut self) {
         self.splits = Vec::new();
     }
@@ -119,7 +119,7 @@ impl Block {
         Ok(())
     }
 
-    /// Moves all threads of the block `env.block` to the kernel's entry.
+    /// Moves all threads of the block `env.block` to the kernel's entry, and clears its barriers.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
         let mut left = x * y * z;
@@ -143,7 +143,8 @@ impl Block {
         }
     }
 
-    /// Runs the block until all threads have returned or a warp is preempted.
+    /// Runs the block until all threads have returned or a warp is preempted. Fails with the fault of a
+    /// thread, or with [`Fault::BarrierDeadlock`] if no thread can continue.
     pub(crate) fn run_warps(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<BlockStatus, Fault> {
         loop {
             let (mut progress, mut preempted) = (false, false);
@@ -189,7 +190,7 @@ impl Block {
         }
     }
 
-    /// Handles the stop of a split according to its reason. Returns whether the split was preempted.
+    /// Handles the stop of a split according to its exit reason. Returns whether the split was preempted.
     fn handle_exit(&mut self, index: usize, variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
         let split = &mut self.splits[index];
         match split.warp.exit {
@@ -258,8 +259,9 @@ impl Block {
         Ok(())
     }
 
-    /// Resolves a block in which no split can continue: lanes that wait for others of their warp continue
-    /// without them. If there are none, the block is deadlocked.
+    /// Resolves a block in which no split can continue: of the splits that wait for other lanes of their
+    /// warp, the one at the lowest instruction continues without them. If there is none, the block is
+    /// deadlocked.
     fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
         let parked = self.splits.iter_mut().filter_map(|split| match split.state {
             SplitState::Reconverging { pc } => Some((pc, split)),
@@ -314,8 +316,8 @@ impl Block {
         Ok(())
     }
 
-    /// Handles a split whose active lanes want to execute the instruction `pc` together with the lanes of
-    /// `wanted`.
+    /// Handles a split whose active lanes must execute the instruction `pc` together with the lanes of
+    /// `wanted`: merges it with the splits that wait there, and lets it wait if lanes are still missing.
     fn reconverge(
         &mut self,
         index: usize,
@@ -389,7 +391,7 @@ impl Block {
         Ok(())
     }
 
-    /// Releases the barriers at which all threads have arrived.
+    /// Releases the barriers at which all expected threads have arrived.
     fn complete(&mut self, variant: &Variant, env: &Env<'_>) {
         for number in ones(self.used) {
             if self.barriers[number].is_complete(&self.splits, env.shape.block) {
@@ -398,7 +400,7 @@ impl Block {
         }
     }
 
-    /// Lets the threads that wait at a barrier continue.
+    /// Lets the threads that wait at a barrier continue, and writes the result of `bar.red`.
     fn release(&mut self, number: usize, variant: &Variant) {
         let votes = self.barriers[number].votes();
         self.barriers[number].clear();
@@ -424,7 +426,7 @@ impl Block {
         }
     }
 
-    /// Merges the splits of each warp that wait at the same barrier instruction.
+    /// Merges the splits of each warp that wait at the same barrier instruction (reconvergence).
     fn reunite(&mut self, number: usize, variant: &Variant) {
         let place = |split: &WarpSplit| match split.state {
             SplitState::AtBarrier { number: at, inst, block, .. } if at == number => Some((inst, block)),

@@ -11,7 +11,7 @@ use vgpu_ptx::{Halt, Interrupt};
 #[derive(Clone, Debug)]
 pub struct Control {
     interrupt: Interrupt,
-    /// Number of warp-wide instructions that all blocks together may still execute.
+    /// Number of warp-wide instructions that all blocks together may still execute, approximately.
     budget: Arc<AtomicU64>,
     ledger: Option<Arc<dyn Ledger>>,
 }
@@ -56,7 +56,8 @@ impl Control {
         self.interrupt.stop();
     }
 
-    /// Returns whether launches are stopped. The check is one load.
+    /// Returns whether launches are stopped by [`Control::stop`] or the interrupt's flag. The check is one
+    /// load.
     #[inline]
     pub(crate) fn stopped(&self) -> bool {
         self.interrupt.stopped()
@@ -68,19 +69,19 @@ impl Control {
         Self { ledger: Some(ledger), ..self }
     }
 
-    /// Charges `bytes` more. Returns whether the ledger permits it.
+    /// Charges `bytes` more to the ledger. Returns whether it permits them; without a ledger it always does.
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         self.ledger.as_ref().is_none_or(|ledger| ledger.charge(bytes))
     }
 
-    /// Subtracts `spent` instructions from the budget and checks whether launches must end.
+    /// Subtracts `spent` instructions from the budget and checks the flag, the deadline and the budget.
     pub(crate) fn poll(&self, spent: u64) -> Result<(), Halt> {
         let left = self.budget.load(Ordering::Relaxed);
         if left != u64::MAX {
             if left < spent {
                 return Err(Halt::TimedOut);
             }
-            // Threads that race may give each other some instructions back: the budget is approximate.
+            // Threads that race may restore some of each other's instructions: the budget is approximate.
             self.budget.store(left - spent, Ordering::Relaxed);
         }
         self.interrupt.check()

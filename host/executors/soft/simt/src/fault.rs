@@ -12,7 +12,7 @@ pub struct EngineError {
     pub line: u32,
     /// Description of the problem or of the missing feature.
     pub what: String,
-    /// The instruction, in the notation of the intermediate form.
+    /// The instruction, in the notation of the intermediate representation.
     pub instruction: String,
 }
 
@@ -30,7 +30,7 @@ pub enum ProgramError {
 /// The instruction and thread at which a fault happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Line in the module's text.
+    /// Line of the instruction in the module's text, from 1.
     pub line: u32,
     /// Index of the block in the grid (`%ctaid`).
     pub block: [u32; 3],
@@ -51,7 +51,7 @@ pub enum Fault {
     /// An access to an address outside of all allocations of device memory, or a write to read-only memory.
     #[error("illegal {} at {address:#x}: {site}", access(*.write))]
     Illegal {
-        /// The device address of the first faulting lane.
+        /// The device address that the first faulting lane accessed.
         address: u64,
         /// True for a store or a read-modify-write, false for a load.
         write: bool,
@@ -182,7 +182,8 @@ impl Fault {
             | Self::SharedOutOfBounds { .. }
             | Self::LocalOutOfBounds { .. }
             | Self::ParamOutOfBounds { .. } => 700,
-            // CUDA_ERROR_LAUNCH_TIMEOUT: a barrier that is never met hangs until the watchdog comes
+            // CUDA_ERROR_LAUNCH_TIMEOUT: on a GPU, a barrier that is never completed hangs until the watchdog
+            // ends it.
             Self::Timeout { .. } | Self::BarrierDeadlock { .. } => 702,
             // CUDA_ERROR_ASSERT
             Self::Assert { .. } => 710,

@@ -1,17 +1,17 @@
 //! The heap of kernels: device memory for `malloc` and `free`, which persists across launches.
 //!
-//! Two bits for each unit of 16 bytes record what is allocated. They are in host memory, so that no kernel
-//! can overwrite them and their size does not depend on what kernels do.
+//! Two bit maps with a bit for each unit of 16 bytes record what is allocated. They are in host memory, so
+//! that no kernel can overwrite them and their size does not depend on what kernels do.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size of the smallest allocation in bytes, which is also the alignment.
 const UNIT: u64 = 16;
-/// Maximum size of a heap in bytes.
+/// Maximum size of a heap in bytes. Memory beyond it is not used.
 const MOST: u64 = 1 << 32;
 
-/// Device memory for the `malloc` of kernels. All launches of a program share one heap.
+/// Device memory for the `malloc` of kernels. All launches of a session share one heap.
 pub struct Heap {
     base: u64,
     units: usize,
@@ -23,7 +23,7 @@ pub struct Heap {
 struct HeapState {
     used: Vec<u64>,
     starts: Vec<u64>,
-    /// Unit at which the next search starts.
+    /// Unit at which the next search starts (next fit).
     next: usize,
     allocations: u64,
 }
@@ -80,7 +80,7 @@ impl Heap {
         Some(Self { base, units, state: Mutex::new(state) })
     }
 
-    /// Returns the host memory in bytes that the records of a heap of `bytes` take.
+    /// Returns the host memory in bytes that the bit maps of a heap of `bytes` take.
     #[must_use]
     pub const fn cost(bytes: u64) -> u64 {
         bytes / UNIT / 4 + 64
@@ -96,8 +96,8 @@ impl Heap {
         self.state().allocations
     }
 
-    /// Allocates `bytes` bytes. Returns the address, and the number of gaps that the search has examined. The
-    /// address is 0 if `bytes` is 0 or no gap is large enough.
+    /// Allocates `bytes` bytes, aligned to 16. Returns the device address, and the number of gaps that the
+    /// search has examined. The address is 0 if `bytes` is 0 or no gap is large enough.
     pub(crate) fn allocate(&self, bytes: u64) -> (u64, u64) {
         let count = bytes.div_ceil(UNIT);
         let count = match usize::try_from(count) {
@@ -107,7 +107,7 @@ impl Heap {
         let mut state = self.state();
         let start = state.next;
         let mut looks = 0;
-        // From where the last one ended, then from the start.
+        // The search goes from the end of the last allocation to the end of the heap, then from the start.
         for (from, end) in [(start, self.units), (0, self.units.min(start.saturating_add(count)))] {
             let mut at = from;
             while at < end {
@@ -124,7 +124,7 @@ impl Heap {
         (0, looks)
     }
 
-    /// Frees the allocation at an address. Returns whether there was one.
+    /// Frees the allocation that starts at an address. Returns false if no allocation does.
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(offset) = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(UNIT)) else {
             return false;

@@ -18,7 +18,7 @@ use grid::Grid;
 
 /// Maximum number of threads in a block.
 const MOST_THREADS: u64 = 1024;
-/// Maximum stack of a thread in bytes. It equals the limit of other local memory.
+/// Maximum stack of a thread in bytes: CUDA's limit of local memory, 512 KiB.
 const MOST_STACK: u32 = 512 << 10;
 /// Minimum expected time of a grid, in nanoseconds, for which a sleeping worker is woken. Waking takes about
 /// as long.
@@ -33,14 +33,14 @@ pub struct LaunchStats {
     pub blocks: u64,
     /// Number of warps in these blocks.
     pub warps: u64,
-    /// Whether there is machine code for blocks of this shape. Without it, all instructions were interpreted.
+    /// Whether there is machine code for blocks of this shape. Without it, all instructions are interpreted.
     pub translated: bool,
     /// Number of instructions that machine code has passed to the interpreter: those without machine code,
     /// and those at which lanes wait or the launch ends early.
     pub handed: u64,
 }
 
-/// Receives the output of kernels.
+/// Receives the output of a launch: its statistics, and what kernels print.
 pub trait Output {
     /// Receives the statistics of a launch that has completed or was ended by a fault.
     fn record_stats(&self, stats: &LaunchStats) {
@@ -73,7 +73,8 @@ pub struct GridLaunch<'a> {
     pub workspace: u64,
 }
 
-/// Runs a grid to its end on this thread and on workers of the pool.
+/// Runs a grid to its end on this thread and on workers of the pool. Returns the first fault of any thread;
+/// stores that were made before it remain.
 pub fn launch_grid(
     program: &Program,
     launch: &GridLaunch<'_>,
@@ -108,7 +109,7 @@ pub fn launch_grid(
     fault.map_or(Ok(()), Err)
 }
 
-/// Returns the shared memory of a block in bytes, static and dynamic.
+/// Returns the shared memory of a block in bytes, static and dynamic, with the alignment gap between them.
 fn shared_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     let attributes = program.attributes();
     if launch.dynamic_shared == 0 {
@@ -118,7 +119,8 @@ fn shared_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     }
 }
 
-/// Checks that a launch fits its kernel.
+/// Checks that a launch fits its kernel. Otherwise fails with [`Fault::BadLaunch`], before any thread has
+/// run.
 fn check(program: &Program, launch: &GridLaunch<'_>) -> Result<(), Fault> {
     let attributes = program.attributes();
     let product =

@@ -77,7 +77,7 @@ struct PoolState {
     /// Workers that are in a job.
     assignments: Vec<Assignment>,
     threads: Vec<JoinHandle<()>>,
-    /// Number of threads started so far, which names the next one.
+    /// Number of threads started so far, which is part of the name of the next one.
     started: usize,
     over: bool,
 }
@@ -97,7 +97,7 @@ struct PoolJob {
     idle: Condvar,
 }
 
-/// Number of workers in a job, and whether one of them has panicked.
+/// Number of workers in a job, the caller not included, and whether one of them has panicked.
 #[derive(Default)]
 struct Helpers {
     busy: usize,
@@ -128,7 +128,7 @@ impl Pool {
         Self { inner: Arc::new(PoolHandle { shared }) }
     }
 
-    /// Returns the number of threads on which a launch runs, including the caller's.
+    /// Returns the number of threads on which a launch can run, including the caller's.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.inner.shared.workers.load(Ordering::Relaxed) + 1
@@ -177,7 +177,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        // No worker starts on it after this. Those that have are waited for.
+        // No worker joins the job after this. Those that are in it are waited for.
         self.shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &self.job)));
         let mut helpers = lock(&self.job.helpers);
         let begin = Instant::now();
@@ -216,7 +216,7 @@ impl PoolShared {
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    /// Returns whether jobs wait, so that workers have to leave theirs after a slice.
+    /// Returns whether several jobs share the workers, so that workers have to leave theirs after a slice.
     fn is_crowded(&self) -> bool {
         self.listed.load(Ordering::Relaxed) >= 2
     }
@@ -261,7 +261,7 @@ impl PoolShared {
 }
 
 impl PoolJob {
-    /// Returns whether another worker may join, given a limit of `most`.
+    /// Returns whether another worker may join the job, which may have at most `most` of them.
     fn has_room(&self, most: usize) -> bool {
         lock(&self.helpers).busy < most
     }

@@ -27,7 +27,7 @@ pub(crate) enum Star {
     Precision,
 }
 
-/// Parses the text after a `%`. Returns the conversion, its stars, and the rest of the text.
+/// Parses the text after a `%`. Returns the conversion, its `*`s in their order, and the rest of the text.
 pub(crate) fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
     let mut conversion = Conversion { bytes: 4, ..Conversion::default() };
     let mut stars = [None; 2];
@@ -104,7 +104,7 @@ impl Conversion {
         }
     }
 
-    /// Renders an integer, given as its bits.
+    /// Renders an integer, given as its bits, as the conversion's letter, precision and width demand.
     pub(crate) fn integer(&self, bits: u64) -> String {
         let unused = 64 - 8 * self.bytes;
         let signed = (bits << unused).cast_signed() >> unused;
@@ -125,7 +125,7 @@ impl Conversion {
         String::from_utf8(self.pad(text, prefix.len(), self.precision.is_none())).unwrap_or_default()
     }
 
-    /// Renders a floating-point number.
+    /// Renders a floating-point number, as the conversion's letter, precision and width demand.
     pub(crate) fn float(&self, value: f64) -> Vec<u8> {
         let sign = self.sign(value.is_sign_negative());
         let magnitude = value.abs();

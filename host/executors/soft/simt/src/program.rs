@@ -38,7 +38,7 @@ pub(crate) struct ProgramInner {
     globals: Box<[(u32, u64)]>,
 }
 
-/// Resources that a kernel needs.
+/// Resources that a kernel needs, and limits of its launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Static shared memory of a block in bytes.
@@ -64,7 +64,8 @@ pub struct Attributes {
 
 impl Program {
     /// Lowers a kernel for the best features of this CPU. `globals` has the device address of each variable
-    /// of the module. An instruction that the engine does not support is reported here, never by a launch.
+    /// of the module, by index. An instruction that the engine does not support is reported here, never by a
+    /// launch.
     pub fn new(kernel: &Kernel, globals: &[u64]) -> Result<Self, ProgramError> {
         Self::with_features(kernel, globals, Features::best())
     }
@@ -75,7 +76,8 @@ impl Program {
         Self::within(kernel, globals, features, &Effort::of_kernel(Interrupt::default()))
     }
 
-    /// Lowers a kernel within the limits of `effort`. It takes no lock.
+    /// Lowers a kernel within the limits of `effort`; beyond them it fails with [`ProgramError::Spent`]. It
+    /// takes no lock.
     pub fn within(
         kernel: &Kernel,
         globals: &[u64],
@@ -113,7 +115,7 @@ impl Program {
         Self { inner: Arc::clone(&self.inner), profile: Arc::default() }
     }
 
-    /// Returns the approximate size of the program in bytes.
+    /// Returns the approximate size of the program in bytes, with its machine code.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.inner.aligned.bytes() + self.inner.any.bytes() + size_of_val(&*self.inner.globals) as u64
@@ -132,7 +134,7 @@ const fn is_aligned([x, y, z]: [u32; 3]) -> bool {
 }
 
 impl ProgramInner {
-    /// Returns the code for blocks of this shape.
+    /// Returns the variant of the code for blocks of this shape.
     pub(crate) const fn variant(&self, shape: [u32; 3]) -> &Variant {
         if is_aligned(shape) { &self.aligned } else { &self.any }
     }

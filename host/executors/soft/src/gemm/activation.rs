@@ -31,7 +31,7 @@ pub(super) const DOUBLE: Activations<f64> =
 /// Coefficient of the cube in the approximation of GELU.
 const CUBE: f64 = 0.044_715;
 
-/// Returns `sqrt(2 / pi)`.
+/// Returns `sqrt(2 / pi)`, the factor of the approximation.
 fn scale() -> f64 {
     FRAC_2_PI.sqrt()
 }

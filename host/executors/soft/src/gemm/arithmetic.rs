@@ -23,28 +23,30 @@ pub(super) trait Arithmetic: 'static {
     /// Type of alpha and beta.
     type Factor: Copy + PartialEq + Send + Sync;
 
-    /// The scalar with the value 0.
+    /// The scalar with the value 0, as alpha or beta.
     const NONE: Self::Factor;
 
     /// Returns the conversion of elements of A and B of this type, or `None` if they are not supported.
     fn input(element: Element) -> Option<Load<Self::Number>>;
 
-    /// Returns the conversions of elements of C of this type, or `None` if they are not supported.
+    /// Returns the conversions between numbers and elements of C of this type, or `None` if they are not
+    /// supported.
     fn output(element: Element) -> Option<Output<Self::Number>>;
 
-    /// Reads alpha or beta of this type from its first bytes.
+    /// Reads alpha or beta of type `scale` from its first bytes. Returns `None` if computations do not have
+    /// scalars of that type.
     fn factor(scale: Element, bytes: [u8; 16]) -> Option<Self::Factor>;
 
     fn times(factor: Self::Factor, number: Self::Number) -> Self::Number;
 
-    /// Replaces numbers by their conjugates.
+    /// Replaces numbers by their conjugates. Real numbers stay as they are.
     fn conjugate(_numbers: &mut [Self::Number]) {}
 
     /// Activation functions, or `None` for complex and whole numbers, for which cuBLASLt has no epilogues.
     const ACTIVATIONS: Option<Activations<Self::Number>> = None;
 }
 
-/// Reads a scalar from its first bytes.
+/// Reads a scalar from the first bytes of its field in the message, little-endian.
 fn read<T: FromBytes>(bytes: &[u8; 16]) -> Option<T> {
     T::read_from_prefix(bytes).ok().map(|(scalar, _)| scalar)
 }
@@ -182,7 +184,7 @@ impl<P: Component> Arithmetic for ComplexOf<P> {
     }
 }
 
-/// Products of i8, summed modulo 2^32. The sums are whole numbers, which f64 represents exactly.
+/// Products of i8, summed modulo 2^32. The sums are whole numbers, which f64 represents exactly up to 2^53.
 pub(super) struct Whole;
 
 impl Arithmetic for Whole {

@@ -24,7 +24,7 @@ pub(super) struct TypedMatrix<N> {
 
 /// The auxiliary matrix of an epilogue.
 pub(super) enum Auxiliary<N> {
-    /// The operands of GELU.
+    /// The operands of GELU, one number for each element of D.
     Numbers(TypedMatrix<N>),
     /// The mask of ReLU: one bit per element, eight consecutive elements of a column in a byte.
     Mask(Matrix),
@@ -128,7 +128,8 @@ impl<R: Arithmetic> Matmul<'_, R> {
         Ok(())
     }
 
-    /// Finds the auxiliary matrix of product `index`, if there is one.
+    /// Finds the auxiliary matrix of product `index` and checks its memory. Returns `None` if the epilogue
+    /// has none.
     fn locate_auxiliary(&self, index: u64) -> Result<Option<MatrixMemory<'_>>, GemmError> {
         let access = if self.epilogue.reads_auxiliary() { Direction::Read } else { Direction::Write };
         match &self.auxiliary {
@@ -244,7 +245,7 @@ impl<R: Arithmetic> Matmul<'_, R> {
         }
     }
 
-    /// Stores the totals of these rows to the gradient of the bias.
+    /// Stores the totals of rows `rows` of the tile to the gradient of the bias.
     fn store_totals(
         &self,
         work: &mut MatmulScratch<R::Number>,

@@ -14,7 +14,8 @@ pub enum GemmError {
         index: u64,
         /// Device address of the first byte.
         address: u64,
-        /// Number of bytes that were accessed; `u64::MAX` if they exceed what can be counted.
+        /// Number of bytes that were accessed; `u64::MAX` if their number exceeds 64 bits or the address
+        /// does.
         bytes: u64,
     },
     /// The address of an element is not a multiple of its size.
@@ -24,7 +25,7 @@ pub enum GemmError {
         name: &'static str,
         /// Index of the product in the batch.
         index: u64,
-        /// Device address of the element.
+        /// Device address of the element that is misaligned.
         address: u64,
         /// Required alignment of the address, in bytes.
         alignment: u64,
@@ -54,8 +55,8 @@ pub enum GemmError {
 }
 
 impl GemmError {
-    /// Returns the `CUresult` that the program gets, or `None` if the session is ending, so that no program
-    /// gets one.
+    /// Returns the `CUresult` that the program gets. Returns `None` if the session is ending: its program
+    /// gets no result any more.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match self {

@@ -44,7 +44,8 @@ pub(super) struct Matrix {
     pub location: Location,
 }
 
-/// Finds the device memory at an address, which must be a multiple of `alignment`.
+/// Finds the device memory at an address, which must be a multiple of `alignment`. `name` and `index` are the
+/// matrix and the product that an error names.
 fn aligned<'a>(
     memory: &'a View,
     (name, index): (&'static str, u64),
@@ -61,7 +62,8 @@ fn aligned<'a>(
     slice.map_err(|Illegal { address, bytes }| GemmError::Illegal { name, index, address, bytes })
 }
 
-/// Reads a scalar from device memory; `place` holds its device address.
+/// Reads a scalar from device memory; the first 8 bytes of `place` hold its device address. The result has
+/// the scalar in its first bytes and zeros after it.
 pub(super) fn scalar(
     memory: &View,
     name: &'static str,
@@ -75,7 +77,7 @@ pub(super) fn scalar(
 }
 
 impl Matrix {
-    /// Refuses a leading dimension that is smaller than a column.
+    /// Refuses a leading dimension that is smaller than a column, with [`GemmError::Invalid`].
     pub(super) fn fits(self) -> Result<Self, GemmError> {
         if self.shape().fits() {
             Ok(self)
@@ -95,7 +97,8 @@ impl Matrix {
         self.shape().bytes().unwrap_or(u64::MAX)
     }
 
-    /// Returns the device address of the matrix of product `index`.
+    /// Returns the device address of the matrix of product `index`. Reads it from device memory if the batch
+    /// has an array of addresses.
     fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
         match self.location {
             Location::Strided { address, stride } => {
@@ -112,7 +115,8 @@ impl Matrix {
         }
     }
 
-    /// Checks the memory of the matrix of product `index` and returns it.
+    /// Checks that the memory of the matrix of product `index` is the session's and aligned to an element,
+    /// and returns it.
     pub(super) fn locate<'a>(
         &self,
         memory: &'a View,
@@ -200,7 +204,7 @@ impl<N> MatrixBlock<N> {
 }
 
 impl<N: ndarray::LinalgScalar> MatrixBlock<N> {
-    /// Copies the block of `matrix`.
+    /// Copies rows `rows` and columns `columns` of `matrix` into the block, which gets their size.
     pub(super) fn read(
         &mut self,
         matrix: &MatrixMemory<'_>,
@@ -217,7 +221,7 @@ impl<N: ndarray::LinalgScalar> MatrixBlock<N> {
         }
     }
 
-    /// Returns the block, or its transpose.
+    /// Returns the block as an array of rows and columns, or its transpose.
     pub(super) fn view(&self, transposed: bool) -> ArrayView2<'_, N> {
         let shape = (self.rows, self.columns).f();
         let view = ArrayView2::from_shape(shape, &self.numbers).expect("as many numbers as the block has");

@@ -111,7 +111,7 @@ pub(super) struct TiledProduct<'a, R: Arithmetic> {
 }
 
 impl<R: Arithmetic> TiledProduct<'_, R> {
-    /// Checks the memory of A and B of product `index`.
+    /// Checks the memory of A and B of product `index`, unless there are no factors.
     pub(super) fn check(&self, index: u64) -> Result<(), GemmError> {
         for input in self.factors.iter().flatten() {
             input.matrix.locate(self.memory, index, Direction::Read)?;

@@ -46,7 +46,7 @@ fn unsupported(body: &TriangularSolve) -> GemmError {
     GemmError::Unsupported { types: [body.element; 3], compute: 0, scale: body.element }
 }
 
-/// Reads an enumeration of the two values 0 and 1.
+/// Reads an enumeration of the two values 0 and 1. Any other value is [`GemmError::Invalid`].
 const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
     match value {
         0 => Ok(false),
@@ -145,7 +145,7 @@ fn execute<R: Arithmetic>(
 }
 
 impl<R: Arithmetic> Solve<'_, R> {
-    /// Checks the memory of every matrix of the batch that will be accessed.
+    /// Checks the memory of A and B of every solve of the batch. Polls the interrupt between matrices.
     fn check(&self, batch: u64) -> Result<(), GemmError> {
         for index in 0..batch {
             self.a.locate(self.memory, index, Direction::Read)?;
@@ -157,7 +157,7 @@ impl<R: Arithmetic> Solve<'_, R> {
         Ok(())
     }
 
-    /// Solves for a strip of columns of Y.
+    /// Solves for the columns `strip` of Y, and stores them to B. Polls the interrupt between blocks of rows.
     fn strip(
         &self,
         scratch: &mut StripScratch<R::Number>,
@@ -216,7 +216,8 @@ impl<R: Arithmetic> Solve<'_, R> {
         Ok(())
     }
 
-    /// Copies rows and columns of T.
+    /// Copies rows and columns of T to the scratch block, as A stores them: the caller transposes its view if
+    /// T is the transpose of A.
     fn triangle(
         &self,
         a: &MatrixMemory<'_>,
@@ -230,7 +231,8 @@ impl<R: Arithmetic> Solve<'_, R> {
         }
     }
 
-    /// Solves for the rows of one block, of the size of the triangle.
+    /// Solves `T * Y = Z` for one block by substitution. `triangle` is its part of T, and `rows` holds Z
+    /// before and Y after.
     fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
         if !self.lower {
             // With rows and columns in reverse order, an upper triangle is a lower one.

@@ -71,7 +71,7 @@ struct VectorFormat {
     store: Store<Complex64>,
 }
 
-/// Loads real elements.
+/// Loads real elements as complex numbers with the imaginary part 0.
 fn load_real<T: FromBytes + Immutable + Copy + Into<f64>>(bytes: &[u8], numbers: &mut [Complex64]) {
     for (number, &element) in numbers.iter_mut().zip(as_elements::<T>(bytes)) {
         *number = element.into().into();
@@ -113,7 +113,7 @@ impl VectorFormat {
         Some(Self { element, complex, load, store })
     }
 
-    /// Reads a scalar from its first bytes.
+    /// Reads a scalar of this format from its first bytes.
     fn number(&self, bytes: [u8; 16]) -> Complex64 {
         // Elements are read from memory that is aligned to words.
         let mut words = [0_u64; 2];
@@ -129,7 +129,7 @@ struct VectorOperand {
     format: VectorFormat,
     /// One column if elements are adjacent, else one row. It starts at the lowest address.
     matrix: Matrix,
-    /// Whether elements are adjacent.
+    /// Whether elements are adjacent in memory.
     dense: bool,
     /// Whether the first element has the highest address.
     backwards: bool,
@@ -149,13 +149,13 @@ impl VectorOperand {
         Self { format, matrix: Matrix { name, element, rows, columns, leading, location }, dense, backwards }
     }
 
-    /// Returns the positions of elements `range`, counted from the lowest address.
+    /// Returns the positions of elements `range` in memory, counted from the lowest address.
     fn places(&self, range: &Range<u64>) -> Range<u64> {
         let elements = self.matrix.rows * self.matrix.columns;
         if self.backwards { elements - range.end..elements - range.start } else { range.clone() }
     }
 
-    /// Reads elements `range` in order.
+    /// Reads elements `range` in the order of the vector.
     fn read(
         &self,
         from: &MatrixMemory<'_>,
@@ -199,7 +199,7 @@ impl VectorOperand {
     }
 }
 
-/// Processes vectors in chunks.
+/// Processes vectors in chunks of [`CHUNK`] elements, between which it polls the interrupt.
 struct VectorReader<'a> {
     memory: &'a View,
     workers: &'a Workers<'a>,

@@ -1,4 +1,4 @@
-//! Distributes jobs to threads.
+//! Distributes the tiles and strips of a call to threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use vgpu_ptx::Halt;
 
 use super::error::GemmError;
 
-/// Number of floating-point operations per thread: about ten times the cost of starting one.
+/// Number of floating-point operations that are worth a thread: about ten times the cost of starting one.
 const OPERATIONS: u64 = 20_000_000;
 
 /// The threads that execute a call, and its interrupt.
@@ -22,13 +22,14 @@ pub struct Workers<'a> {
 }
 
 impl Workers<'_> {
-    /// Returns an error if the call has to stop. Each thread calls it between blocks.
+    /// Returns [`GemmError::Halted`] if the call has to stop.
     pub(super) fn check_interrupt(&self) -> Result<(), GemmError> {
         Ok((self.check)()?)
     }
 
     /// Executes the jobs `0..jobs`, each of about `operations` floating-point operations, with a `state` for
-    /// each thread. After a failure no other job is started, and the failure is returned.
+    /// each thread. Starts no more threads than the operations are worth. After a failure no other job is
+    /// started, and the first failure is returned.
     pub(super) fn distribute<S>(
         &self,
         jobs: u64,
@@ -58,7 +59,7 @@ impl Workers<'_> {
         } else {
             thread::scope(|scope| {
                 for _ in 1..threads {
-                    // With fewer threads than wanted, the call only takes longer.
+                    // If the system refuses a thread, the call only takes longer.
                     if thread::Builder::new().name("gemm".into()).spawn_scoped(scope, work).is_err() {
                         break;
                     }

@@ -53,7 +53,7 @@ pub(super) fn span(memory: u64, reserves: bool) -> u64 {
     wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN))
 }
 
-/// The addresses of a session.
+/// The device addresses of a session, divided into areas.
 #[derive(Debug)]
 pub(super) struct Areas {
     small: AddressSpace,
@@ -76,7 +76,8 @@ impl Areas {
         }
     }
 
-    /// Allocates addresses for `bytes`, which are whole pages.
+    /// Allocates addresses for `bytes`, which are whole pages. Returns `None` if no range of addresses is
+    /// long enough.
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let small = if bytes < LARGE_PAGE { self.small.allocate(bytes) } else { None };
         small.or_else(|| self.large.allocate(bytes)).or_else(|| {
@@ -172,7 +173,7 @@ mod tests {
             };
             assert!((CONTEXTS..ADDRESS_SPAN as usize / POOL as usize).contains(&contexts.len()));
             assert!(refused.bytes == POOL && refused.longest < POOL && refused.left >= refused.longest);
-            // Allocations have their area, whatever is reserved.
+            // Reservations leave the area of allocations alone.
             assert!(areas.allocate(16 * GIB).is_some() && areas.allocate(PAGE).is_some());
         }
     }

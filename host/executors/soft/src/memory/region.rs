@@ -54,7 +54,8 @@ impl Region {
         self.state().areas.unreserve(address, bytes);
     }
 
-    /// Allocates addresses for `bytes`, which are whole pages.
+    /// Allocates addresses for `bytes`, which are whole pages, and charges the host's page tables to the
+    /// session. Fails if addresses or the session's limit of host memory are used up.
     pub(super) fn allocate(&self, share: &Quota, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut state = self.state();
         let address = state.areas.allocate(bytes).ok_or(OutOfMemory)?;

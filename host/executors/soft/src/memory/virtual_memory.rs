@@ -67,7 +67,7 @@ impl VirtualMemory {
         self.physical.len()
     }
 
-    /// Carries out `cuMemAddressReserve` and returns the address.
+    /// Carries out `cuMemAddressReserve` and returns the address. An alignment of 0 stands for [`GRANULE`].
     pub(crate) fn reserve(
         &mut self,
         region: &Region,
@@ -84,7 +84,7 @@ impl VirtualMemory {
         Ok(address)
     }
 
-    /// Carries out `cuMemAddressFree`.
+    /// Carries out `cuMemAddressFree` for a whole reservation. Fails while anything is mapped in it.
     pub(crate) fn unreserve(&mut self, region: &Region, body: &MemUnreserve) -> Result<(), VirtualError> {
         let mapped = self.mappings.range(body.address..body.address.saturating_add(body.bytes)).next();
         let reserved = self.reservations.get(&body.address).is_some_and(|(bytes, _)| *bytes == body.bytes);
@@ -96,7 +96,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Carries out `cuMemCreate`. Returns false if the handle is in use.
+    /// Carries out `cuMemCreate` for `bytes` of physical memory. Returns false if the handle is in use.
     pub(crate) fn create(&mut self, share: &Quota, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
         if self.physical.contains_key(&handle) {
             return Ok(false);
@@ -119,13 +119,14 @@ impl VirtualMemory {
         Ok(true)
     }
 
-    /// Carries out `cuMemRelease`. Mappings keep the memory alive.
+    /// Carries out `cuMemRelease`. Mappings keep the memory and its charge alive.
     pub(crate) fn release(&mut self, handle: u32) -> Result<(), VirtualError> {
         let released = self.physical.remove(&handle).map(drop);
         released.ok_or(VirtualError::Invalid("there is no such physical memory"))
     }
 
-    /// Carries out `cuMemMap`.
+    /// Carries out `cuMemMap` within one reservation. The mapping has no access rights until
+    /// `cuMemSetAccess`.
     pub(crate) fn map(&mut self, region: &Region, share: &Quota, body: &MemMap) -> Result<(), VirtualError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
         let (owned, _) =
@@ -148,7 +149,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Carries out `cuMemUnmap`.
+    /// Carries out `cuMemUnmap` for a range of whole mappings.
     pub(crate) fn unmap(&mut self, region: &Region, body: &MemUnmap) -> Result<(), VirtualError> {
         let end = self.end_of_whole(body.address, body.bytes)?;
         region.arena.unmap(body.address, body.bytes)?;
@@ -159,7 +160,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Carries out `cuMemSetAccess`.
+    /// Carries out `cuMemSetAccess` for a range of whole mappings.
     pub(crate) fn set_access(&self, region: &Region, body: &MemSetAccess) -> Result<(), VirtualError> {
         let access = match body.access {
             0 => AccessRights::None,
@@ -171,8 +172,8 @@ impl VirtualMemory {
         Ok(region.arena.set_access(body.address, body.bytes, access)?)
     }
 
-    /// Returns the end of a range that whole mappings fill without gaps. Allocations do not count, because
-    /// they cannot be unmapped this way.
+    /// Returns the end of a range that whole mappings fill without gaps, and fails for any other range.
+    /// Allocations do not count, because they cannot be unmapped this way.
     fn end_of_whole(&self, address: u64, bytes: u64) -> Result<u64, VirtualError> {
         let error = VirtualError::Invalid("not whole mappings");
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };

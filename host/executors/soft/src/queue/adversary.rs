@@ -1,11 +1,12 @@
-//! Chooses the next task such that programs fail that rely on more than CUDA promises.
+//! Chooses the next task such that programs fail that rely on an order that CUDA does not promise.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::order::{Id, Order};
 
-/// Number of tasks that may wait before some are carried out although nothing demands them.
+/// Number of ready tasks from which on the adversary no longer waits for more, although nothing demands any
+/// of them.
 const BACKLOG: usize = 512;
 
 /// Strategy that the adversary follows for a while.
@@ -21,12 +22,12 @@ enum Mood {
     NewestNeeded,
 }
 
-/// Delays tasks as long as possible, and carries out the rest in an unexpected order.
+/// Delays tasks as long as possible, and carries out independent ones in an unexpected order.
 #[derive(Debug)]
 pub(crate) struct Adversary {
     random: SmallRng,
     mood: Mood,
-    /// Number of choices until the mood changes.
+    /// Number of choices until the next mood is drawn.
     left: u32,
 }
 
@@ -36,7 +37,8 @@ impl Adversary {
         Self { random: SmallRng::seed_from_u64(seed), mood: Mood::Needed, left: 0 }
     }
 
-    /// Chooses the next task. With `patience`, it waits for more work if nothing demands the present work.
+    /// Chooses the next task. With `patience`, returns `None` while no task is demanded and fewer than
+    /// [`BACKLOG`] are ready, so that more work can come first.
     pub(crate) fn choose<J>(&mut self, order: &Order<J>, patience: bool) -> Option<Id> {
         let ready = order.ready();
         if patience && order.demanded().is_empty() && ready.len() < BACKLOG {

@@ -3,7 +3,7 @@
 //!
 //! * The work of one stream is done in the order in which it was given.
 //! * Stream 0 waits for the earlier work of all blocking streams, and their later work waits for it.
-//! * A stream that waits for an event waits for the event's newest record at that moment.
+//! * A stream that waits for an event waits for the record of the event that is the newest at that moment.
 //! * After a join all later work, on any stream, waits for what the joined stream had been given.
 //!
 //! A node without a job is completed as soon as all nodes before it are.
@@ -39,7 +39,7 @@ struct OrderNode<J> {
     after: Vec<Id>,
     /// The stream whose newest node this may be.
     stream: Option<u32>,
-    /// Whether its completion is visible outside of the order.
+    /// Whether the guest can see that it has completed, so that an adversary must not delay it forever.
     demanded: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Order<J> {
     demanded: BTreeSet<Id>,
     /// The newest work of each stream.
     tails: HashMap<u32, Id>,
-    /// The nodes of all streams.
+    /// Represents the nodes of all streams.
     all: Gather,
     blocking: Gather,
     /// A node that all new nodes are ordered after.
@@ -147,7 +147,8 @@ impl<J> Order<J> {
         id
     }
 
-    /// Makes a node the newest of a stream, unless it is completed.
+    /// Makes a node the newest of a stream, so that later work of the stream is ordered after it. Does
+    /// nothing if the node is completed.
     fn set_tail(&mut self, stream: Stream, id: Id) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.stream = Some(stream.number);
@@ -161,7 +162,8 @@ impl<J> Order<J> {
         }
     }
 
-    /// Returns a few nodes that represent all nodes of a set of streams.
+    /// Returns at most `NAMED_MOST + 1` nodes that represent all nodes of a set of streams. Adds a node that
+    /// gathers the others if there would be more.
     fn gather(&mut self, set: impl Fn(&mut Self) -> &mut Gather) -> Vec<Id> {
         let Gather { node, fresh } = set(self);
         let (node, fresh) = (*node, fresh.clone());
@@ -215,7 +217,7 @@ impl<J> Order<J> {
         id
     }
 
-    /// Adds the record of an event.
+    /// Adds the record of an event to a stream. It is the newest record from now on.
     pub(crate) fn record(&mut self, stream: Stream, event: u32, job: J) {
         let id = self.push(stream, job, true);
         self.records.insert(event, id);
@@ -300,7 +302,7 @@ impl<J> Order<J> {
         id
     }
 
-    /// Starts a node that is ready. Returns its job.
+    /// Starts a node that is ready. Returns its job, or `None` if it is not ready.
     pub(crate) fn begin(&mut self, id: Id) -> Option<J> {
         self.ready.remove(&id).then(|| self.nodes.get_mut(&id)?.job.take()).flatten()
     }
@@ -355,7 +357,7 @@ impl<J> Order<J> {
     }
 }
 
-/// Work of a stream in parts, while it is added.
+/// Work of a stream in parts that have an order of their own, while parts are added.
 #[derive(Debug)]
 pub(crate) struct TaskGroup {
     stream: Stream,

@@ -27,7 +27,7 @@ pub(crate) enum CopyError {
     Halted(#[from] Halt),
 }
 
-/// Copies as many bytes as both slices have. They may overlap.
+/// Copies as many bytes as both slices have. They may overlap. If it is interrupted, a part has been copied.
 pub(super) fn copy(
     source: &SharedSlice<'_>,
     destination: &SharedSlice<'_>,
@@ -49,7 +49,7 @@ pub(super) fn copy(
 }
 
 /// Returns the number of bytes from the start of the first row to the end of the last. Fails if rows or
-/// slices overlap.
+/// slices overlap, or if the number exceeds 64 bits.
 fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
     let rows = body.height - 1;
     let slices = body.depth - 1;

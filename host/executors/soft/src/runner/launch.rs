@@ -18,7 +18,7 @@ use super::copy::CopyError;
 use super::error::TaskError;
 
 /// Bytes of the memory by which the blocks of a cooperative grid synchronize: a size and a barrier, in the
-/// layout of cooperative groups.
+/// layout of CUDA's cooperative groups. It is zeroed before each launch.
 const WORKSPACE: u64 = 4096;
 
 /// Bytes of the stack of a thread: CUDA's default, which the guest reports.
@@ -58,7 +58,7 @@ impl Ledger for Scratch {
 }
 
 impl Runner {
-    /// Runs a kernel to its end.
+    /// Runs a kernel to its end. The launch has passed [`Function::check`].
     pub(super) fn launch(
         &self,
         memory: &View,
@@ -110,7 +110,7 @@ impl Runner {
         Ok(Arc::clone(own.heap()))
     }
 
-    /// Runs a kernel. An error carries the kernel's name.
+    /// Runs a kernel on the device's threads. An error carries the kernel's name.
     fn run_kernel(
         &self,
         memory: &View,

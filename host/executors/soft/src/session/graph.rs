@@ -9,7 +9,7 @@ use crate::graph::{Graph, Node};
 use crate::queue::order::Stream;
 
 impl SoftSession {
-    /// Launches a graph, or queues its nodes.
+    /// Launches a graph: carries out its nodes at once, or queues them if other work is queued.
     fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
         let stream = self.stream(body.stream)?;
         // Removed for the duration, because its nodes are read while the session is changed.
@@ -46,7 +46,8 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Queues the nodes with their dependencies.
+    /// Queues the nodes as a group of the stream's work, ordered by their dependencies and after the graph's
+    /// newest launch.
     fn queue_graph(
         &mut self,
         work: &Work<'_>,
@@ -92,7 +93,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Handles a message about graphs.
+    /// Handles `GraphDefine`, `GraphUpdate`, `GraphLaunch` and `GraphDestroy`.
     pub(super) fn graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
             Body::GraphDefine(body) => {

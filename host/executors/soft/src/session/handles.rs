@@ -7,7 +7,8 @@ use super::{Place, SoftSession};
 use crate::task::Task;
 
 impl SoftSession {
-    /// Handles messages that make and destroy streams, events and modules.
+    /// Handles messages that make and destroy streams and events, and `ModuleUnload`, which frees the
+    /// module's variables after all queued work.
     pub(super) fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         self.handles.apply(&work.message.body, self.host.gauges())?;
         match &work.message.body {
@@ -24,7 +25,8 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Handles holds of streams and their releases.
+    /// Handles `StreamHold`, which stops a stream until the guest has run a host function, and
+    /// `StreamRelease`.
     pub(super) fn hold(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
             Body::StreamHold(body) => {

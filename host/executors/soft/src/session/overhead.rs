@@ -12,7 +12,7 @@ use crate::memory::Memory;
 /// Unit in which code takes memory, in bytes.
 const CODE_UNIT: u64 = 64 << 10;
 
-/// What a session is charged beside its allocations.
+/// What a session is charged beside its allocations: a context, and the code of each module.
 #[derive(Debug, Default)]
 pub(super) struct Overhead {
     context: Option<PoolCharge>,

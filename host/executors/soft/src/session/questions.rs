@@ -35,8 +35,8 @@ fn refused_because(refusal: &CodeRefusal) -> Reply {
     (refusal.code, reply_text(&refusal.why).to_vec())
 }
 
-/// Allocates memory. The status report is updated before the answer, so that it includes every address that
-/// the guest knows.
+/// Allocates memory. The status report is updated before the reply is sent, so that it includes every address
+/// that the guest knows.
 fn allocate(runner: &Runner, bytes: u64) -> Reply {
     let allocated = runner.memory.allocate(bytes);
     runner.report();
@@ -108,7 +108,7 @@ impl SoftSession {
                 self.handles.check_stream(body.stream)?;
                 return self.allocate(work, body.bytes);
             }
-            // The answer must count memory as free that was freed earlier.
+            // The reply must count memory as free that was freed earlier.
             Body::MemInfo(_) if self.is_freeing() => return self.answer_later(work, info),
             Body::MemInfo(_) => info(&self.runner),
             Body::MemReserve(body) => {
@@ -137,7 +137,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Returns whether frees are queued.
+    /// Returns whether frees are queued, so that memory figures are not final.
     fn is_freeing(&self) -> bool {
         self.frees.load(Ordering::Relaxed) != 0
     }
@@ -156,7 +156,8 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Replies when all queued work is completed, without blocking the thread that reads the ring.
+    /// Replies when all queued work is completed, without blocking the thread that reads the ring. After a
+    /// sticky error the reply is that error, and `ask` is not called.
     fn answer_later(
         &mut self,
         work: &Work<'_>,
@@ -171,7 +172,7 @@ impl SoftSession {
         self.give(Place::After(None), Task::Answer(DeferredReply(Box::new(answer))), work.number)
     }
 
-    /// Replies to messages about modules and their functions.
+    /// Returns the reply to a message about modules, functions or links.
     fn ask_modules(&mut self, work: &Work<'_>) -> Result<Reply, Violation> {
         let runner = &self.runner;
         let reply = match &work.message.body {

@@ -13,9 +13,9 @@ use vgpu_wire::body::launch::Launch;
 
 use crate::limits::{charged, late};
 
-/// `deep` stores the sum of the numbers up to its parameter, by a function that calls itself. `take` stores the
-/// address of 64 bytes that it has allocated for each thread and writes its number there; `give` adds these
-/// numbers up and frees the memory. `lost` calls address 0, `wrong` frees its own parameter.
+/// `deep` stores the sum of the numbers up to its parameter, by a function that calls itself. `take` stores
+/// the address of 64 bytes that it has allocated for each thread and writes its number there; `give` adds
+/// these numbers up and frees the memory. `lost` calls address 0, `wrong` frees its own parameter.
 const TEXT: &str = "\
 .version 8.4
 .target sm_61

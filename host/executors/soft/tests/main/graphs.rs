@@ -1,4 +1,4 @@
-//! Marks and spans in graphs.
+//! Tests of graphs whose nodes have marks and spans of window memory.
 
 use vgpu_host_testing::bench::Bench;
 use vgpu_host_testing::commands::{LAUNCH, allocate, function, load, node, params, stream, window};
@@ -57,7 +57,7 @@ fn marks_are_stored_by_each_launch_and_spans_are_looked_at_anew() {
     assert_eq!(guest.function.get(offset + 64, 4), 83u32.to_le_bytes());
     guest.echo();
     assert_eq!(guest.late(), None);
-    // Window memory that may be another's by now is not touched.
+    // A launch of the graph must not touch window memory that has been freed, as another session may have it.
     guest.send(&WindowFree { offset }, &[]);
     guest.send(&GraphLaunch { graph: 1, stream: 1 }, &[]);
     guest.ended();

@@ -14,8 +14,8 @@ use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::registers::channel;
 
-/// The device counts a session's launches by kernel and size, and its other work by kind; another session's
-/// are not among them.
+/// The device counts a session's launches by kernel and size, and its other work by kind. The work of other
+/// sessions is not included.
 #[test]
 fn work_is_counted_by_session() {
     let bench = bench_with(SoftOptions { features: Features::interpreted(), ..SoftOptions::default() });
@@ -105,7 +105,7 @@ fn a_session_that_ends_stops_its_kernels() {
         let read = guest.number + 1;
         launch(&mut guest, Launch { function: 1, grid: [3, 1, 1], ..LAUNCH }, &params(0, &[]));
         vgpu_host_testing::guest::until("the launch is read", || guest.done() >= read - 1);
-        // Comes back when nothing of the session is left.
+        // The detach returns once nothing of the session is left.
         guest.detach();
         assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
         assert_eq!(bench.allocated(), 0);

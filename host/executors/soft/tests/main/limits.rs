@@ -1,5 +1,5 @@
-//! "Memory charged to nobody": each limit of a session is exceeded, brings CUDA's out-of-memory and nothing
-//! else, and costs no other session anything; what was charged is returned.
+//! Each limit of a session is exceeded. This returns CUDA's out-of-memory, has no effect on other sessions,
+//! and leaves no charge behind.
 
 use vgpu_device::{DeviceConfig, GpuConfig, Limits};
 use vgpu_executor_soft::{Soft, SoftOptions};
@@ -22,10 +22,10 @@ use vgpu_wire::{Mark, Payload, Span, area};
 
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_HANDLE: u32 = 400;
-/// A word for waits of this module.
+/// Completion word of the waits in this module.
 const WORD: u32 = 1000;
 
-/// Returns a device whose sessions may have little of something.
+/// Returns a device whose sessions have these limits.
 fn limited(limits: Limits) -> Bench {
     limited_with(limits, SoftOptions::default())
 }
@@ -35,7 +35,8 @@ fn limited_with(limits: Limits, options: SoftOptions) -> Bench {
     Bench::with(DeviceConfig { limits, ..config(soft) })
 }
 
-/// Returns the code and message of the newest error, once all that was sent has been read. It is not sticky.
+/// Returns the code and the message of the newest late error, once all messages have been read. Checks that
+/// it is not sticky.
 pub fn late(guest: &mut Guest) -> Option<(u32, u64)> {
     guest.echo();
     guest.late().map(|(code, flags, number)| {
@@ -44,7 +45,7 @@ pub fn late(guest: &mut Guest) -> Option<(u32, u64)> {
     })
 }
 
-/// Sends a message that must be refused.
+/// Sends a message that must be refused with `code`, as a late error.
 fn refused<P: Payload>(guest: &mut Guest, code: u32, body: &P, tail: &[u8]) {
     let number = guest.send(body, tail);
     assert_eq!(late(guest), Some((code, number)), "{}", P::KIND.name());
@@ -54,7 +55,7 @@ pub fn charged(bench: &Bench) -> u64 {
     bench.bus.status().devices[0].charged_bytes
 }
 
-/// Another session works as if nobody were there, and both end with nothing charged.
+/// Checks that another session works as usual, and that both end with nothing charged.
 fn others_go_on(bench: &Bench, guest: &Guest) {
     let mut other = bench.guest(1);
     other.send(&StreamCreate { stream: 1, flags: 1, priority: 0, reserved: 0 }, &[]);
@@ -74,7 +75,7 @@ pub fn stream(number: u32) -> StreamCreate {
     StreamCreate { stream: number, flags: 1, priority: 0, reserved: 0 }
 }
 
-/// Stored where it is the message's, whatever becomes of it.
+/// Returns a mark that the host stores although the message is refused.
 fn mark(value: u64) -> Mark {
     Mark::new(WORD, value)
 }
@@ -87,11 +88,11 @@ fn streams_beyond_the_limit_are_refused_and_their_messages_too() {
     guest.send(&stream(2), &[]);
     assert_eq!(late(&mut guest), None);
     refused(&mut guest, OUT_OF_MEMORY, &stream(3), &[]);
-    // What a program does that has not looked at its error: it waits for nothing in vain.
+    // A program that has not checked for errors waits for a mark of a refused message: it is stored.
     refused(&mut guest, INVALID_HANDLE, &Signal { stream: 3, reserved: 0, mark: mark(1) }, &[]);
     guest.wait_word(WORD, 1);
     refused(&mut guest, INVALID_HANDLE, &StreamDestroy { stream: 3, reserved: 0 }, &[]);
-    // One that ends makes room for another, also under the number that was refused.
+    // Destroying an object makes room for another, also under the number that was refused.
     guest.send(&StreamDestroy { stream: 1, reserved: 0 }, &[]);
     let before = late(&mut guest);
     guest.send(&stream(3), &[]);
@@ -133,7 +134,7 @@ fn holds_beyond_the_limit_are_refused_and_do_not_hold() {
     others_go_on(&bench, &guest);
 }
 
-/// `GraphDefine` of `count` nodes that do nothing.
+/// Returns a `GraphDefine` of `count` nodes that do nothing, with its payload.
 fn define(graph: u32, count: u32) -> (GraphDefine, Vec<u8>) {
     let nothing = Signal { stream: 0, reserved: 0, mark: Mark::NONE };
     let records = node(&[], &nothing, &[]).repeat(count as usize);
@@ -191,8 +192,8 @@ fn device_memory_has_a_limit_of_bytes_and_of_allocations() {
     others_go_on(&bench, &guest);
 }
 
-/// "32,700 allocations of 4 KiB exhaust the process's mappings": more of them, of two sessions, and a third
-/// goes on.
+/// Two sessions make more allocations of 4 KiB than Linux allows mappings of a process, and a third session
+/// still works.
 #[test]
 fn mappings_of_the_process_are_not_used_up_by_allocations() {
     let gpu = GpuConfig { memory_bytes: 1 << 30, ..gpu() };
@@ -205,7 +206,7 @@ fn mappings_of_the_process_are_not_used_up_by_allocations() {
             allocate(guest, 4096);
         }
     }
-    // Other tests of this process have mappings of their own.
+    // Other tests in this process have mappings, too.
     assert!(mappings() < before + 2000, "{} after {before}", mappings());
     let [one, two] = guests;
     two.detach();
@@ -247,8 +248,8 @@ fn virtual_memory_has_limits_of_handles_reservations_and_mappings() {
     others_go_on(&bench, &guest);
 }
 
-/// Two kernels with local memory: one takes 64 KiB a thread, the other waits for its whole grid and takes
-/// little.
+/// Two kernels with local memory: one takes 64 KiB of each thread, the other waits for its whole grid and
+/// takes little.
 pub const LOCAL: &str = ".version 8.4
 .target sm_61
 .address_size 64
@@ -282,8 +283,8 @@ fn with_local(bench: &Bench) -> (Guest, u64) {
     (guest, address)
 }
 
-/// Local memory was charged to nobody: a session paid 4 KiB and took a gigabyte. The launch is refused, and
-/// one that fits runs.
+/// The local memory of a launch is charged to its session, as host memory. A launch that exceeds the limit is
+/// refused, and one that fits runs.
 #[test]
 fn local_memory_of_a_kernel_is_charged_for_its_launch() {
     let bench = limited(Limits { host_bytes: 16 << 20, ..Limits::default() });
@@ -330,7 +331,7 @@ fn modules_and_functions_have_limits_and_images_are_charged() {
     guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
     assert_eq!(charged(bench_after(&mut guest, &bench)), LOCAL.len() as u64);
     try_function(&mut guest, 2, 2, "small").expect("the other went with its module");
-    // An image that is not known is charged what it says that it has.
+    // An image that is not cached is charged the size that the message states.
     let long = ModuleOpen { reply: 0, module: 4, image: 1, reserved: 0, bytes: 2 << 20, digest: [7; 32] };
     assert_eq!(guest.call(long, &[]).0, OUT_OF_MEMORY);
     assert_eq!(guest.call(ModuleOpen { bytes: u64::MAX, ..long }, &[]).0, OUT_OF_MEMORY);
@@ -361,13 +362,13 @@ fn nodes_of_graphs_are_charged() {
     others_go_on(&bench, &guest);
 }
 
-/// What waits behind a held stream has a limit. The work that is left out would be missed by what comes
-/// later, so the session is lost, and nobody waits in vain.
+/// The tasks that wait behind a held stream are limited. Later work would be wrong without those that are
+/// left out, so the session is lost; all marks are stored.
 #[test]
 fn queued_work_beyond_the_limit_costs_the_session() {
     for limits in [
         Limits { queued: 20, ..Limits::default() },
-        // 1 KiB and what comes with it are charged for each.
+        // Each queued task is charged 1 KiB and its tail.
         Limits { host_bytes: 30 << 10, ..Limits::default() },
     ] {
         let bench = limited(limits);
@@ -379,7 +380,7 @@ fn queued_work_beyond_the_limit_costs_the_session() {
         for _ in 0..100 {
             copy_in(&mut guest, 1, address, &[1; 64]);
         }
-        // Not though the stream is held, but because it no longer matters.
+        // The mark is stored although the stream is held, because the session is lost.
         guest.send(&Signal { stream: 1, reserved: 0, mark: mark(2) }, &[]);
         guest.wait_word(WORD, 2);
         let (code, flags, _) = guest.late().expect("an error");
@@ -390,8 +391,8 @@ fn queued_work_beyond_the_limit_costs_the_session() {
     }
 }
 
-/// A kernel that prints again and again writes so many lines to the log, and one that says that the rest is
-/// dropped.
+/// A kernel that prints again and again writes a limited number of lines to the log, and one that tells that
+/// others are dropped.
 #[test]
 fn lines_that_kernels_print_have_a_limit() {
     log();
@@ -408,7 +409,7 @@ fn lines_that_kernels_print_have_a_limit() {
     let said = |what: &str| log.lines().filter(|line| line.contains(what)).count();
     assert_eq!(said("say_often"), 5, "{log}");
     let dropped = log.lines().filter(|line| line.contains(&session) && line.contains("the rest is dropped"));
-    // Other devices of this process have sessions of this number, too.
+    // Other devices of this process have sessions of the same number.
     assert!(dropped.count() >= 1, "{log}");
     others_go_on(&bench, &guest);
 }

@@ -1,4 +1,4 @@
-//! Modules, functions and variables.
+//! Tests of modules, their functions and their variables.
 
 use std::fmt::Write as _;
 
@@ -53,11 +53,11 @@ fn images_are_refused_as_cuda_refuses_them() {
     ] {
         assert_eq!(try_load(&mut guest, module, &text), expected, "{text}");
     }
-    // The number is free again after a failure.
+    // The module's number can be used again after a failure.
     assert_eq!(try_load(&mut guest, 2, KERNELS), Ok(false));
     let cubin = ModuleOpen { reply: 0, module: 9, image: 2, reserved: 0, bytes: 100, digest: [1; 32] };
     assert_eq!(guest.call(cubin, &[]).0, NO_BINARY_FOR_GPU);
-    // Bytes that are not those of the digest.
+    // The bytes do not match the digest.
     let open = ModuleOpen { reply: 0, module: 9, image: 1, reserved: 0, bytes: 3, digest: [1; 32] };
     assert_eq!(guest.call(open, &[]).0, 0);
     guest.send(&ModuleData { module: 9, reserved: 0, offset: 0, data: Span::inline(3) }, b"abc");
@@ -90,8 +90,8 @@ fn functions_have_attributes_and_kernels_that_cannot_run_are_refused() {
     assert_eq!(occupancy(&mut guest, 0, 0), (1, None));
 }
 
-/// A kernel is made ready once for all sessions, and each finds its own variables: where they lie elsewhere, the
-/// kernel is made ready anew.
+/// A kernel is lowered once for all sessions. Each session uses its own variables: for variables at other
+/// addresses the kernel is lowered again.
 #[test]
 fn kernels_are_kept_for_later_sessions() {
     let bench = Bench::soft();
@@ -101,7 +101,7 @@ fn kernels_are_kept_for_later_sessions() {
         try_function(guest, module, module, "globals").expect("a kernel");
         let q = allocate(guest, 4);
         launch(guest, vgpu_wire::body::launch::Launch { function: module, ..LAUNCH }, &params(q, &[]));
-        // The kernel changes a variable: only once does it find the value at the start.
+        // The kernel changes a variable, so only its first launch finds the initial value.
         assert_eq!(read_u32(guest, q), 30 + 5);
     };
     run(&mut bench.guest(0), 1);
@@ -231,6 +231,6 @@ fn a_text_beyond_the_language_is_invalid_and_one_that_is_too_large_is_out_of_res
     ] {
         assert_eq!(try_load(&mut guest, 100, &text), Err(code), "{what}");
     }
-    // The session goes on.
+    // The session can continue.
     load(&mut guest, 101);
 }

@@ -1,5 +1,5 @@
-//! "Memory charged to nobody": the host has no memory for what a session may have. It gets CUDA's
-//! out-of-memory, the process lives, and another session goes on.
+//! The host has no memory for something that a session's limits permit. The session gets CUDA's
+//! out-of-memory, the process survives, and another session continues.
 //!
 //! The device is in a process of its own whose address space is limited to a little more than it has already.
 
@@ -23,16 +23,16 @@ use vgpu_wire::{Mark, Span, area};
 use crate::limits::{LOCAL, charged, late, stream};
 
 const OUT_OF_MEMORY: u32 = 2;
-/// A word for waits of this module.
+/// Completion word of the waits in this module.
 const WORD: u32 = 1001;
-/// What the process may take more than it has when the limit is set: room for threads and messages, and not
-/// for what is asked for.
+/// Number of bytes by which the process may grow once the limit is set: room for threads and messages, but
+/// not for what the tests request.
 const ROOM: u64 = 24 << 20;
-/// What is asked for.
+/// Number of bytes of host memory that the tests request.
 const LARGE: u64 = 40 << 20;
-/// Device memory that is asked for: more than is made writable at a time.
+/// Number of bytes of device memory that the tests request: more than an arena makes writable at a time.
 const DEVICE_MEMORY: u64 = 256 << 20;
-/// Says that this process is the one with little memory.
+/// Environment variable of the child process whose memory is limited.
 const CHILD: &str = "VGPU_TEST_NO_MEMORY";
 
 #[test]
@@ -42,40 +42,40 @@ fn the_device_goes_on_when_its_host_has_no_memory() {
     }
     let mut command = Command::new(std::env::current_exe().expect("the test's own program"));
     command.args(["no_memory::the_device_goes_on_when_its_host_has_no_memory", "--exact", "--nocapture"]);
-    // Arenas of threads have address space in advance, which would put off the end of memory.
+    // The allocator reserves address space for the arenas of threads, which would delay the end of memory.
     command.env(CHILD, "1").env("MALLOC_ARENA_MAX", "1");
     let status = command.status().expect("the process with little memory");
     assert!(status.success(), "{status}");
 }
 
-/// Sets how much address space this process may have.
+/// Limits the address space of this process (`RLIMIT_AS`), or removes the limit.
 fn limit(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::As).maximum;
     setrlimit(Resource::As, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
 }
 
-/// Returns the bytes of address space that this process has.
+/// Returns the size of this process's address space in bytes.
 fn size() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("the process's size");
     let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).expect("pages");
     pages * 4096
 }
 
-/// Sets how much memory of its own that it can write to this process may have. The memory of the device is
-/// address space from the start, and becomes writable when it is allocated.
+/// Limits the private writable memory of this process (`RLIMIT_DATA`), or removes the limit. Device memory is
+/// reserved address space, which becomes writable when it is allocated.
 fn limit_data(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Data).maximum;
     setrlimit(Resource::Data, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
 }
 
-/// Returns the bytes of memory that this process can write to and shares with nobody.
+/// Returns the size of this process's private writable memory in bytes.
 fn data_size() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("the process's status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmData:")).expect("VmData");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// Another session, which works as if nothing were the matter.
+/// Another session, which must not be affected.
 struct Other {
     guest: Guest,
     address: u64,
@@ -103,7 +103,7 @@ impl Other {
     }
 }
 
-/// Returns a kernel of so many instructions.
+/// Returns a kernel of this number of instructions.
 fn long_kernel(instructions: usize) -> String {
     let head = ".version 8.4\n.target sm_61\n.address_size 64\n.visible .entry long(.param .u64 p) {\n.reg .b32 %r<4>;\n";
     head.to_owned() + &"add.u32 %r1, %r1, %r2;\n".repeat(instructions) + "ret;\n}\n"
@@ -120,7 +120,7 @@ fn with_little_memory() {
     let address = allocate(&mut guest, 4096);
     let records = Span::bar(window(&mut guest, LARGE), LARGE);
     guest.send(&stream(1), &[]);
-    // All that is made once has been made.
+    // Everything that is allocated only once has been allocated.
     let local = Launch { function: 1, ..LAUNCH };
     launch(&mut guest, local, &address.to_le_bytes());
     read_u32(&mut guest, address);
@@ -131,7 +131,7 @@ fn with_little_memory() {
     limit_data(None);
     assert_eq!(refused, OUT_OF_MEMORY, "device memory");
     other.goes_on("device memory");
-    // The host has room again, and so has the session: nothing of what was refused is charged.
+    // The host has memory again, and the refused requests are not charged to the session.
     allocate(&mut guest, DEVICE_MEMORY);
 
     limit(Some(size() + ROOM));
@@ -152,7 +152,7 @@ fn with_little_memory() {
     refused(&mut guest, number, "a graph");
     other.goes_on("a graph");
 
-    // 64 KiB a thread.
+    // Each thread takes 64 KiB.
     let number = launch(&mut guest, Launch { block: [1024, 1, 1], ..local }, &address.to_le_bytes());
     read_u32(&mut guest, address);
     refused(&mut guest, number, "local memory");
@@ -164,17 +164,17 @@ fn with_little_memory() {
     refused(&mut guest, number, "a cooperative grid");
     other.goes_on("a cooperative grid");
 
-    // The text fits, what is made of it does not.
+    // The host has memory for the text, but not for the program.
     try_load(&mut guest, 2, &kernel).expect("its text");
     assert_eq!(try_function(&mut guest, 2, 5, "long"), Err(OUT_OF_MEMORY), "a long kernel");
     other.goes_on("a long kernel");
 
-    // The session still has what it had.
+    // The session keeps its objects.
     launch(&mut guest, local, &address.to_le_bytes());
     assert!(read_u32(&mut guest, address) < 32);
     assert_eq!(late(&mut guest), newest);
 
-    // Work that waits: what is left out would be missed, so the session is lost.
+    // Queued tasks: later work would be wrong without those that are left out, so the session is lost.
     guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
     guest.wait_word(WORD, 1);
     let mut sent = 0_u64;
@@ -190,7 +190,7 @@ fn with_little_memory() {
         }
     };
     assert_eq!(lost, OUT_OF_MEMORY, "queued work");
-    // What waits is held until its session ends; what the host has then is the other's again.
+    // Queued tasks are kept until their session ends. Then the other session can have the memory.
     guest.detach();
     until("the session has ended", || bench.session(0).is_none());
     other.goes_on("queued work");

@@ -1,4 +1,4 @@
-//! Whatever a session runs on its GPU ends when the session does, and at the deadline if there is one.
+//! Work of every kind stops when its session ends, and at the deadline if there is one.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use vgpu_wire::body::launch::Launch;
 
 use crate::graphs::define;
 
-/// The largest grid that there is.
+/// The largest grid that CUDA permits, in blocks by axis.
 const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 
-/// Returns a product of as many matrices as there can be.
+/// Returns a batch of as many products as a message can have.
 fn products(p: u64) -> Gemm {
     Gemm { batch: u32::MAX, alpha: [0; 16], ..product(1, [p; 3]) }
 }
 
-/// Something without an end, or far from it; the number of its first message.
+/// Starts work without an end, or far from it, and returns the number of its first message.
 type Work = fn(&mut Guest) -> u64;
 
 fn empty_kernel(guest: &mut Guest) -> u64 {

@@ -1,4 +1,5 @@
-//! Order: streams, events, joins and holds, in the usual order and in an adversary's.
+//! Tests of order: streams, events, joins and holds, with tasks in the order of the ring and in that of an
+//! adversary.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,7 @@ fn digit(guest: &mut Guest, stream: u32, p: u64, digit: u32) {
     launch(guest, Launch { function: 1, stream, ..LAUNCH }, &params(p, &[digit]));
 }
 
-/// Returns what a program leaves in its number, over many rounds under an adversary.
+/// Returns the values that the program's number can end with, over many rounds under an adversary.
 fn outcomes(rounds: u32, program: impl Fn(&mut Guest, u64)) -> BTreeSet<u32> {
     let bench = adversarial(7);
     let (mut guest, p) = prepared(&bench);
@@ -66,7 +67,7 @@ fn an_adversary_finds_every_order_that_streams_permit() {
     assert_eq!(apart, BTreeSet::from([12, 21]), "stream 0 does not wait for non-blocking ones");
 }
 
-/// Holds stream 1; what it does from now on waits.
+/// Holds stream 1, so that its later work waits until the guest releases the hold.
 fn hold(guest: &mut Guest, hold: u32) {
     guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(20, hold.into()) }, &[]);
     guest.wait_word(20, hold.into());
@@ -87,7 +88,7 @@ fn a_held_stream_waits_for_the_guest_and_others_do_not() {
     digit(&mut guest, 2, p, 3);
     guest.send(&Signal { stream: 2, reserved: 0, mark: Mark::new(22, 1) }, &[]);
     guest.wait_word(22, 1);
-    // A join orders what follows, and the ring is read all the same.
+    // A join orders the later messages, but they are still read from the ring.
     guest.send(&Join { stream: 1, reserved: 0 }, &[]);
     digit(&mut guest, 2, p, 4);
     guest.send(&Signal { stream: 2, reserved: 0, mark: Mark::new(22, 2) }, &[]);
@@ -97,7 +98,7 @@ fn a_held_stream_waits_for_the_guest_and_others_do_not() {
     guest.wait_word(22, 2);
     assert_eq!(guest.word(21), 1);
     assert_eq!(read_u32(&mut guest, p), 1324);
-    // Released before the stream gets there.
+    // The guest releases the hold before the stream reaches it.
     hold(&mut guest, 2);
     guest.send(&StreamHold { stream: 1, hold: 3, mark: Mark::new(20, 3) }, &[]);
     release(&mut guest, 3);
@@ -140,7 +141,7 @@ fn memory_that_work_still_needs_is_free_later_and_who_asks_waits() {
     guest.send(&fill, &[]);
     digit(&mut guest, 1, p, 1);
     guest.send(&MemFree { address: big }, &[]);
-    // There is no room now, but there will be.
+    // The device has too little memory now, but a queued free will return it.
     let ask = guest.send(&MemAlloc { reply: 5, flags: 0, bytes: MEMORY / 2 + (1 << 20) }, &[]);
     let info = guest.send(&MemInfo { reply: 6, reserved: 0 }, &[]);
     guest.echo();

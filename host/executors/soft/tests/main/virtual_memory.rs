@@ -1,4 +1,4 @@
-//! Virtual memory management.
+//! Tests of virtual memory management: reservations, physical memory, mappings and access rights.
 
 use vgpu_host_testing::bench::{Bench, MEMORY};
 use vgpu_host_testing::commands::{
@@ -41,7 +41,7 @@ fn a_pool_grows_as_ggmls_does_and_goes_away() {
             map(&mut guest, handle, at);
             guest.send(&MemRelease { handle, reserved: 0 }, &[]);
         }
-        // Across the border of two mappings.
+        // The range crosses the border of two mappings.
         let p = base + GRANULE - 64;
         copy_in(&mut guest, 0, p, &1u32.to_le_bytes().repeat(32));
         launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(p, &[32, 100]));
@@ -68,7 +68,7 @@ fn physical_memory_counts_and_rights_are_kept() {
     assert_eq!(create(&mut guest, 1, 2 * MEMORY), 2, "out of memory");
     assert_eq!(create(&mut guest, 1, GRANULE + 1), 1);
     assert_eq!(create(&mut guest, 1, GRANULE), 0);
-    // One memory at two addresses.
+    // One physical memory is mapped at two addresses.
     map(&mut guest, 1, base);
     map(&mut guest, 1, base + 4 * GRANULE);
     copy_in(&mut guest, 0, base, &12u32.to_le_bytes());
@@ -80,7 +80,7 @@ fn physical_memory_counts_and_rights_are_kept() {
         guest.echo();
         assert_eq!(guest.late(), Some((1, 0, number)), "{bad:#x}");
     }
-    // To be read only.
+    // The mapping is read-only from now on.
     guest.send(&MemSetAccess { address: base, bytes: GRANULE, access: 1, reserved: 0 }, &[]);
     assert_eq!(read_u32(&mut guest, base), 123);
     let number = launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(base, &[3]));

@@ -1,5 +1,6 @@
-//! Limits the number of mappings of physical memory in all arenas of the process. Each needs a mapping of the
-//! process. Above the number that Linux allows, no thread can be started, and the process would end.
+//! Limits the number of mappings of physical memory in all arenas of the process. Each takes a mapping of the
+//! process from the system. A process that has used up what Linux allows can start no thread and allocate no
+//! memory, and would end.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,8 @@ static USED: AtomicU64 = AtomicU64::new(0);
 pub(super) struct MappingPermit(());
 
 impl MappingPermit {
-    /// Returns a permission, or `None` if the process has too many mappings.
+    /// Returns a permission, or `None` if the arenas of the process already have as many mappings as this
+    /// module allows.
     pub(super) fn acquire() -> Option<Self> {
         let more = |used: u64| (used < *MOST).then_some(used + 1);
         USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(()))

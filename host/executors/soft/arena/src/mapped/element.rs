@@ -15,7 +15,8 @@ pub trait Element:
     const ALIGN: u64 = Self::BYTES;
 }
 
-/// Two adjacent elements of 16 bits at an even address. They count as two accesses, in no particular order.
+/// Two adjacent elements of 16 bits at an even address, as one word of 32 bits: the first is in the low half.
+/// They count as two accesses, in no particular order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Halves(pub u32);
@@ -34,7 +35,7 @@ impl Element for Neighbours {
     const ALIGN: u64 = 2;
 }
 
-/// A value without alignment.
+/// A value that may be at any address, aligned or not.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Uneven<T>(T);

@@ -10,12 +10,12 @@ use std::arch::x86_64::{
 /// Number of lanes of a warp.
 pub const LANES: usize = 32;
 
-/// Returns whether the processor can run the AVX2 forms.
+/// Returns whether the processor has AVX2. Callers check this before they use the AVX2 forms.
 pub(super) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2")
 }
 
-/// Loads four of the 32 addresses: group `index` of eight.
+/// Loads four of the 32 addresses: those of group `index`, 0 to 7.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four(addresses: &[u64], index: usize) -> __m256i {
@@ -49,7 +49,7 @@ pub(super) fn unit_avx2(addresses: &[u64; LANES], bytes: u64) -> bool {
     _mm256_testz_si256(differs, differs) == 1
 }
 
-/// Does the same as [`unit_avx2`] without AVX2.
+/// Does the same as [`unit_avx2`] on any processor.
 pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     let first = addresses[0];
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
@@ -93,7 +93,7 @@ pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u
     bad
 }
 
-/// Does the same as [`bad_avx2`] without AVX2.
+/// Does the same as [`bad_avx2`] on any processor, for up to 32 addresses.
 pub(super) fn bad_plain(addresses: &[u64], start: u64, last: u64, bytes: u64) -> u32 {
     (0..).zip(addresses).fold(0, |bad, (lane, &address)| {
         let beyond = address.wrapping_sub(start) > last;

@@ -7,8 +7,8 @@
 //! * **Pinned.** [`Pages`] is a part of a reservation that is mapped readable and writable as long as the
 //!   value lives. No two overlap. Dropping it returns the memory; the part may stay accessible, and then
 //!   reads as zeros.
-//! * **Covered.** Each extent of a [`MappingTable`] is within pages that the table itself keeps alive. So an address
-//!   that was found within an extent can be accessed while the table lives.
+//! * **Covered.** Each extent of a [`MappingTable`] is within pages that the table itself keeps alive. So an
+//!   address that was found within an extent can be accessed while the table lives.
 //! * **Shared.** The only references into the memory are to atomics. Copies go through `vm-memory`, which
 //!   uses volatile accesses, and so do words at even addresses.
 

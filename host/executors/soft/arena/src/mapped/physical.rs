@@ -37,12 +37,15 @@ impl PhysicalPool {
         Ok(Self(Arc::new(PoolFile { file, end: Mutex::new(0) })))
     }
 
-    /// Returns the number of bytes of host memory that the pool occupies.
+    /// Returns the number of bytes of host memory that the pool occupies: pages that have been written and
+    /// not yet been returned. Fails if the system cannot tell.
     pub fn occupied(&self) -> io::Result<u64> {
         Ok(fstat(&self.0.file)?.st_blocks.cast_unsigned() * BLOCK)
     }
 
-    /// Allocates `bytes`, rounded up to whole pages. Pages occupy host memory once they are written.
+    /// Allocates `bytes`, rounded up to whole pages, filled with zeros. Pages occupy host memory once they
+    /// are written. Fails with `OutOfMemory` if the file would exceed 64 bits, and with the system's error if
+    /// the file cannot grow.
     pub fn allocate(&self, bytes: u64) -> io::Result<Physical> {
         let mut end = self.0.end.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *end;
@@ -68,13 +71,13 @@ struct PhysicalRange {
 }
 
 impl Physical {
-    /// Returns the size in bytes.
+    /// Returns the size in bytes, a multiple of [`PAGE`].
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Returns the offset in the pool's file.
+    /// Returns the offset of the first byte in the pool's file.
     pub(super) fn offset(&self) -> u64 {
         self.0.offset
     }
@@ -88,7 +91,8 @@ impl Drop for PhysicalRange {
     fn drop(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let punched = retry_on_intr(|| fallocate(&self.pool.0.file, hole, self.offset, self.bytes));
-        // The range is never used again. Memory that cannot be returned now is returned with the pool.
+        // The range is never used again. Memory that the system does not take back now is returned with the
+        // pool.
         debug_assert!(punched.is_ok(), "a hole can be made in a file in memory: {punched:?}");
     }
 }

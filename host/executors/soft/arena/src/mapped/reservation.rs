@@ -24,7 +24,7 @@ const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 /// A range of address space that this value owns.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    /// Address that `mmap` returned, for `munmap`.
+    /// Address that `mmap` returned, for `munmap`. It is at most [`LARGE_PAGE`] below `start`.
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     /// First byte that is used, at a multiple of [`LARGE_PAGE`].
@@ -87,8 +87,8 @@ impl Reservation {
         true
     }
 
-    /// Makes the pieces that contain a part readable and writable, with large pages if `large` and the system
-    /// has them.
+    /// Makes the pieces that contain a part readable and writable, unless they are already. With `large`,
+    /// also asks for large pages.
     fn open(&self, offset: u64, bytes: u64, large: bool) -> io::Result<()> {
         let mut state = self.state();
         for piece in pieces(offset, bytes) {
@@ -111,7 +111,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Returns the access rights of a part that has no memory.
+    /// Returns the access rights that a part has while no [`Pages`] own it: those of its piece.
     fn rights(&self, offset: u64, bytes: u64) -> ProtFlags {
         let state = self.state();
         if pieces(offset, bytes).any(|piece| state.opened.contains(&piece)) {
@@ -138,7 +138,7 @@ impl Drop for Reservation {
 /// Reason for which pages cannot be mapped.
 #[derive(Debug)]
 pub(crate) enum PagesError {
-    /// The part is not within the reservation, not of whole pages, or not free.
+    /// The part is not within the reservation, not of whole pages, empty, or owned by other pages.
     Taken,
     /// A system call failed.
     System(io::Error),
@@ -156,7 +156,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Maps zeroed memory at `offset`.
+    /// Maps zeroed memory at `offset`. Pages occupy memory once they are written.
     pub(crate) fn anonymous(
         reservation: &Arc<Reservation>,
         offset: u64,
@@ -167,7 +167,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Maps a range of `physical` at `offset`. The caller has checked that the range is within it.
+    /// Maps a range of `physical` at `offset`. The caller has checked that the range is within it. Fails with
+    /// `OutOfMemory` if the process has too many mappings.
     pub(crate) fn shared(
         reservation: &Arc<Reservation>,
         offset: u64,
@@ -182,7 +183,7 @@ impl Pages {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let (pointer, length) = (pages.pointer().cast(), pages.length());
         let at = physical.offset() + physical_offset;
-        // SAFETY: `take` has checked that the range is within the reservation and had no owner.
+        // SAFETY: `claim` has checked that the range is within the reservation and had no owner.
         let mapped = unsafe { mmap(pointer, length, rights, flags, physical.file(), at) };
         mapped.map_err(|error| PagesError::System(error.into()))?;
         Ok(pages)

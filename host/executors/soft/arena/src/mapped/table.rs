@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reservation::{Pages, Reservation};
 
-/// A mapping of an arena.
+/// A mapping of an arena: pages, and how they may be accessed.
 #[derive(Clone, Debug)]
 pub(crate) struct ArenaMapping {
     pub(crate) pages: Arc<Pages>,
@@ -19,7 +19,7 @@ pub(crate) struct ArenaMapping {
     pub(crate) joins: bool,
 }
 
-/// A range of device addresses with the same rights.
+/// A range of device addresses that is mapped without gaps and with the same rights everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) start: u64,
@@ -40,7 +40,8 @@ pub(crate) struct MappingTable {
 }
 
 impl MappingTable {
-    /// Makes the table of `mappings`, which are sorted by address and all in `reservation`.
+    /// Makes the table of `mappings`, which are sorted by address and all in `reservation`. Panics if they
+    /// are not.
     pub(crate) fn new<'a>(
         reservation: &Arc<Reservation>,
         base: u64,
@@ -80,7 +81,7 @@ impl MappingTable {
         }
     }
 
-    /// Returns the extent that contains `address`.
+    /// Returns the extent that contains `address`, or `None` if the address is not mapped.
     pub(super) fn find(&self, address: u64) -> Option<&Extent> {
         let after = self.extents.partition_point(|extent| extent.start <= address);
         self.extents[..after].last().filter(|extent| address < extent.end)

@@ -117,13 +117,15 @@ impl View {
         window.table == self.number
     }
 
-    /// Returns the pointer to a device address.
+    /// Returns the pointer to a device address. It may be dereferenced only where this view's table has an
+    /// extent.
     #[inline(always)]
     pub(super) const fn pointer(&self, address: u64) -> *mut u8 {
         self.zero.wrapping_add(address as usize)
     }
 
-    /// Replaces `window` by the extent around `address`, if `bytes` there can be accessed.
+    /// Replaces `window` by the extent around `address`, if `bytes` there can be accessed. Otherwise leaves
+    /// the window as it is and returns the fault of `lane`.
     pub(super) fn look_up(
         &self,
         window: &mut Window,
@@ -160,7 +162,8 @@ impl View {
         self.look_up(window, address, bytes, 0, write)
     }
 
-    /// Loads one element for a warp whose lanes agree on the address.
+    /// Loads one element for a warp whose lanes agree on the address. An address that is misaligned or not
+    /// mapped for reading is a fault of lane 0.
     #[inline(always)]
     pub fn load_uniform<T: Element>(&self, window: &mut Window, address: u64) -> Result<T, Fault> {
         let [value] = self.load_uniform_vec(window, address)?;
@@ -177,8 +180,8 @@ impl View {
         (known && address.is_multiple_of(2)).then(|| unsafe { Halves::read(self.pointer(address)) }.0)
     }
 
-    /// Loads `N` adjacent elements. An address that is not a multiple of their total size, or not mapped, is a
-    /// fault.
+    /// Loads `N` adjacent elements. An address that is not a multiple of their total size, or not mapped for
+    /// reading, is a fault of lane 0.
     #[inline(always)]
     pub fn load_uniform_vec<T: Element, const N: usize>(
         &self,
@@ -193,7 +196,8 @@ impl View {
         }))
     }
 
-    /// Stores one element for a warp whose lanes agree on address and value.
+    /// Stores one element for a warp whose lanes agree on address and value. An address that is misaligned or
+    /// not mapped for writing is a fault of lane 0.
     #[inline(always)]
     pub fn store_uniform<T: Element>(
         &self,
@@ -207,12 +211,13 @@ impl View {
         Ok(())
     }
 
-    /// Returns a range to read, for copies. An empty range is always valid.
+    /// Returns a range to read, for copies. An empty range is always valid. Fails if the range is not within
+    /// one extent.
     pub fn readable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, false)
     }
 
-    /// Returns a range to read and write, for copies.
+    /// Returns a range to read and write, for copies, under the conditions of [`View::readable`].
     pub fn writable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, true)
     }

@@ -37,7 +37,8 @@ pub fn for_active(mask: u32, mut each: impl FnMut(usize)) {
 }
 
 impl View {
-    /// Checks that each active lane may access `bytes`, a power of two, at its address.
+    /// Checks that each active lane may access `bytes`, a power of two, at its address, and finds the pattern
+    /// of the addresses. Fails with the fault of the lowest lane that may not.
     #[inline(always)]
     fn check(
         &self,
@@ -127,7 +128,8 @@ impl View {
         Ok(())
     }
 
-    /// Loads one element per lane. Lanes outside `mask` keep their values in `out`.
+    /// Loads one element per lane. Lanes outside `mask` keep their values in `out`. After a fault no value in
+    /// `out` has changed.
     #[inline(always)]
     pub fn load<T: Element>(
         &self,
@@ -155,7 +157,8 @@ impl View {
         Ok(())
     }
 
-    /// Loads one element per lane and passes it to `put` with the lane's index, for loads that extend.
+    /// Loads one element per lane and passes it to `put` with the lane's index, for loads that extend. After
+    /// a fault `put` has not been called.
     #[inline(always)]
     pub fn load_with<T: Element>(
         &self,
@@ -235,7 +238,8 @@ impl View {
         Ok(())
     }
 
-    /// Stores one element per lane. If lanes have the same address, the highest lane is stored last.
+    /// Stores one element per lane. If lanes have the same address, the highest lane is stored last. After a
+    /// fault nothing has been stored.
     #[inline(always)]
     pub fn store<T: Element>(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::ir::{Base, Guard, Mem, Op, Operand, Reg, Special};
 
-/// Resource that an instruction reads or writes.
+/// A register that an instruction reads or writes, or a special register that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisterUse {
     Read(Reg),

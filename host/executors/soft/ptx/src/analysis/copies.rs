@@ -1,4 +1,4 @@
-//! Registers that are copies of others: nvcc moves values between registers of one width to change their
+//! Copies to be coalesced with their source: nvcc moves values between registers of one width to change their
 //! type.
 //!
 //! A register is a copy if its only definition is a move from another register of its class, all its reads
@@ -25,8 +25,8 @@ pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
     for reg in analysis.live_in.iter().flat_map(RegSet::iter) {
         crosses[reg.0 as usize] = true;
     }
-    // Indexed by register: the last instruction, counted from 1, that writes it in the current block or an
-    // earlier one.
+    // Indexed by register: the last instruction, counted from 1 in the order of the text, that writes it in
+    // the current block or an earlier one. 0 if none does.
     let mut last_write = vec![0u32; kernel.registers.len()];
     for range in kernel.blocks.iter().map(|block| block.code.clone()) {
         for index in range.clone() {

@@ -1,5 +1,5 @@
-//! The rules of the [module](super) for pairs of blocks, uniform registers and blending, applied until
-//! nothing changes.
+//! The rules of the [module](super) for pairs of blocks, uniform registers and blending, applied until a
+//! fixed point is reached.
 
 use std::sync::Arc;
 
@@ -17,13 +17,14 @@ struct Divergence<'k> {
     kernel: &'k Kernel,
     assume: Assume,
     live: Live,
-    /// One bit for each register, set if its value may differ between the lanes of a warp.
+    /// One bit for each register, set if the register is not uniform: its value may differ between the lanes
+    /// of a warp.
     varies: FixedBitSet,
     /// Registers that were found to vary, and whose readers have not been examined yet.
     varying: Vec<Reg>,
     /// Indexed by block B: the blocks above B at which lanes may wait while B runs.
     pending: Vec<FixedBitSet>,
-    /// Pairs of blocks that were found, and have not been examined yet.
+    /// Work list: pairs of blocks that were found, and have not been examined yet.
     pairs: Vec<(u32, u32)>,
     readers: Readers,
 }
@@ -80,14 +81,16 @@ impl Divergence<'_> {
         }
     }
 
-    /// Applies rule 1 of uniform registers to an instruction.
+    /// Applies rule 1 of uniform registers to an instruction: if its results may differ between lanes, what
+    /// it writes varies.
     fn instruction(&mut self, op: &Op) {
         if self.tells_lanes_apart(op) {
             writes(op, &mut |reg| self.vary(reg));
         }
     }
 
-    /// Returns whether the results of an instruction may differ between the lanes that run it.
+    /// Returns whether the results of an instruction may differ between the lanes that run it, by itself or
+    /// because a source does.
     fn tells_lanes_apart(&self, op: &Op) -> bool {
         match *op {
             // A thread's local memory is its own, and a generic address may point there.
@@ -132,7 +135,8 @@ impl Divergence<'_> {
         }
     }
 
-    /// Clocks do not vary: an instruction runs once for all lanes that take part.
+    /// Returns whether a special register may differ between the lanes of a warp. Clocks do not: an
+    /// instruction runs once for all lanes that take part.
     fn special_varies(&self, special: Special) -> bool {
         match special {
             Special::Tid(0)
@@ -147,7 +151,7 @@ impl Divergence<'_> {
         }
     }
 
-    /// Records that a block's terminator may send its lanes to different blocks.
+    /// Records that a block's terminator may diverge: its two successors become a pair.
     fn parts(&mut self, block: usize) {
         if let Terminator::Branch { then, otherwise, .. } = self.kernel.blocks[block].end
             && then != otherwise

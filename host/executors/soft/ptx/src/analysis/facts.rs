@@ -18,7 +18,8 @@ pub struct Analysis {
     /// Registers of which some write must preserve the values of lanes that do not take part. None of them is
     /// uniform.
     pub blend: RegSet,
-    /// Indexed by block: whether its terminator sends all lanes the same way.
+    /// Indexed by block: whether its terminator cannot diverge, because its predicate is uniform or it has
+    /// one successor.
     pub uniform_branch: Vec<bool>,
     /// Indexed by block: registers that are read after its start before they are written.
     pub live_in: Vec<RegSet>,

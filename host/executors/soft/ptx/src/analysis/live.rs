@@ -1,4 +1,4 @@
-//! Liveness of registers. The analysis goes backwards over the blocks until nothing changes.
+//! Liveness of registers: a backward dataflow analysis over the blocks, until a fixed point is reached.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ impl Live {
             }
         }
         let members = Arc::new(Members::new(&members));
-        // Three sets here, one of what waits, and what is found on the way.
+        // Four sets for each block: the three here, and one of waiting registers in the analysis of
+        // divergence.
         effort.hold(4 * kernel.blocks.len() as u64 * members.list.len() as u64 / 8)?;
         let empty = RegSet::new(Arc::clone(&members));
         let mut live = Self {
@@ -75,7 +76,8 @@ impl Live {
         Ok(live)
     }
 
-    /// Propagates live registers backwards, starting from those that blocks read themselves.
+    /// Propagates live registers backwards over the predecessors, starting from those that blocks read before
+    /// they write them.
     fn propagate(&mut self, kernel: &Kernel, effort: &Effort) -> Result<(), Spent> {
         let count = kernel.blocks.len();
         let mut before = vec![Vec::new(); count];

@@ -1,12 +1,13 @@
-//! What an engine may assume about a kernel's registers: where they live, which ones hold one value for the
-//! whole warp, and which writes must spare the lanes that do not take part.
+//! Dataflow analyses of a kernel's registers: liveness, uniformity over the warp, the writes that must
+//! preserve the values of inactive lanes, and the slots in which registers are stored.
 //!
 //! # The model
 //!
-//! A warp has a mask of lanes for each block, those that wait there. At first all lanes wait at block 0. A
-//! step takes the lowest block at which lanes wait and runs it for all of them; its terminator makes them
-//! wait at its successors, where others may wait already. Lanes that return are gone. Nothing else moves
-//! lanes; a barrier stops the whole warp. All statements here hold for this order of steps and for no other.
+//! A warp has a mask of pending lanes for each block, those that wait there. At first all lanes wait at block
+//! 0. A step takes the lowest block at which lanes wait and runs it for all of them; its terminator makes
+//! them wait at its successors, where others may wait already. Lanes that return have exited. Nothing else
+//! moves lanes; a barrier stops the whole warp. All statements here hold for this order of steps and for no
+//! other.
 //!
 //! # Which blocks can wait while which run
 //!
@@ -14,7 +15,7 @@
 //! from X, and Y has no step before it, so *X will run while lanes wait at Y*. That makes pairs enough: a
 //! pair {X, Y} appears when
 //!
-//! * a branch that may part the lanes has X and Y as successors, or
+//! * a branch that may diverge has X and Y as successors, or
 //! * the lower block of a pair {Z, Y} runs and X ≠ Y is a successor of Z.
 //!
 //! The least set of pairs closed under both holds each pair that can occur: whichever step puts lanes at X
@@ -24,30 +25,32 @@
 //!
 //! # Uniform registers
 //!
-//! A register is uniform if an engine may keep one value of it for the whole warp. Claim kept by each step:
-//! *for each lane that is not gone, and each uniform register that is live where it waits, the one value is
-//! the lane's own*. It holds at the start, where registers have no value that counts. A step of B with the
-//! lanes M reads, by the claim, the right value for all of M; so what an instruction computes from uniform
-//! sources is the same for all of M, unless the instruction itself tells lanes apart (`%tid.x`, a load from
-//! local memory, a shuffle, the old value of an atomic). Lanes outside of M wait at some P of a pair {B, P},
-//! so they only care if the register is in `waiting(B)`. Hence a register is not uniform if
+//! A register is uniform if an engine may keep one value of it for the whole warp. The invariant of each
+//! step: *for each lane that has not exited, and each uniform register that is live where it waits, the one
+//! value is the lane's own*. It holds at the start, where the values of registers are undefined. A step of B
+//! with the lanes M reads, by the invariant, the right value for all of M; so what an instruction computes
+//! from uniform sources is the same for all of M, unless the instruction itself depends on the lane
+//! (`%tid.x`, a load from local memory, a shuffle, the old value of an atomic). Lanes outside of M wait at
+//! some P of a pair {B, P}, so they only care if the register is in `waiting(B)`. Hence a register is not
+//! uniform if
 //!
-//! 1. one of its definitions tells lanes apart or has a source that is not uniform, or
+//! 1. one of its definitions depends on the lane or has a source that is not uniform, or
 //! 2. one of its definitions is in a block B with the register in `waiting(B)`.
 //!
 //! (Registers with several definitions on the two sides of a branch, and those that a loop redefines while
-//! lanes that left it wait with older values, fall under 2.) A branch may part lanes unless its predicate is
+//! lanes that left it wait with older values, fall under 2.) A branch may diverge unless its predicate is
 //! uniform, so 1, 2 and the pairs depend on each other. The analysis starts with all registers uniform and no
-//! branch parting lanes, and applies the rules until nothing changes. Were a statement wrong, then take the
-//! first step of an execution that contradicts one: all statements it rests on held before it, and the rules
-//! were applied to them.
+//! branch diverging, and applies the rules until a fixed point is reached. If a statement were wrong,
+//! consider the first step of an execution that contradicts one: all statements that it rests on held before
+//! it, and the rules were applied to them.
 //!
 //! # Blending
 //!
 //! A register that is not uniform has a value for each lane. A write in B may overwrite all lanes' values,
-//! with anything, unless a lane outside of M reads its own later: unless the register is in `waiting(B)`.
-//! [`Analysis::blend`] has the registers with such a write. Values that other lanes can see without taking
-//! part, by a shuffle from a lane that is not active, are undefined in PTX too.
+//! with anything, unless a lane outside of M reads its own later, that is, unless the register is in
+//! `waiting(B)`. [`Analysis::blend`] has the registers with such a write, which an engine must mask. Values
+//! that other lanes read without this lane's taking part, by a shuffle from an inactive lane, are undefined
+//! in PTX too.
 
 mod access;
 mod copies;

@@ -1,5 +1,5 @@
-//! Readers of each register. Analyses use them to visit again only the instructions that a new result
-//! affects.
+//! Readers of each register (def-use chains). Analyses use them to visit again only the instructions that a
+//! new result affects.
 
 use super::access::reads;
 use crate::ir::{Kernel, Reg, Terminator};

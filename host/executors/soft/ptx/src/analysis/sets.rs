@@ -1,4 +1,4 @@
-//! Sets of registers.
+//! Bit sets of registers, over the few that are live across blocks.
 
 use std::sync::Arc;
 
@@ -26,18 +26,19 @@ impl Members {
         Self { list, places }
     }
 
-    /// Returns the cost in steps of a visit of all members of a set: its words of 64 registers, and one.
+    /// Returns the number of steps that a visit of all members of a set counts: one for each 64 registers,
+    /// and one.
     pub fn words(&self) -> u64 {
         self.list.len() as u64 / 64 + 1
     }
 
-    /// Returns the position of a register in the list.
+    /// Returns the position of a register in `list`, or `None` if no set can hold it.
     pub fn place(&self, reg: Reg) -> Option<usize> {
         self.places.get(reg.0 as usize).filter(|&&place| place != u32::MAX).map(|&place| place as usize)
     }
 }
 
-/// A set of registers.
+/// A set of registers, as bits over the `Members` of its family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegSet {
     pub(super) bits: FixedBitSet,

@@ -1,12 +1,12 @@
-//! Assignment of slots: registers that are never needed at the same time share one.
+//! Allocation of slots: registers whose live intervals do not overlap share one.
 //!
-//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, which is 5 MiB for a warp. A
-//! linear scan reduces this to what fits into a cache. Each register has an interval of the text that covers
-//! all positions where it is needed: from its first to its last access, the starts and ends of the blocks
-//! across which it is live, and all blocks that can run while lanes wait that need it (see
-//! [`Analysis::waiting`]). Registers of one group whose intervals do not overlap get the same slot. An
-//! instruction's sources and results never share a slot, so that an engine may write results before it has
-//! read all sources. Only a copy has the slot of its original.
+//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, which is 5 MiB for a warp.
+//! Linear-scan allocation reduces this to what fits into a cache. The live interval of a register is a range
+//! of the text that covers all positions where its value is needed: from its first to its last access, the
+//! starts and ends of the blocks across which it is live, and all blocks that can run while lanes wait that
+//! need it (see [`Analysis::waiting`]). Registers of one group whose intervals do not overlap get the same
+//! slot. An instruction's sources and results never share a slot, so that an engine may write results before
+//! it has read all sources. Only a coalesced copy has the slot of its original.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -52,7 +52,7 @@ pub struct Slots {
     /// Indexed by register: its slot among those of its group.
     pub of: Vec<u32>,
     /// Indexed by register: the register that it copies and whose slot it has, or itself if it is no copy. An
-    /// engine need not carry out the move that makes a copy.
+    /// engine need not carry out the move that makes a copy (move coalescing).
     pub copy_of: Vec<Reg>,
     /// Number of slots of each group, indexed by [`SlotGroup::index`].
     pub counts: [u32; 8],
@@ -75,7 +75,7 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     let mut of = vec![0; kernel.registers.len()];
     let mut counts = [0; 8];
     // For each group, slots in use by the end of their interval, and free slots. The lowest free slot is
-    // taken first, because it is likely in the cache.
+    // reused first, because it is likely in the cache.
     let mut busy: [BinaryHeap<Reverse<(u32, u32)>>; 8] = Default::default();
     let mut free: [BinaryHeap<Reverse<u32>>; 8] = Default::default();
     for reg in order {
@@ -103,9 +103,9 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     Slots { groups, of, copy_of, counts }
 }
 
-/// Returns, indexed by register, the first and last position at which it is needed. Instructions have
-/// positions in the order of the text, and each terminator has one. Copies have no positions: those of their
-/// originals cover them.
+/// Returns, indexed by register, its live interval: the first and last position at which it is needed, or
+/// `None` if it is never accessed. Instructions have positions in the order of the text, and each terminator
+/// has one. Copies have no intervals: those of their originals cover them.
 fn intervals(kernel: &Kernel, analysis: &Analysis, copy_of: &[Reg]) -> Vec<Option<(u32, u32)>> {
     let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
     let mut cover = |reg: Reg, position: u32| {

@@ -1,11 +1,11 @@
-//! Kernels: basic blocks and their terminators.
+//! Kernels: a control-flow graph of basic blocks.
 
 use std::ops::Range;
 
 use super::op::Inst;
 use super::operand::{Class, Guard};
 
-/// Terminator of a block.
+/// Terminator of a block: how its lanes continue.
 #[allow(missing_docs, reason = "the variants say what the fields are")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Terminator {
@@ -16,15 +16,15 @@ pub enum Terminator {
     Branch { guard: Guard, uniform: bool, then: BlockId, otherwise: BlockId },
     /// The lane returns from the kernel: `ret` or `exit`.
     Return,
-    /// The lanes reach a `trap`, and the launch fails.
+    /// The lanes reach a `trap`, and the launch fails with a fault.
     Trap,
-    /// A call exceeds the stack, and the launch fails.
+    /// A call exceeds the thread's local memory, and the launch fails with a fault.
     StackOverflow,
-    /// A call goes to an address without a function that it could call, and the launch fails.
+    /// A call goes to an address without a function that it could call, and the launch fails with a fault.
     BadCall,
 }
 
-/// Index into [`Kernel::blocks`].
+/// Number of a block, as an index into [`Kernel::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 
@@ -39,7 +39,7 @@ pub struct Block {
     pub line: u32,
 }
 
-/// Parameter of a kernel.
+/// Parameter of a kernel (`.param`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Offset in the parameter buffer, in bytes.
@@ -51,21 +51,22 @@ pub struct Param {
 /// Parsed kernel. Its first block is the entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// Mangled name of the kernel.
+    /// Name of the kernel in the text, which is mangled for C++.
     pub name: String,
     /// Parameters, in the order of the text.
     pub params: Vec<Param>,
     /// Size of the parameter buffer in bytes.
     pub param_bytes: u32,
-    /// Width of each register.
+    /// Width of each register. A [`Reg`](super::Reg) is an index into it.
     pub registers: Vec<Class>,
-    /// Instructions of all blocks.
+    /// Instructions of all blocks. Each block has a range of them.
     pub code: Vec<Inst>,
-    /// Basic blocks, in the order of the text.
+    /// Basic blocks, in the order of the text. Lanes start at the first.
     pub blocks: Vec<Block>,
     /// Size of static shared memory in bytes.
     pub shared_bytes: u32,
-    /// Offset of dynamic shared memory: `shared_bytes`, aligned.
+    /// Offset of dynamic shared memory in bytes: `shared_bytes`, rounded up to the alignment of its
+    /// declarations.
     pub dynamic_shared_offset: u32,
     /// Size of a thread's local memory in bytes.
     pub local_bytes: u32,

@@ -26,7 +26,7 @@ pub struct Float {
     pub sat: bool,
 }
 
-/// Part of an integer product that is the result.
+/// The part of an integer product that is the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
     /// The lower half: `.lo`.
@@ -169,7 +169,7 @@ pub enum Atomic {
     Max,
 }
 
-/// Modes of `prmt`.
+/// Modes of `prmt`, which select bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Permute {
@@ -192,7 +192,7 @@ pub enum Eighth {
     E5m2,
 }
 
-/// Matrix product of a warp, with the shape and element types of the ISA.
+/// Shape, layout and element types of `mma` and `wmma`, which multiply matrices with a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {
     /// Sizes m, n and k of the product.

@@ -1,4 +1,5 @@
-//! Instructions of the intermediate representation.
+//! Instructions of the intermediate representation. The PTX ISA describes each under its name in the chapter
+//! "Instruction Set".
 
 use super::modifier::{
     Atomic, Binary, Combine, Compare, Eighth, Float, Half, Mma, Permute, Reduce, Round, Shuffle, Unary, Vote,
@@ -12,13 +13,13 @@ use super::operand::{Guard, Mem, Operand, Reg, Space, Ty};
 pub enum Op {
     /// Move: `mov`, and `cvta` between spaces whose addresses are equal.
     Mov { ty: Ty, dst: Reg, src: Operand },
-    /// Packs elements into a register, the first one lowest: `mov.b32 r, {a, b}`.
+    /// Packs elements into a register, the first one in the lowest bits: `mov.b32 r, {a, b}`.
     Pack { ty: Ty, dst: Reg, src: Vec<Operand> },
     /// Unpacks a register into elements: `mov.b32 {a, b}, r`. `None` is the sink `_`.
     Unpack { ty: Ty, dst: Vec<Option<Reg>>, src: Operand },
     /// Operation with one source. `float` applies to floating-point types, and its `sat` to `.s32`.
     Unary { op: Unary, ty: Ty, float: Float, dst: Reg, a: Operand },
-    /// Operation with two sources, otherwise like `Unary`.
+    /// Operation with two sources. `float` applies as in `Unary`.
     Binary { op: Binary, ty: Ty, float: Float, dst: Reg, a: Operand, b: Operand },
     /// Integer product `mul`. The result is the half that `half` names.
     Mul { half: Half, ty: Ty, dst: Reg, a: Operand, b: Operand },
@@ -135,12 +136,13 @@ pub enum Op {
     },
     /// Vote of the lanes with a predicate as result: `vote.sync`.
     Vote { op: Vote, dst: Reg, p: Guard, mask: Operand },
-    /// Mask of the lanes whose predicate holds: `vote.sync.ballot`.
+    /// Ballot: the mask of the lanes whose predicate holds, `vote.sync.ballot`.
     Ballot { dst: Reg, p: Guard, mask: Operand },
-    /// Mask of the lanes that run the instruction: `activemask`.
+    /// Mask of the lanes that run the instruction: `activemask`. It depends on how far lanes have
+    /// reconverged.
     ActiveMask { dst: Reg },
-    /// Mask of the lanes with the same value: `match.any.sync`, or `match.all.sync` if `all` is set, which
-    /// also has a predicate.
+    /// Mask of the lanes with the same value: `match.any.sync`. With `all`, the mask of all lanes if they
+    /// have the same value, else 0, and a predicate that tells which: `match.all.sync`.
     Match { all: bool, ty: Ty, dst: Reg, p: Option<Reg>, a: Operand, mask: Operand },
     /// Reduction over lanes, `redux.sync`. `op` is one of `And`, `Or`, `Xor`, `Add`, `Min`, `Max`.
     Redux { op: Atomic, ty: Ty, dst: Reg, a: Operand, mask: Operand },

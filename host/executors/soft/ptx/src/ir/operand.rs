@@ -28,7 +28,8 @@ pub enum Ty {
 }
 
 impl Ty {
-    /// Returns the size of a value in bytes, or 0 for a predicate.
+    /// Returns the size of a value in bytes, or 0 for a predicate. Packed types have the size of both
+    /// elements.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -73,7 +74,7 @@ pub enum Class {
     B64,
 }
 
-/// Predicate that may be negated.
+/// Predicate that guards an instruction, and that may be negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// Register of [`Class::Pred`].
@@ -82,7 +83,7 @@ pub struct Guard {
     pub negated: bool,
 }
 
-/// Special register. The axes `x`, `y` and `z` are 0, 1 and 2.
+/// Special register (PTX ISA, chapter "Special Registers"). The axes `x`, `y` and `z` are 0, 1 and 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Special {
     /// Index of the thread in its block: `%tid`.
@@ -97,7 +98,7 @@ pub enum Special {
     LaneId,
     /// Number of the warp in its block: `%warpid`.
     WarpId,
-    /// Number of warps: `%nwarpid`.
+    /// Number of warp identifiers: `%nwarpid`. An engine may give the number of the block's warps.
     NWarpId,
     /// Number of the multiprocessor: `%smid`.
     SmId,
@@ -115,7 +116,7 @@ pub enum Special {
     LaneMaskGe,
     /// Mask of the lanes after this one: `%lanemask_gt`.
     LaneMaskGt,
-    /// Low 32 bits of a counter that grows: `%clock`.
+    /// Low 32 bits of [`Special::Clock64`]: `%clock`.
     Clock,
     /// Counter of 64 bits that grows: `%clock64`.
     Clock64,
@@ -123,7 +124,7 @@ pub enum Special {
     GlobalTimer,
     /// Size of dynamic shared memory in bytes: `%dynamic_smem_size`.
     DynamicSmemSize,
-    /// Size of shared memory in bytes: `%total_smem_size`.
+    /// Size of static and dynamic shared memory in bytes: `%total_smem_size`.
     TotalSmemSize,
     /// Size in bytes of a thread's local memory, including its stack. The ISA has no name for it. Calls
     /// compare with it.
@@ -133,7 +134,7 @@ pub enum Special {
     EnvReg(u8),
 }
 
-/// Operand that an instruction reads.
+/// Operand that an instruction reads, in the width of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value of a register.
@@ -161,18 +162,18 @@ pub enum Base {
     DynamicShared,
 }
 
-/// State space of a memory access.
+/// State space of a memory access (PTX ISA, section "State Spaces").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// Memory that the address determines, see [`window`].
     Generic,
     /// Device memory, which also contains `.const` variables.
     Global,
-    /// Shared memory of a block.
+    /// Shared memory of a block: `.shared`.
     Shared,
-    /// Local memory of a thread.
+    /// Local memory of a thread: `.local`.
     Local,
-    /// Parameters of the launch.
+    /// Parameters of the launch: `.param`.
     Param,
 }
 
@@ -185,20 +186,20 @@ pub mod window {
     pub const LOCAL: u64 = 0x0000_0200_0000_0000;
     /// Generic address of the first byte of the parameters.
     pub const PARAM: u64 = 0x0000_0300_0000_0000;
-    /// Address before those of the module's functions. Nothing can be read at these addresses.
+    /// Address below those of the module's functions. Nothing is mapped at these addresses.
     pub const CODE: u64 = 0x0000_0400_0000_0000;
     /// Size of each of the windows in bytes.
     pub const BYTES: u64 = 1 << 32;
 }
 
-/// Memory operand.
+/// Memory operand: a state space, an address, and the type and order of the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mem {
     /// State space of the access.
     pub space: Space,
     /// Base of the address.
     pub base: Base,
-    /// Number of bytes that are added to the base.
+    /// Offset in bytes that is added to the base.
     pub offset: i64,
     /// Type of one element. Its signedness determines the extension of a loaded element to the destination's
     /// class.

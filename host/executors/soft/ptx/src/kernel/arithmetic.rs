@@ -1,4 +1,5 @@
-//! Parser of arithmetic, logic, shifts and bit fields.
+//! Parser of arithmetic, logic, shifts and bit fields (PTX ISA, sections "Integer Arithmetic", "Floating
+//! Point", "Half Precision Floating Point" and "Logic and Shift Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Ty, Unary};
@@ -8,11 +9,12 @@ use crate::kernel::synthetic::arithmetic;
 
 const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
 const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
-/// Types of the approximations that also exist for short formats.
+/// Types of the approximations that also exist for 16-bit formats: `tanh.approx` and `ex2.approx`.
 const SHORT: &[Ty] = &[Ty::F32, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 
 impl<'t> Parser<'t> {
-    /// Reads an instruction of these families. Fails if there is no such instruction.
+    /// Reads an instruction of these families. Fails with [`PtxError::Unsupported`] if the ISA or this front
+    /// end has no such instruction.
     pub fn arithmetic(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
         let s = &mut spelling;
         match s.base {
@@ -84,7 +86,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Binary { op, ty, float, dst, a, b })
     }
 
-    /// Reads a floating-point type, for which the modifiers must be allowed.
+    /// Reads the last modifier, a floating-point type of the list, for which the preceding modifiers must be
+    /// allowed.
     fn float(&self, s: &mut Spelling<'_>, modifiers: Modifiers, allowed: &[Ty]) -> Result<Ty, PtxError> {
         let ty = self.last(s, allowed)?;
         self.require(modifiers.fit(ty))?;
@@ -104,7 +107,8 @@ impl<'t> Parser<'t> {
         s.pick(&[("lo", Half::Lo), ("hi", Half::Hi), ("wide", Half::Wide)])
     }
 
-    /// Returns the type of the factors of an integer product, and the type of its result.
+    /// Reads the type of an integer product. Returns it with the type of the result, twice as wide for
+    /// [`Half::Wide`].
     fn halves(&self, s: &mut Spelling<'_>, half: Half) -> Result<(Ty, Ty), PtxError> {
         let ty = self.last(s, INTEGERS)?;
         match half {
@@ -196,7 +200,7 @@ impl<'t> Parser<'t> {
         self.unary(op, ty, modifiers.into())
     }
 
-    /// Reads `rcp` or `sqrt`, approximate or rounded.
+    /// Reads `rcp` or `sqrt`: `exact` if the text states a rounding, `approximate` for `.approx`.
     fn root(&mut self, s: &mut Spelling<'_>, exact: Unary, approximate: Unary) -> Result<Op, PtxError> {
         if s.peek() == Some(b"approx") {
             return self.approximate(s, approximate, &[Ty::F32, Ty::F64]);

@@ -1,4 +1,5 @@
-//! Parser of branches to a label, and through a list of labels.
+//! Parser of branches to a label, and through a list of labels (`bra` and `brx.idx`; PTX ISA, section
+//! "Control Flow Instructions").
 //!
 //! A branch through a list becomes a tree of comparisons, so that a block has at most two successors.
 
@@ -14,7 +15,7 @@ use crate::lex::Tokens;
 use crate::variable;
 
 impl<'t> Parser<'t> {
-    /// Reads a branch whose name has been taken.
+    /// Reads `bra` or `brx` from its modifiers on, and ends the open block.
     pub(super) fn branch(&mut self, mut s: Spelling<'t>, guard: Option<Guard>) -> Result<(), PtxError> {
         let through = s.base == b"brx";
         self.require(!through || s.accept("idx"))?;
@@ -93,7 +94,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Reads the names of a list of labels.
+/// Reads the comma-separated names of a list of labels.
 fn names<'t>(tokens: &mut Tokens<'t>) -> Result<Vec<&'t [u8]>, PtxError> {
     let mut names = vec![variable::name(tokens)?];
     while tokens.accept(b',')? {

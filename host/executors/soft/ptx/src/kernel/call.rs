@@ -1,4 +1,5 @@
-//! Parser of calls of the device's functions and of the module's.
+//! Parser of calls of the device's functions and of the module's (PTX ISA, `call` and the chapter
+//! "Abstracting the ABI").
 //!
 //! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`). Parameters
 //! of 32 and 64 bits become registers here, and all others become local memory. If a function is inlined, its
@@ -59,7 +60,7 @@ impl ParamShape {
     }
 }
 
-/// Parameter or result in a function's declaration.
+/// Formal parameter or result in a function's declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Formal<'t> {
     pub name: &'t [u8],
@@ -77,7 +78,8 @@ pub struct FunctionHeader<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads a call, `(retval), function, (parameters)`.
+    /// Reads a call from its modifiers on, `(retval), function, (parameters)`. A call with a guard becomes a
+    /// branch around it.
     pub fn call(&mut self, mut s: Spelling<'t>, guard: Option<Guard>) -> Result<(), PtxError> {
         s.accept("uni");
         self.done(&s)?;
@@ -127,7 +129,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adds the instruction for a call of a device function.
+    /// Adds the instruction for a call of a function that the device provides: `vprintf`, `malloc`, `free` or
+    /// `__assertfail`. Fails if there is no function of this name.
     fn system(&mut self, name: &[u8], results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {
         match name {
             b"vprintf" => self.vprintf(results, params),
@@ -192,7 +195,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Inlines a function: parses its body at the call.
+    /// Inlines a function: parses its body at the call, in a scope of its own.
     fn take_in(
         &mut self,
         name: &'t [u8],
@@ -223,7 +226,8 @@ impl<'t> Parser<'t> {
     }
 
     /// Binds the names that a function declares to the arguments of a call. Parameters in registers of the
-    /// function are copied. Results in such registers are returned as pairs, to be copied at the end.
+    /// function are copied. Results in such registers are returned as pairs of the argument and the register,
+    /// to be copied at the end.
     fn bind(
         &mut self,
         formals: &[Formal<'t>],
@@ -263,7 +267,7 @@ impl<'t> Parser<'t> {
         Ok(copied)
     }
 
-    /// Returns the shape of a call's argument.
+    /// Returns the storage that a call's argument has.
     pub(super) fn shape(&self, actual: Actual) -> ParamShape {
         match actual {
             Actual::Reg(reg) => ParamShape::Reg(self.scopes.class(reg)),
@@ -315,8 +319,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Returns how `ret` ends a block. In a kernel the lane ends, and in an inlined function it continues
-    /// after the body.
+    /// Returns the terminator that `ret` stands for. In a kernel the lane exits, and in an inlined function
+    /// it continues after the body.
     pub fn end_of_body(&mut self) -> End {
         if self.calls.is_empty() {
             return End::Return;
@@ -353,8 +357,9 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads the rest of a directive after its label. `.callprototype` repeats the parameters of each call,
-    /// `.calltargets` lists the functions that a call may reach, and `.branchtargets` lists labels.
+    /// Reads the part of a directive after its label. `.callprototype` repeats the parameters of each call,
+    /// `.calltargets` lists the functions that a call may reach, and `.branchtargets` lists labels. Returns
+    /// false, without taking a token, if no such directive follows.
     pub(super) fn call_label(&mut self, label: &'t [u8]) -> Result<bool, PtxError> {
         if self.tokens.accept_word(b".calltargets")? {
             let place = self.tokens.place();

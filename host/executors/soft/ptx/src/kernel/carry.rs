@@ -1,8 +1,9 @@
-//! Parser of arithmetic with carry, which composes wider integers: `add.cc`, `addc`, `mad.lo.cc` and similar.
+//! Parser of arithmetic with carry, which composes wider integers: `add.cc`, `addc`, `mad.lo.cc` and similar
+//! (PTX ISA, section "Extended-Precision Integer Arithmetic Instructions").
 //!
-//! The carry is one predicate that all these instructions share. Each of them becomes a few instructions that
-//! engines have. After a subtraction, the carry is set if there was *no* borrow, as GPUs add the complement:
-//! NVIDIA's division of 128 bits reads it by `addc`.
+//! The ISA's condition code `CC.CF` is one predicate here, which all these instructions share. Each of them
+//! becomes a few instructions that engines have. After a subtraction, the carry is set if there was *no*
+//! borrow, as GPUs add the complement: NVIDIA's division of 128 bits reads it by `addc`.
 
 use crate::error::PtxError;
 use crate::ir::{Binary, Class, Combine, Compare, Guard, Half, Op, Operand, Reg, Ty};
@@ -10,7 +11,7 @@ use crate::kernel::Parser;
 use crate::kernel::spelling::{Spelling, class};
 use crate::kernel::synthetic::{arithmetic, compare};
 
-/// Types of arithmetic with carry.
+/// Types of arithmetic with carry: integers of 32 and 64 bits.
 const TYPES: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 
 /// Use of the carry by an instruction.
@@ -91,7 +92,8 @@ impl<'t> Parser<'t> {
         Ok(value)
     }
 
-    /// Adds the instructions for one addition or subtraction. Returns the value and whether it overflowed.
+    /// Adds the instructions for one addition or subtraction. Returns the value and the predicate of its
+    /// carry or borrow.
     fn step(
         &mut self,
         op: Binary,
@@ -114,7 +116,8 @@ impl<'t> Parser<'t> {
         Ok((value, Some(left)))
     }
 
-    /// Returns the register of the carry.
+    /// Returns the predicate register of the carry, and creates it for the kernel's first instruction with
+    /// carry.
     fn carry_flag(&mut self) -> Result<Reg, PtxError> {
         if let Some(flag) = self.carry {
             return Ok(flag);

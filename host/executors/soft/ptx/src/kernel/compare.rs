@@ -1,4 +1,4 @@
-//! Parser of comparisons and selections.
+//! Parser of comparisons and selections (PTX ISA, section "Comparison and Selection Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Combine, Compare, Guard, Op, Ty};
@@ -9,7 +9,7 @@ use crate::kernel::spelling::{ANY, Spelling};
 /// Types that can be compared: all but predicates and types of 8 bits.
 const COMPARED: &[Ty] = ANY;
 
-/// Comparison operator of the text.
+/// Comparison operator of the text, with its modifiers.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
     compare: Compare,
@@ -45,7 +45,8 @@ impl Comparison {
         Some(Self { compare, unsigned, combine, ftz: s.accept("ftz") })
     }
 
-    /// Returns whether this comparison exists for the type.
+    /// Returns whether the ISA has this comparison for the type: unsigned operators for unsigned integers,
+    /// `num` and `nan` for floating-point types.
     fn fits(self, ty: Ty) -> bool {
         let equality = matches!(self.compare, Compare::Eq | Compare::Ne);
         let ordered =
@@ -62,14 +63,14 @@ impl Comparison {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads the predicate that is combined with the result, if there is one.
+    /// Reads the predicate that is combined with the result, if the instruction has a `combine` modifier.
     fn combined(&mut self, combine: Option<Combine>) -> Result<Option<(Combine, Guard)>, PtxError> {
         let Some(combine) = combine else { return Ok(None) };
         self.comma()?;
         Ok(Some((combine, self.guard()?)))
     }
 
-    /// Reads `setp`, with one or two results.
+    /// Reads `setp`, with one result or two (`p|q`).
     pub fn setp(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let comparison = self.known(Comparison::parse(&mut s))?;
         let ty = self.last(&mut s, COMPARED)?;
@@ -98,7 +99,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Set { compare, ty, to, ftz, combine, dst, a, b })
     }
 
-    /// Reads `selp`.
+    /// Reads `selp`, which selects a source by a predicate.
     pub fn selp(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let ty = self.last(&mut s, ANY)?;
         let dst = self.dst(ty)?;

@@ -1,4 +1,4 @@
-//! Parser of moves and conversions.
+//! Parser of moves and conversions (PTX ISA, section "Data Movement and Conversion Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Class, Eighth, Op, Operand, Round, Space, Ty};
@@ -9,7 +9,7 @@ use crate::kernel::spelling::{ANY, Spelling};
 use crate::lex::Token;
 use crate::literal::Literal;
 
-/// Types that `cvt` converts.
+/// Types between which `cvt` converts, besides those of 8-bit floating-point numbers.
 const CONVERTED: &[Ty] = &[
     Ty::U8,
     Ty::U16,
@@ -26,7 +26,7 @@ const CONVERTED: &[Ty] = &[
 ];
 
 impl<'t> Parser<'t> {
-    /// Reads `mov` of registers, constants and addresses, and between a register and its parts.
+    /// Reads `mov` of registers, constants and addresses, and its forms that pack and unpack a register.
     pub fn mov(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let ty = self.last_of(&mut s, &[&[Ty::Pred], ANY])?;
         if ty == Ty::Pred {
@@ -49,7 +49,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// Returns the type of each part of `ty` in the braces that follow, which depends on the number of parts.
+    /// Returns the type of each element that `ty` is packed from or unpacked to. It depends on the number of
+    /// elements in the braces that follow.
     fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
         let mut ahead = self.tokens.clone();
         let mut count = 1;
@@ -88,7 +89,7 @@ impl<'t> Parser<'t> {
         Ok(Op::PredMov { dst, src: self.guard()? })
     }
 
-    /// Reads `cvt`.
+    /// Reads `cvt`, whose modifiers depend on the types.
     pub fn convert(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let float_round = s.round();
         let integer_round = s.pick(&[
@@ -150,7 +151,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Unpack { ty: Ty::B32, dst: vec![Some(dst), None], src: Operand::Reg(pair) })
     }
 
-    /// Reads the rest of `cvt` to `.tf32` after its rounding. Returns `None` if it is another conversion.
+    /// Reads `cvt` to `.tf32` from the modifier after its rounding on. Returns `None` if it is another
+    /// conversion.
     fn convert_tf32(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
         let away = round.is_none() && s.accept("rna");
         let finite = s.accept("satfinite");
@@ -168,8 +170,8 @@ impl<'t> Parser<'t> {
         Ok(Some(Op::ToTf32 { round, relu, finite, dst, src: self.src(Ty::F32)? }))
     }
 
-    /// Reads the rest of `cvt` from or to two numbers of 8 bits, after its rounding. Returns `None` if it is
-    /// another conversion.
+    /// Reads `cvt` from or to two numbers of 8 bits, from the modifier after its rounding on. Returns `None`
+    /// if it is another conversion.
     fn convert_eighths(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
         const EIGHTHS: &[(&str, Eighth)] = &[("e4m3x2", Eighth::E4m3), ("e5m2x2", Eighth::E5m2)];
         let finite = s.accept("satfinite");
@@ -204,7 +206,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Cvta { space, to, dst, src })
     }
 
-    /// Reads `isspacep`.
+    /// Reads `isspacep`, which tests the state space of a generic address.
     pub fn is_space(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let space = self.known(s.pick(&SPACES[1..6]))?;
         self.done(&s)?;
@@ -213,7 +215,8 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Returns whether a conversion may have this kind of rounding, and has one if it must.
+/// Returns whether a conversion may have this kind of rounding, `.rn` (`float`) or `.rni` (`integer`), and
+/// has one if it must.
 fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
     // Number of bits of the significand, including the hidden one.
     let precision = |ty: Ty| match ty {

@@ -1,7 +1,7 @@
-//! Parser of asynchronous copies, and of waits for an earlier grid.
+//! Parser of asynchronous copies (`cp.async`), and of waits for an earlier grid (`griddepcontrol`).
 //!
-//! In this implementation a copy is complete at once, and a grid begins after the previous one has ended. A
-//! wait for either does nothing.
+//! In this implementation a copy is complete at once, and a grid starts after the previous one has ended. So
+//! a wait for either does nothing.
 
 use crate::error::PtxError;
 use crate::ir::{Op, Order, Space, Ty};
@@ -10,7 +10,7 @@ use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 use crate::variable;
 
-/// Amounts of prefetch into the second-level cache, which change no value.
+/// Sizes of prefetch into the L2 cache, a hint that changes no value.
 const PREFETCH: &[(&str, ())] = &[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())];
 
 impl<'t> Parser<'t> {
@@ -49,7 +49,8 @@ impl<'t> Parser<'t> {
         Ok(Some(Op::CpAsync { to, from, bytes: bytes as u8, size }))
     }
 
-    /// Reads `griddepcontrol`, which lets the next grid begin or waits for the previous one.
+    /// Reads `griddepcontrol`, which lets the next grid start or waits for the previous one. It becomes no
+    /// instruction.
     pub fn grid_dependency(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         self.known(s.pick(&[("launch_dependents", ()), ("wait", ())]))?;
         self.done(&s)

@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads one to three sizes of a block.
+    /// Reads one to three sizes of a block, of which missing ones are 1, as in `.maxntid 64, 1, 1`.
     fn sizes(&mut self) -> Result<[u32; 3], PtxError> {
         let mut sizes = [1; 3];
         let mut axis = 0;
@@ -107,7 +107,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads the variables of a `.shared`, `.local` or `.param` declaration.
+    /// Reads the variables of a `.shared`, `.local` or `.param` declaration in a body, and allocates them.
     pub(super) fn variables(&mut self, space: &[u8]) -> Result<(), PtxError> {
         let prefix = variable::prefix(&mut self.tokens)?;
         loop {
@@ -140,7 +140,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Allocates static shared memory and returns its offset.
+    /// Allocates static shared memory and returns its offset in bytes.
     fn place_shared(&mut self, bytes: u64, align: u64) -> Result<i64, PtxError> {
         let offset = self.shared_bytes.next_multiple_of(align);
         self.shared_bytes = offset.saturating_add(bytes);
@@ -150,7 +150,7 @@ impl<'t> Parser<'t> {
         Ok(offset as i64)
     }
 
-    /// Finds the meaning of a module's name in this kernel.
+    /// Finds the meaning of a module's name in this kernel. Allocates a shared variable at its first use.
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         let (space, base, offset, element) = match self.module.get(name) {
             None => return Ok(None),

@@ -1,4 +1,4 @@
-//! Construction of basic blocks from statements.
+//! Construction of the control-flow graph from statements.
 
 use crate::ir::{Block, BlockId, Guard, Inst, Op, Terminator};
 use crate::kernel::symbols::LabelRef;
@@ -27,7 +27,7 @@ pub enum End {
     Call(u32),
     /// A return from the routine with this number.
     Leave(u32),
-    /// A call exceeds the stack.
+    /// A call exceeds the thread's local memory.
     StackOverflow,
     /// A call goes to an address that is not a function's.
     BadCall,
@@ -52,7 +52,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Adds an instruction to the open block.
+    /// Adds an instruction to the open block. `line` is its line in the module's text.
     pub fn push(&mut self, op: Op, line: u32) {
         self.code.push(Inst { op, line });
     }
@@ -67,7 +67,7 @@ impl Flow {
         self.blocks.len() as u32
     }
 
-    /// Ends the open block and opens the next.
+    /// Ends the open block with a terminator and opens the next.
     pub fn close(&mut self, end: End, line: u32) {
         let stop = self.code.len() as u32;
         self.blocks.push(Raw { start: self.start, stop, end, line });
@@ -83,7 +83,7 @@ impl Flow {
     }
 
     /// Returns the reachable blocks, in the order of the text, and their instructions. `labels` has the block
-    /// of each reference. A lane that reaches the end of the text returns.
+    /// of each reference. A lane that reaches the end of the text exits.
     pub fn finish(mut self, labels: &[u32], line: u32) -> (Vec<Inst>, Vec<Block>) {
         self.close(End::Return, line);
         let target = |target| match target {
@@ -132,7 +132,7 @@ impl Flow {
                 End::Branch { guard, uniform, then, otherwise } => {
                     Terminator::Branch { guard, uniform, then: id(then), otherwise: id(otherwise) }
                 }
-                // Calls have been expanded before.
+                // Calls and returns of routines have been expanded to branches before.
                 End::Return | End::Call(_) | End::Leave(_) => Terminator::Return,
                 End::Trap => Terminator::Trap,
                 End::StackOverflow => Terminator::StackOverflow,

@@ -1,4 +1,4 @@
-//! Stack frames of a kernel's functions: their sizes, and the registers that calls save in them.
+//! Stack frames of a kernel's functions: their sizes, and the registers that calls spill to them.
 
 use crate::analysis::live::Live;
 use crate::effort::{Effort, Spent};
@@ -8,14 +8,14 @@ use crate::kernel::routines::Routines;
 
 /// Layout of the stack frames.
 pub struct StackPlan {
-    /// Indexed by call: the registers that it saves, with their offsets in the caller's frame.
+    /// Indexed by call: the registers that it spills, with their offsets in bytes in the caller's frame.
     pub saved: Vec<Vec<(Reg, i64)>>,
-    /// Indexed by routine: size of its frame in bytes.
+    /// Indexed by routine: size of its frame in bytes, with what its calls spill.
     pub frames: Vec<u64>,
 }
 
-/// Returns a table indexed by routine, then by another routine: whether a call in the first may lead back to
-/// the first through the second.
+/// Returns a table indexed by routine, then by another routine: whether the first can reach the second by
+/// calls. A call of B in A may reenter A if B can reach A.
 fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, Spent> {
     let count = routines.list.len();
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -30,7 +30,7 @@ fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, S
     }
     let edges: u64 = next.iter().map(|list| list.len() as u64 + 1).sum();
     effort.spend(edges * count as u64 / 8 + edges)?;
-    // Indexed by routine: the routines that it may lead to, including itself.
+    // Indexed by routine: the routines that it can reach by calls, including itself.
     let mut leads = vec![vec![false; count]; count];
     for (from, leads) in leads.iter_mut().enumerate() {
         let mut pending = vec![from];
@@ -43,7 +43,7 @@ fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, S
     Ok(leads)
 }
 
-/// Finds the registers that are live at the starts of blocks, of each function separately.
+/// Computes the registers that are live at the starts of blocks, of each function separately.
 fn live(flow: &Flow, labels: &[u32], registers: &[Class], effort: &Effort) -> Result<Live, Spent> {
     let id = |target: BranchTarget| match target {
         BranchTarget::Block(block) => BlockId(block),
@@ -68,8 +68,8 @@ fn live(flow: &Flow, labels: &[u32], registers: &[Class], effort: &Effort) -> Re
 }
 
 impl StackPlan {
-    /// Finds the registers that calls save. `frame` is the register with the offset of the frame, which calls
-    /// change themselves.
+    /// Finds the registers that calls spill: those that are live after a call that may reenter its caller.
+    /// `frame` is the register with the offset of the frame, which calls change themselves.
     pub fn make(
         flow: &Flow,
         labels: &[u32],

@@ -1,4 +1,5 @@
-//! Parser of matrix products of a warp, and of the instructions that distribute elements to lanes.
+//! Parser of matrix products of a warp, and of the instructions that distribute elements to lanes (PTX ISA,
+//! section "Warp Level Matrix Multiply-Accumulate Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Mem, Mma, Op, Operand, Order, Space, Ty};
@@ -7,7 +8,7 @@ use crate::kernel::memory::SPACES;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 
-/// Shapes for each element type of A and B, in the order of the ISA.
+/// Shapes of `mma` by name: the sizes m, n and k.
 const SHAPES: &[(&str, [u8; 3])] = &[
     ("m8n8k4", [8, 8, 4]),
     ("m8n8k16", [8, 8, 16]),
@@ -40,7 +41,8 @@ fn exists(mma: Mma) -> bool {
     float && !mma.saturates
 }
 
-/// Returns the number of registers of a lane that hold `rows * columns` elements of a type.
+/// Returns the number of registers of a lane's fragment, which holds its share of `rows * columns` elements
+/// of a type.
 fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
     // The smallest shape for halves consists of four products, one for each group of eight lanes.
     let products = if mma.shape == [8, 8, 4] && mma.types[1] == Ty::F16 { 4 } else { 1 };
@@ -49,7 +51,7 @@ fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads `mma.sync.aligned`.
+    /// Reads `mma.sync.aligned`: shape, layouts of A and B, element types, and the fragments D, A, B and C.
     #[allow(clippy::many_single_char_names, reason = "operands have the names of the PTX ISA")]
     pub fn mma(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.require(s.accept("sync") && s.accept("aligned"))?;
@@ -81,7 +83,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Mma { mma, d, a, b, c })
     }
 
-    /// Reads a comma and the registers of a lane's part of a matrix.
+    /// Reads a comma and the `count` registers of a lane's fragment of a matrix.
     pub(super) fn fragment(&mut self, count: usize, ty: Ty) -> Result<Vec<Operand>, PtxError> {
         self.comma()?;
         self.vector_of(count, |parser| parser.operand(ty, Width::Same))
@@ -98,7 +100,7 @@ impl<'t> Parser<'t> {
         Ok((count, trans, space))
     }
 
-    /// Reads the address of the rows, which must be in shared memory.
+    /// Reads the address of a row of 16 bytes, which must be in shared memory.
     fn rows(&mut self, space: Option<Space>) -> Result<Mem, PtxError> {
         let place = self.tokens.place();
         match self.memory(space, Order::Weak, Ty::B16)? {
@@ -107,7 +109,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads `ldmatrix`.
+    /// Reads `ldmatrix` of one, two or four matrices.
     pub fn load_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let (count, trans, space) = self.matrices(&mut s)?;
         let dst = self.vector_of(count, |parser| parser.reg(Ty::B32, Width::Same))?;
@@ -115,7 +117,7 @@ impl<'t> Parser<'t> {
         Ok(Op::LdMatrix { mem: self.rows(space)?, trans, dst })
     }
 
-    /// Reads `stmatrix`.
+    /// Reads `stmatrix` of one, two or four matrices.
     pub fn store_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let (count, trans, space) = self.matrices(&mut s)?;
         let mem = self.rows(space)?;
@@ -123,7 +125,7 @@ impl<'t> Parser<'t> {
         Ok(Op::StMatrix { mem, trans, src })
     }
 
-    /// Reads `movmatrix`.
+    /// Reads `movmatrix`, which transposes a matrix between lanes.
     pub fn move_matrix(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.require(s.accept("sync") && s.accept("aligned") && s.accept("m8n8") && s.accept("trans"))?;
         self.last(&mut s, &[Ty::B16])?;

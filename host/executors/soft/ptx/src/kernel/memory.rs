@@ -1,4 +1,5 @@
-//! Parser of loads, stores, read-modify-write operations and fences.
+//! Parser of loads, stores, read-modify-write operations and fences (PTX ISA, "Data Movement and Conversion"
+//! and "Parallel Synchronization and Communication Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Atomic, Class, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
@@ -76,7 +77,8 @@ impl<'t> Parser<'t> {
         Ok(AccessModifiers { space, order, elements, ty })
     }
 
-    /// Returns the memory operand for an address, or the call's parameter that it names.
+    /// Returns the memory operand for an address. The inner error is the register of a call's parameter, if
+    /// the address names one that is in a register.
     pub(super) fn memory(
         &mut self,
         space: Option<Space>,
@@ -90,7 +92,7 @@ impl<'t> Parser<'t> {
                 Ok(Ok(Mem { space: Space::Local, base, offset, ty, order }))
             }
             ParsedAddress::CallParam(_) | ParsedAddress::CallMemory { .. } => {
-                Err(self.tokens.error_at(place, "a call's parameter is in no other space"))
+                Err(self.tokens.error_at(place, "a call's parameter is in the state space .param alone"))
             }
             ParsedAddress::Memory { space: of, base, offset } => {
                 // If the instruction names no state space, that of the variable counts.
@@ -108,7 +110,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads `ld` or `ldu`.
+    /// Reads `ld` or `ldu` of one element or a vector.
     pub fn load(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let AccessModifiers { space, order, elements, ty } =
             self.access(&mut s, ("acquire", Order::Acquire))?;
@@ -127,7 +129,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads `st`.
+    /// Reads `st` of one element or a vector.
     pub fn store(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let AccessModifiers { space, order, elements, ty } =
             self.access(&mut s, ("release", Order::Release))?;
@@ -253,7 +255,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Atom { op, mem, float: Float { round: Round::Nearest, ftz, sat: false }, dst, b, c })
     }
 
-    /// Reads `membar` or `fence`.
+    /// Reads `membar` or `fence` of any scope.
     pub fn fence(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         if s.base == b"fence" {
             s.pick(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);

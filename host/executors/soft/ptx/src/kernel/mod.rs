@@ -33,8 +33,8 @@ use routines::Routines;
 use spelling::Spelling;
 use symbols::{SCOPES_MOST, Scopes};
 
-/// Largest number of blocks of a kernel. The constant below limits the bits of all sets of registers, one set
-/// for each block. Analyses need time and memory for both. The largest real kernels have 2,244 blocks and 96
+/// Largest number of blocks of a kernel. `LIVE_MOST` limits the bits of all sets of registers, one set for
+/// each block. Analyses need time and memory for both. The largest real kernels have 2,244 blocks and 96
 /// million bits.
 const BLOCKS_MOST: u64 = 1 << 13;
 const LIVE_MOST: u64 = 1 << 27;
@@ -48,9 +48,9 @@ pub(crate) struct Parser<'t> {
     calls: Vec<&'t [u8]>,
     /// Number of times that each function was inlined.
     copies: HashMap<&'t [u8], u32>,
-    /// Functions that have separate bodies.
+    /// Functions that have a separate body in the kernel, and their calls.
     routines: Routines<'t>,
-    /// Register of the carry, once an instruction has used it.
+    /// Predicate register of the carry (`CC.CF`), once an instruction has used it.
     carry: Option<Reg>,
     /// Number of open scopes at the end of the body that is being parsed.
     base: usize,
@@ -118,7 +118,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Parses statements up to the brace that ends the body.
+    /// Parses statements up to the brace that ends the body. The brace is the next token then.
     fn body(&mut self) -> Result<(), PtxError> {
         loop {
             match self.tokens.peek() {
@@ -147,7 +147,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Counts the effort of a statement that its tokens do not cover.
+    /// Counts the effort of a statement that its tokens do not cover: look-ups of names, and the memory of
+    /// instructions, blocks and names.
     fn account(&mut self) -> Result<(), PtxError> {
         let effort = self.tokens.effort();
         effort.spend(self.scopes.take_work())?;
@@ -233,7 +234,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads an instruction that neither branches nor calls.
+    /// Reads an instruction that neither branches nor calls, and that becomes one instruction here.
     fn operation(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
         if let Some(op) = self.with_carry(&mut spelling)? {
             return Ok(op);
@@ -285,22 +286,23 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adds an instruction of the current statement.
+    /// Adds an instruction at the line of the current statement.
     fn push(&mut self, op: Op) {
         self.flow.push(op, self.place.1);
     }
 
-    /// Fails if modifiers remain that were not read.
+    /// Fails with [`PtxError::Unsupported`] if modifiers remain that were not read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
         self.require(spelling.done())
     }
 
-    /// Fails if `exists` is false, because there is no such instruction.
+    /// Fails with [`PtxError::Unsupported`] if `exists` is false.
     fn require(&self, exists: bool) -> Result<(), PtxError> {
         if exists { Ok(()) } else { Err(self.unsupported()) }
     }
 
-    /// Makes the error that there is no such instruction.
+    /// Makes the error that the ISA or this front end has no such instruction. It shows the current
+    /// statement.
     fn unsupported(&self) -> PtxError {
         self.unsupported_word(self.word)
     }
@@ -309,7 +311,7 @@ impl<'t> Parser<'t> {
         self.tokens.unsupported(self.place, String::from_utf8_lossy(word))
     }
 
-    /// Returns the value of a modifier. Fails if it is `None`, because there is no such instruction.
+    /// Returns the value of a modifier. Fails with [`PtxError::Unsupported`] if it is `None`.
     fn known<T>(&self, value: Option<T>) -> Result<T, PtxError> {
         value.ok_or_else(|| self.unsupported())
     }

@@ -18,7 +18,7 @@ pub enum Width {
     AtLeast,
 }
 
-/// Content of an operand in brackets.
+/// Content of an operand in brackets, before its state space is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedAddress {
     /// An address in memory. `space` is that of the variable, if it has one.
@@ -29,7 +29,7 @@ pub enum ParsedAddress {
     CallMemory { base: Base, offset: i64 },
 }
 
-/// Finds a special register by name. Returns it with its width in bits.
+/// Finds a special register by name. Returns it with its width in bits, or `None` if there is no such name.
 fn special(name: &[u8]) -> Option<(Special, u32)> {
     let (name, axis) = match name.strip_prefix(b"%")? {
         [name @ .., b'.', axis @ b'x'..=b'z'] => (name, Some(axis - b'x')),
@@ -71,12 +71,13 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
 }
 
 impl Parser<'_> {
-    /// Reads a comma.
+    /// Reads a comma, which separates operands.
     pub fn comma(&mut self) -> Result<(), PtxError> {
         self.tokens.expect(b',')
     }
 
-    /// Finds the meaning of a name: first in the kernel, then in the module.
+    /// Finds the meaning of a name: first in the kernel's scopes, then in the module. Returns `None` if
+    /// nothing declares it.
     pub fn symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         match self.scopes.find(name) {
             Some(symbol) => Ok(Some(symbol)),
@@ -84,7 +85,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a register of a suitable width for the type.
+    /// Reads a register whose width suits the type. Fails with [`PtxError::Undeclared`] if no register has
+    /// this name.
     pub fn reg(&mut self, ty: Ty, width: Width) -> Result<Reg, PtxError> {
         if let Token::Word(name) = self.tokens.peek() {
             match self.scopes.find(name) {
@@ -144,13 +146,13 @@ impl Parser<'_> {
         Ok(sources)
     }
 
-    /// Reads a predicate, which may be negated.
+    /// Reads a predicate register, which may be negated by `!`.
     pub fn guard(&mut self) -> Result<Guard, PtxError> {
         let negated = self.tokens.accept(b'!')?;
         Ok(Guard { reg: self.reg(Ty::Pred, Width::Same)?, negated })
     }
 
-    /// Reads a source operand.
+    /// Reads a source operand: a register, a constant, a special register or an address.
     pub fn operand(&mut self, ty: Ty, width: Width) -> Result<Operand, PtxError> {
         let negative = self.tokens.accept(b'-')?;
         let Token::Word(word) = self.tokens.peek() else {
@@ -299,7 +301,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a vector such as `{a, b}`, or a single element. `element` reads each of them.
+    /// Reads a vector such as `{a, b}`, or a single element. `element` reads each of them, at most 64.
     pub fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, PtxError>,
@@ -318,7 +320,7 @@ impl Parser<'_> {
         Ok(elements)
     }
 
-    /// Reads a vector or a single element, which must have `count` elements.
+    /// Reads a vector or a single element. Fails unless there are `count` elements.
     pub fn vector_of<T>(
         &mut self,
         count: usize,
@@ -335,7 +337,7 @@ impl Parser<'_> {
 }
 
 impl ParsedAddress {
-    /// Takes the token of a name that has been looked up.
+    /// Takes the token of a name that has been looked up, and returns its meaning.
     fn after(self, parser: &mut Parser<'_>) -> Result<Self, PtxError> {
         parser.tokens.next()?;
         Ok(self)

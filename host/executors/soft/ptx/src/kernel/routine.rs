@@ -36,7 +36,8 @@ impl<'t> Parser<'t> {
         self.push(Op::Mov { ty, dst, src });
     }
 
-    /// Returns the register with the offset of the frame of the current routine.
+    /// Returns the register with the offset in bytes of the current routine's frame in local memory. Creates
+    /// it with the first call.
     fn frame(&mut self) -> Result<Reg, PtxError> {
         if let Some(reg) = self.routines.frame {
             return Ok(reg);
@@ -58,7 +59,8 @@ impl<'t> Parser<'t> {
         Ok(reg)
     }
 
-    /// Allocates local memory of the kernel, or of the frame of the current routine.
+    /// Allocates local memory of the kernel, or of the frame of the current routine. Returns its base and its
+    /// offset in bytes.
     pub(super) fn place_local(&mut self, bytes: u64, align: u64) -> Result<(Base, i64), PtxError> {
         let frame = self.frame_base()?;
         let used = match self.routines.current.and_then(|at| self.routines.list.get_mut(at)) {
@@ -80,7 +82,8 @@ impl<'t> Parser<'t> {
         if self.routines.current.is_some() { self.frame().map(Base::Reg) } else { Ok(Base::Zero) }
     }
 
-    /// Returns the value of an address. An address in a frame is computed.
+    /// Returns an operand with the value of an address. Adds the instructions for an address in a frame,
+    /// whose base is a register.
     pub(super) fn address_value(&mut self, base: Base, offset: i64, ty: Ty) -> Result<Operand, PtxError> {
         let Base::Reg(start) = base else { return Ok(Operand::Address(base, offset)) };
         let add = |ty, dst, start, offset| {
@@ -97,7 +100,8 @@ impl<'t> Parser<'t> {
         Ok(Operand::Reg(sum))
     }
 
-    /// Returns the routine of a function, whose body will be parsed.
+    /// Returns the index of a function's routine. Adds the routine at its first call; its body is parsed
+    /// later.
     fn routine(&mut self, name: &'t [u8], place: TextPosition) -> Result<usize, PtxError> {
         if let Some(&at) = self.routines.index.get(name) {
             return Ok(at);
@@ -161,7 +165,7 @@ impl<'t> Parser<'t> {
         self.go(Reach::Address(address, reached), results, &params)
     }
 
-    /// Reads the declaration of the function at a position.
+    /// Reads the declaration of the function at a position, without moving the parser's own.
     fn header_at(&mut self, place: TextPosition) -> Result<FunctionHeader<'t>, PtxError> {
         let elsewhere = self.tokens.elsewhere(place)?;
         let tokens = std::mem::replace(&mut self.tokens, elsewhere);
@@ -170,7 +174,7 @@ impl<'t> Parser<'t> {
         Ok(header)
     }
 
-    /// Returns whether a function has these results and parameters.
+    /// Returns whether a function's results and parameters have the storage that the call's arguments have.
     fn takes(&self, header: &FunctionHeader<'_>, results: &[Actual], params: &[Actual]) -> bool {
         let same = |formals: &[Formal<'_>], actuals: &[Actual]| {
             formals.len() == actuals.len()
@@ -179,7 +183,7 @@ impl<'t> Parser<'t> {
         same(&header.results, results) && same(&header.params, params)
     }
 
-    /// Passes parameters, calls a routine and receives its results.
+    /// Adds the instructions that pass parameters, call a routine and receive its results.
     fn go(&mut self, reach: Reach, results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {
         if self.routines.sites.len() as u64 == SITES_MOST {
             return Err(self.tokens.too_large("calls", SITES_MOST));

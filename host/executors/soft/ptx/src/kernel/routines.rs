@@ -1,4 +1,4 @@
-//! Data about the functions with a separate body in a kernel, and about their calls.
+//! The functions with a separate body in a kernel (routines), and their calls.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,31 +13,31 @@ pub const SITES_MOST: u64 = 1 << 12;
 /// Size in bytes of the return address at the start of a frame.
 pub const LINK: u64 = 8;
 
-/// A function: its name, the position of its text and its address.
+/// A function: its name, the position of its declaration and its address.
 pub type Callee<'t> = (&'t [u8], TextPosition, u64);
 
 /// Kind of value that passes between a call and a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The value of a parameter.
+    /// The value of a parameter passes from the call to the function.
     Param,
     /// The address of a parameter in memory.
     ParamAddress,
-    /// The value of a result.
+    /// The value of a result passes from the function to the call.
     Result,
     /// The address of the memory of a result.
     ResultAddress,
 }
 
-/// Function with a separate body.
+/// Function with a separate body, which all calls in the kernel share.
 #[derive(Clone, Debug)]
 pub struct Routine<'t> {
     pub name: &'t [u8],
     pub place: TextPosition,
-    /// First block. `stop` is the block after the last one.
+    /// First block. `end` is the block after the last one.
     pub start: u32,
     pub end: u32,
-    /// Size of the variables in the frame, in bytes.
+    /// Size of the variables in the frame, in bytes, with the return address.
     pub bytes: u64,
     pub align: u64,
 }
@@ -51,7 +51,7 @@ pub enum Reach {
     Address(Reg, Vec<(u64, usize)>),
 }
 
-/// Call of a function with a separate body.
+/// Call site of a function with a separate body.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// Routine that contains the call, or `None` for the kernel itself.
@@ -81,7 +81,8 @@ pub struct Routines<'t> {
     pub transfers: HashMap<(Role, usize, Class), Reg>,
     /// All registers of `transfers`, for look-ups.
     pub passing: HashSet<Reg>,
-    /// Registers that hold the offset of the frame in local memory, and the number of a call.
+    /// Registers that hold the offset of the frame in local memory, and the number of a call, which is its
+    /// return address.
     pub frame: Option<Reg>,
     pub link: Option<Reg>,
     /// Routine whose body is being parsed.
@@ -94,7 +95,7 @@ impl Routines<'_> {
         self.passing.contains(&reg) || self.link == Some(reg)
     }
 
-    /// Returns the largest number of blocks that calls and returns become.
+    /// Returns an upper bound of the number of blocks that calls and returns become.
     pub fn blocks(&self) -> u64 {
         let jumps = self.sites.iter().map(|site| match &site.reach {
             Reach::Routine(_) => 4,

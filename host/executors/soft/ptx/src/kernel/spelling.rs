@@ -1,13 +1,13 @@
-//! Modifiers of an instruction, taken from left to right.
+//! Modifiers of an instruction, parsed from left to right.
 
 use crate::ir::{Class, Float, Round, Ty};
 use crate::variable;
 
-/// Integer types of arithmetic.
+/// Integer types of sums, products and quotients.
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
 /// Floating-point types of sums and products.
 pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
-/// Arithmetic without modifiers.
+/// Modifiers of arithmetic that states none: rounding to nearest, subnormal numbers kept.
 pub const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 /// Untyped bit types.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
@@ -30,10 +30,10 @@ pub const ANY: &[Ty] = &[
     Ty::F64,
 ];
 
-/// Word such as `add.rn.ftz.f32`, with the part that has not been read yet.
+/// Word such as `add.rn.ftz.f32`, with the modifiers that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling<'t> {
-    /// Part before the first dot.
+    /// Name of the instruction: the part before the first dot.
     pub base: &'t [u8],
     rest: Option<&'t [u8]>,
 }
@@ -79,7 +79,7 @@ fn split(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 impl<'t> Spelling<'t> {
-    /// Splits off the part before the first dot.
+    /// Splits a word into the instruction's name, before the first dot, and its modifiers.
     pub fn new(word: &'t [u8]) -> Self {
         let (base, rest) = split(word);
         Self { base, rest }
@@ -90,7 +90,7 @@ impl<'t> Spelling<'t> {
         self.rest.map(|rest| split(rest).0)
     }
 
-    /// Takes the next modifier.
+    /// Takes the next modifier. Returns `None` if all were read.
     pub fn next(&mut self) -> Option<&'t [u8]> {
         let (part, rest) = split(self.rest?);
         self.rest = rest;
@@ -106,7 +106,7 @@ impl<'t> Spelling<'t> {
         is
     }
 
-    /// Takes the next modifier if it is in the table.
+    /// Takes the next modifier if it is in the table, and returns its value. Otherwise takes nothing.
     pub fn pick<T: Copy>(&mut self, table: &[(&str, T)]) -> Option<T> {
         let part = self.peek()?;
         let (_, value) = table.iter().find(|(name, _)| name.as_bytes() == part)?;
@@ -119,7 +119,7 @@ impl<'t> Spelling<'t> {
         self.rest.is_none()
     }
 
-    /// Takes a type.
+    /// Takes the next modifier if it is a type.
     pub fn ty(&mut self) -> Option<Ty> {
         let ty = variable::ty(self.peek()?)?;
         self.next();
@@ -131,7 +131,7 @@ impl<'t> Spelling<'t> {
         self.ty().filter(|ty| allowed.iter().any(|list| list.contains(ty)) && self.done())
     }
 
-    /// Takes a rounding of floating-point results.
+    /// Takes a rounding of floating-point results, `.rn`, `.rz`, `.rm` or `.rp`, if it is the next modifier.
     pub fn round(&mut self) -> Option<Round> {
         self.pick(&[("rn", Round::Nearest), ("rz", Round::Zero), ("rm", Round::Down), ("rp", Round::Up)])
     }

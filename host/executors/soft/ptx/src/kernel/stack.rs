@@ -1,8 +1,8 @@
-//! The call stack: turns calls and returns into plain jumps.
+//! The call stack: turns calls and returns into branches.
 //!
 //! A call passes its number to the function, which keeps it in its frame. On return, a tree of comparisons
 //! finds the block after the call with this number. If a function may be reentered during a call, the call
-//! would overwrite registers: those that are live after it are saved in the caller's frame. The result is a
+//! would overwrite registers: those that are live after it are spilled to the caller's frame. The result is a
 //! kernel of blocks and branches like any other, so that engines and analyses need not know about calls.
 //!
 //! Functions come before the kernel's own code. An engine that runs the lowest block first then lets all
@@ -17,12 +17,12 @@ use crate::kernel::frames::StackPlan;
 use crate::kernel::routines::{Reach, Routines};
 use crate::kernel::synthetic::{arithmetic, compare};
 
-/// Target of a jump, before new blocks have numbers.
+/// Target of a branch, before new blocks have numbers.
 #[derive(Clone, Copy, Debug)]
 enum To {
     /// A block of the text, by number.
     Text(u32),
-    /// The block after a call.
+    /// The block at which a call returns.
     Behind(usize),
     /// The first block of a routine.
     Routine(usize),
@@ -64,7 +64,7 @@ struct Expansion<'a> {
     starts: Vec<u32>,
     /// Indexed by routine: the calls that may reach it, and where they continue.
     callers: Vec<Vec<(u64, To)>>,
-    /// Indexed by call: the registers that it saves, with their offsets in the frame.
+    /// Indexed by call: the registers that it spills, with their offsets in bytes in the frame.
     saved: Vec<Vec<(Reg, i64)>>,
     /// Indexed by routine: size of its frame in bytes.
     frames: Vec<u64>,
@@ -72,7 +72,7 @@ struct Expansion<'a> {
     stack: u64,
     frame: Reg,
     link: Reg,
-    /// Register through which predicates are stored to memory.
+    /// Register through which predicates are spilled, as a word.
     word: Reg,
     bytes: u64,
 }
@@ -138,7 +138,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Adds a draft that will be filled in.
+    /// Adds a draft of a block, whose instructions are written later. Returns its number.
     fn place(&mut self, line: u32) -> u32 {
         self.drafts.push(Draft { code: Vec::new(), end: Jump::Stop(End::Return), line });
         self.drafts.len() as u32 - 1
@@ -176,7 +176,8 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// Writes the start of a routine, which checks for space on the stack and keeps the number of the call.
+    /// Writes the prologue of a routine, which checks for space on the stack and stores the number of the
+    /// call.
     fn enter(&mut self, routine: usize) -> Result<(), Spent> {
         let line = self.line(self.routines.list[routine].start);
         let [check, overflow, keep] = [(); 3].map(|()| self.place(line));
@@ -200,7 +201,7 @@ impl Expansion<'_> {
         self.flow.blocks.get(block as usize).map_or(0, |raw| raw.line)
     }
 
-    /// Returns the memory operand for an offset in the frame.
+    /// Returns the memory operand for an offset in bytes in the current frame.
     const fn slot(&self, offset: i64, ty: Ty) -> Mem {
         Mem { space: Space::Local, base: Base::Reg(self.frame), offset, ty, order: Order::Weak }
     }
@@ -237,7 +238,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Writes a call, and the block after it.
+    /// Writes a call, which spills registers and moves the frame, and the block after it, which undoes both.
     fn call(
         &mut self,
         at: u32,
@@ -305,8 +306,8 @@ impl Expansion<'_> {
         self.fill(behind, code, goto(To::Text(index + 1)))
     }
 
-    /// Ends a block with a search for the value of a register in an ascending list. Without `otherwise`, the
-    /// value must be in the list.
+    /// Ends a block with a binary search for the value of a register in an ascending list. Without
+    /// `otherwise`, the value must be in the list.
     fn tree(
         &mut self,
         at: u32,

@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use crate::ir::{Base, Class, Reg, Space};
 use crate::lex::TextPosition;
 
-/// Largest depth of nested scopes.
+/// Largest depth of nested scopes, those of inlined functions included.
 pub const SCOPES_MOST: u64 = 64;
 /// Largest number of registers that a kernel may declare.
 pub const REGISTERS_MOST: u64 = 1 << 20;
 
-/// Meaning of a name.
+/// Meaning of a name in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symbol {
     /// A register of the kernel.
@@ -53,7 +53,7 @@ struct Scope<'t> {
     names: HashMap<&'t [u8], Symbol>,
     /// Ranges by the part of the name before the number.
     ranges: HashMap<&'t [u8], RegisterRange>,
-    /// Blocks of this scope's labels.
+    /// Block of each label that this scope declares.
     labels: HashMap<&'t [u8], u32>,
     /// References to labels that are not resolved yet.
     pending: Vec<(&'t [u8], LabelRef)>,
@@ -84,7 +84,7 @@ pub type Finished = (Vec<Class>, Vec<u32>);
 /// Reason for which a name cannot be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclareError {
-    /// The name is already declared.
+    /// The scope already declares the name.
     Twice,
     /// There would be too many registers.
     TooMany,
@@ -104,7 +104,7 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// Returns the work of name lookups since the last call.
+    /// Returns the work of name lookups since the last call, in steps of [`Effort`](crate::Effort).
     pub fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }
@@ -116,12 +116,12 @@ impl<'t> Scopes<'t> {
         self.declared_names * NAME + self.declared * 8 + self.names.len() as u64 * REFERENCE
     }
 
-    /// Returns the number of open scopes.
+    /// Returns the number of open scopes, which is 0 once the outermost is closed.
     pub fn depth(&self) -> usize {
         self.stack.len()
     }
 
-    /// Opens a scope.
+    /// Opens a scope within the innermost one.
     pub fn open(&mut self) {
         self.stack.push(Scope::default());
     }
@@ -172,13 +172,13 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// Declares one register.
+    /// Declares one register. Fails if the scope has the name or the kernel has too many registers.
     pub fn declare_register(&mut self, name: &'t [u8], class: Class) -> Result<(), DeclareError> {
         let reg = self.register(class)?;
         self.declare(name, Symbol::Reg(reg))
     }
 
-    /// Declares the registers `prefix0` to `prefix(count - 1)`.
+    /// Declares the registers `prefix0` to `prefix(count - 1)`. They get numbers when they are first used.
     pub fn declare_range(&mut self, prefix: &'t [u8], count: u64, class: Class) -> Result<(), DeclareError> {
         self.count(count)?;
         let range = RegisterRange { class, numbers: vec![None; count as usize] };
@@ -193,7 +193,7 @@ impl<'t> Scopes<'t> {
         if self.declared > REGISTERS_MOST { Err(DeclareError::TooMany) } else { Ok(()) }
     }
 
-    /// Makes a register without a name.
+    /// Makes a register without a name, for instructions that the parser adds.
     pub fn register(&mut self, class: Class) -> Result<Reg, DeclareError> {
         self.count(1)?;
         self.registers.push(class);
@@ -205,7 +205,8 @@ impl<'t> Scopes<'t> {
         self.registers[reg.0 as usize]
     }
 
-    /// Finds the meaning of a name, in the innermost scope first.
+    /// Finds the meaning of a name, in the innermost scope first, up to the body of the current function.
+    /// Numbers a register of a range at its first use.
     pub fn find(&mut self, name: &[u8]) -> Option<Symbol> {
         self.work += (self.stack.len() * (1 + name.len() / 8)) as u64;
         let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).take(7).count();

@@ -1,4 +1,5 @@
-//! Parser of instructions that the lanes of a warp, or the warps of a block, execute together.
+//! Parser of instructions that the lanes of a warp, or the warps of a block, execute together (PTX ISA,
+//! section "Parallel Synchronization and Communication Instructions").
 
 use crate::error::PtxError;
 use crate::ir::{Atomic, Guard, Op, Operand, Reduce, Shuffle, Ty, Vote};
@@ -10,7 +11,7 @@ use crate::kernel::spelling::Spelling;
 const ALL: Operand = Operand::Imm(0xFFFF_FFFF);
 
 impl<'t> Parser<'t> {
-    /// Reads `bar` or `barrier`.
+    /// Reads `bar` or `barrier`, with `.sync`, `.arrive` or `.red`, and `bar.warp.sync`.
     pub fn barrier(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let old = s.base == b"bar";
         if old && s.accept("warp") {
@@ -57,7 +58,7 @@ impl<'t> Parser<'t> {
         Ok(Op::BarRed { op, barrier, threads, dst, p: self.guard()? })
     }
 
-    /// Reads a predicate. If there is none, takes no token.
+    /// Reads a predicate. If it fails, no token has been taken.
     fn try_guard(&mut self) -> Result<Guard, PtxError> {
         let before = self.tokens.clone();
         let guard = self.guard();
@@ -106,13 +107,13 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Reads `activemask`.
+    /// Reads `activemask`, whose result has one bit for each active lane.
     pub fn active_mask(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.last(&mut s, &[Ty::B32])?;
         Ok(Op::ActiveMask { dst: self.dst(Ty::B32)? })
     }
 
-    /// Reads `match`.
+    /// Reads `match`, `.any` or `.all`.
     pub fn matching(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let all = self.known(s.pick(&[("all", true), ("any", false)]))?;
         self.require(s.accept("sync"))?;
@@ -123,7 +124,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Match { all, ty, dst, p, a, mask })
     }
 
-    /// Reads `redux`.
+    /// Reads `redux.sync` of integers of 32 bits.
     pub fn reduce(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.require(s.accept("sync"))?;
         let (op, logic) = self.known(s.pick(&[
@@ -140,7 +141,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Redux { op, ty, dst, a, mask })
     }
 
-    /// Reads `nanosleep`.
+    /// Reads `nanosleep`, whose operand is a time in nanoseconds.
     pub fn nanosleep(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.last(&mut s, &[Ty::U32])?;
         Ok(Op::Nanosleep { ns: self.operand(Ty::U32, Width::Same)? })

@@ -30,12 +30,13 @@ struct WmmaMatrix {
     by_columns: bool,
     space: Option<Space>,
     ty: Ty,
-    /// Number of registers of a lane.
+    /// Number of registers of a lane's fragment.
     registers: usize,
 }
 
 impl WmmaMatrix {
-    /// Returns the number of registers that hold elements.
+    /// Returns the number of registers of a lane's fragment that hold elements; the ISA's fragments can be
+    /// larger.
     const fn filled(&self) -> usize {
         (self.rows * self.columns / LANES) as usize / (4 / self.ty.bytes() as usize)
     }
@@ -66,7 +67,7 @@ impl<'t> Parser<'t> {
         self.store_elements(&matrix, mem, step, &src)
     }
 
-    /// Reads the rest of a load or store of matrix A, B, or C and D, which `which` selects.
+    /// Reads the modifiers of a load or store of matrix A, B, or C and D, which `which` selects as 0, 1 or 2.
     fn matrix(&self, mut s: Spelling<'t>, which: usize) -> Result<WmmaMatrix, PtxError> {
         self.require(s.accept("sync") && s.accept("aligned"))?;
         let by_columns = self.known(s.pick(LAYOUTS))?;
@@ -78,11 +79,11 @@ impl<'t> Parser<'t> {
         Ok(WmmaMatrix { rows, columns, by_columns, space, ty, registers })
     }
 
-    /// Reads the address of a matrix.
+    /// Reads the address of a matrix. Fails if it names a parameter of a call.
     fn start(&mut self, matrix: &WmmaMatrix) -> Result<Mem, PtxError> {
         let place = self.tokens.place();
         let mem = self.memory(matrix.space, Order::Weak, matrix.ty)?;
-        mem.map_err(|_| self.tokens.error_at(place, "no matrix in a parameter"))
+        mem.map_err(|_| self.tokens.error_at(place, "a matrix cannot be in a parameter"))
     }
 
     /// Reads the optional stride after an address. Returns the address of a lane's first element, and the
@@ -122,14 +123,14 @@ impl<'t> Parser<'t> {
         Ok((Mem { base: Base::Reg(first), ..mem }, step))
     }
 
-    /// Adds an operation on 32 bits. Returns its result in a new register.
+    /// Adds an operation on values of 32 bits. Returns its result in a new register.
     fn of_words(&mut self, op: Binary, ty: Ty, a: Operand, b: Operand) -> Result<Operand, PtxError> {
         let dst = self.register(Class::B32)?;
         self.push(arithmetic(op, ty, dst, a, b));
         Ok(Operand::Reg(dst))
     }
 
-    /// Returns the memory operand for the next element.
+    /// Returns the memory operand for the next element of a lane, `step` bytes after `mem`.
     fn next(&mut self, mem: Mem, step: Operand) -> Result<Mem, PtxError> {
         let Base::Reg(reg) = mem.base else { return Ok(mem) };
         let class = self.scopes.class(reg);

@@ -5,7 +5,7 @@ use vgpu_ptx::ir::Reduce;
 use crate::machine::{Baseline, LANES, SplitState, ValueLoc, Warp, WarpSplit};
 use crate::ops::{put_active, put_predicate};
 
-/// Counts of the predicates that lanes have passed to a barrier.
+/// Counts of the predicates that lanes have passed to `bar.red`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Votes {
     /// Number of lanes whose predicate is true.
@@ -25,14 +25,14 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    /// Resets the barrier for blocks of `warps` warps, with no thread arrived.
+    /// Resizes the barrier for blocks of `warps` warps, with no thread arrived.
     pub(super) fn resize(&mut self, warps: usize) {
         self.arrived.clear();
         self.arrived.resize(warps, 0);
     }
 
     /// Records that the active lanes of a warp have arrived at the barrier, which waits for `threads`
-    /// threads.
+    /// threads, or for all if `None`.
     pub(super) fn arrive(&mut self, warp: &Warp, threads: Option<u32>) {
         self.threads = threads;
         self.arrived[warp.index as usize] |= warp.mask;
@@ -44,7 +44,7 @@ impl Barrier {
         self.votes.total += lanes.count_ones();
     }
 
-    /// Returns the predicates counted so far.
+    /// Returns the counts of predicates so far.
     pub(super) const fn votes(&self) -> Votes {
         self.votes
     }
@@ -56,7 +56,8 @@ impl Barrier {
         if let Some(threads) = self.threads {
             return self.has(threads, shape);
         }
-        // Threads that have returned are not waited for. Mostly it is the last warps that are still to come.
+        // Threads that have returned are not waited for. The last warps are tested first, as they mostly
+        // arrive last.
         for WarpSplit { warp, state, .. } in splits.iter().rev() {
             if !matches!(state, SplitState::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
                 return false;
@@ -69,7 +70,7 @@ impl Barrier {
     /// have arrived, even if the block ends within the warp.
     fn has(&self, threads: u32, [x, y, z]: [u32; 3]) -> bool {
         let arrived = self.arrived.iter().enumerate().map(|(warp, &lanes)| {
-            // A warp whose lanes are all here counts as a full one, though the block may end within it.
+            // A partial warp counts as full once all of its lanes have arrived.
             let started = (x * y * z - warp as u32 * LANES as u32).min(LANES as u32);
             if lanes.count_ones() == started { LANES as u32 } else { lanes.count_ones() }
         });
@@ -83,8 +84,8 @@ impl Barrier {
     }
 }
 
-/// Reads an operand of a barrier. If each lane has its own value, the value of the lowest active lane is
-/// used.
+/// Reads an operand of a barrier, which should be the same in all lanes. If each lane has its own value, the
+/// value of the lowest active lane is used.
 pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     match place {
         ValueLoc::Scalar(slot) => warp.frame.get(slot),
@@ -92,7 +93,7 @@ pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     }
 }
 
-/// Writes the result of `bar.red` to the waiting lanes.
+/// Writes the result of `bar.red` to the waiting lanes: a predicate, or a count of 32 bits for `.popc`.
 pub(super) fn reduce(warp: &mut Warp, op: Reduce, dst: ValueLoc, votes: Votes) {
     let Votes { holding, total } = votes;
     let holds = match op {

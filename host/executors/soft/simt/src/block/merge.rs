@@ -3,7 +3,7 @@
 use crate::machine::{LaneRegisters, Slot, SplitState, WarpSplit};
 
 /// Moves the running or waiting lanes of one split into another of the same warp, if both have the same
-/// values in the shared registers of `agreement`. Otherwise both splits continue with their own values.
+/// values in the shared registers of `agreement`. Otherwise both splits stay separate, with their own values.
 pub(super) fn merge_splits(
     splits: &mut [WarpSplit],
     into: usize,

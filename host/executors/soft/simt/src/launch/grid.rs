@@ -61,10 +61,11 @@ pub(super) struct Grid {
     over: AtomicBool,
     /// Thread that launched the grid, whose memory is charged from the start.
     caller: ThreadId,
-    /// Charged memory that threads have left behind. Each entry is the number of warp splits, besides the
-    /// warps, that it has room for.
+    /// Memory that threads have released and that is still charged. Each entry is the number of warp splits,
+    /// besides the warps, that it has room for.
     free: Mutex<Vec<usize>>,
-    /// Whether the memory for another thread was refused. The current threads then run the remaining blocks.
+    /// Whether the ledger or the host refused memory for another thread. The current threads then run the
+    /// remaining blocks.
     unpaid: AtomicBool,
     /// Number of instructions that machine code has passed to the interpreter.
     handed: AtomicU64,
@@ -97,7 +98,7 @@ impl ThreadScratch {
     };
 }
 
-/// Parts of a thread's scratch memory that its blocks share.
+/// Parts of a thread's scratch memory that the blocks it runs share.
 struct BlockScratch<'a> {
     local: &'a mut [LocalMemory],
     windows: &'a mut [Window],
@@ -209,21 +210,22 @@ impl Grid {
     fn claim_blocks(&self) -> Range<u64> {
         let left = self.blocks.saturating_sub(self.next.load(Ordering::Relaxed));
         let time = self.profile.block_time.load(Ordering::Relaxed);
-        // Of blocks that have not been timed it is one.
+        // A claim is one block until the kernel's blocks have been timed.
         let quick = CLAIM_NANOS.checked_div(time).unwrap_or(1);
         let count = (left / CLAIM_FRACTION).min(quick).max(1);
         let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.blocks);
         first..(first + count).min(self.blocks)
     }
 
-    /// Calls `act` with scratch memory for `count` blocks at the same time, if the memory is granted.
+    /// Calls `act` with scratch memory for `count` blocks that run at the same time. If the ledger or the
+    /// host refuses the memory, records that instead.
     fn with_scratch(
         &self,
         count: usize,
         act: impl FnOnce(&mut [Block], &mut [SharedMemory], BlockScratch<'_>),
     ) {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // Workers come and go often in a long launch: what one leaves serves the next one.
+        // Workers come and go often in a long launch: the charge that one leaves serves the next one.
         let known = if self.on_caller() { Some(0) } else { free().pop() };
         let Some(splits) = known.or_else(|| self.control.charge(self.cost(count as u64)).then_some(0)) else {
             return self.lack_memory();
@@ -272,7 +274,7 @@ impl Grid {
         });
     }
 
-    /// Creates the environment of a block, whose index the caller sets.
+    /// Creates the environment of a block. The caller sets the block's index.
     fn env<'a>(
         &'a self,
         shared: &'a mut SharedMemory,
@@ -306,8 +308,8 @@ impl Grid {
         }
     }
 
-    /// Checks the control before block number `count` of this thread. A kernel without loops never polls the
-    /// control itself.
+    /// Checks whether the launch must end, before block number `count` of this thread. A kernel without loops
+    /// never polls the control itself.
     fn check(&self, count: u64, block: [u32; 3]) -> Result<(), Fault> {
         let halt = if count % POLL_BLOCKS == POLL_BLOCKS - 1 {
             self.control.poll(POLL_BLOCKS)
@@ -319,7 +321,7 @@ impl Grid {
         halt.map_err(|halt| Fault::halted(halt, Site { block, ..Site::default() }))
     }
 
-    /// Records the fault of a block and appends the text that it has printed.
+    /// Records the fault of a block, which ends the launch, and appends the text that it has printed.
     fn finish(&self, printed: &mut String, fault: Option<Fault>) {
         if fault.is_none() && printed.is_empty() {
             return;
@@ -330,7 +332,7 @@ impl Grid {
         }
         printed.clear();
         if let Some(fault) = fault {
-            // Other blocks stop because of the first fault. That they stopped is not a fault.
+            // Other blocks stop because of the first fault. Their stop is not a fault of its own.
             if outcome.fault.is_none() {
                 outcome.fault = Some(fault);
             }

@@ -15,7 +15,7 @@ fn nearest(float: Float) -> bool {
     float.round == Round::Nearest
 }
 
-/// Decodes a 32-bit number, and flushes a subnormal one if `ftz`.
+/// Decodes a 32-bit number. With `ftz`, flushes a subnormal one to zero.
 fn decode(bits: u64, ftz: bool) -> f64 {
     let value = f32::from_bits(bits as u32);
     f64::from(if ftz { float::flush(value) } else { value })
@@ -30,6 +30,7 @@ fn encode(value: f64, modifiers: Float) -> u64 {
 
 impl Builder<'_> {
     /// Returns whether `.ftz` has to flush one of the operands, because it may be subnormal.
+    /// `never_subnormal` has ruled this out for some registers.
     pub(super) fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }
@@ -101,7 +102,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Lowers an operation with one source of any type.
+    /// Lowers an operation with one source of any type, or fails if the engine lacks it for the type.
     pub(super) fn unary(&mut self, op: Unary, ty: Ty, modifiers: Float, dst: Reg, a: &Operand) -> Lowered {
         let missing = || Err(format!("there is no {op:?} of {ty:?}"));
         if matches!(ty, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) {
@@ -178,7 +179,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers an operation with two sources of any type.
+    /// Lowers an operation with two sources of any type, or fails if the engine lacks it for the type.
     pub(super) fn binary(
         &mut self,
         op: Binary,
@@ -248,7 +249,7 @@ impl Builder<'_> {
             Operand::Reg(reg) => self.constant_register(*reg)? as u32,
             _ => return None,
         };
-        // Both must be normal numbers.
+        // The operand and its inverse must be normal numbers.
         let exponent = value >> 23 & 0xff;
         let power = value.trailing_zeros() >= 23 && (1..=253).contains(&exponent);
         power.then(|| u64::from(value & 0x8000_0000 | (254 - exponent) << 23))

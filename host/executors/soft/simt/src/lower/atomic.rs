@@ -76,7 +76,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the function that an operation applies to each element in memory.
+/// Returns the function that computes the new value of each element in memory, or fails if the ISA has no
+/// such operation of this type.
 fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     let bytes = ty.bytes();
     let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));

@@ -32,7 +32,7 @@ pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
     Ok((numbers, entries))
 }
 
-/// Returns the blocks of the kernel to which a terminator may go.
+/// Returns the successors of a block of the kernel, by its terminator.
 pub(super) fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
     let targets = match *end {
         Terminator::Goto(to) => [Some(to), None],

@@ -19,7 +19,8 @@ use super::reconvergence;
 use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
 
-/// Maximum size of a frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
+/// Maximum size of a frame in bytes. Kernels with larger frames are refused; no real kernel has one nearly as
+/// large.
 const LARGEST_FRAME: u32 = 64 << 20;
 
 /// Maximum number of instructions between two polls of the control, along every straight path through the
@@ -54,14 +55,14 @@ pub(crate) struct Builder<'a> {
     pub(super) insts: Vec<Inst>,
     /// Instructions that run once for each warp of a launch.
     prologue: Vec<Inst>,
-    /// Start of the current straight line, as an index into `insts`. It is negative if the longest path to
-    /// this point began earlier. The next field is that of the list that is not being lowered, `insts` or
-    /// `prologue`.
+    /// Start of the current straight line (code without a poll), as an index into `insts`. It is negative if
+    /// the longest path to this point began earlier. The next field is that of the list that is not being
+    /// lowered, `insts` or `prologue`.
     pub(super) line_start: isize,
     prologue_line_start: isize,
     /// Number of instructions since the last poll, on the longest forward path to each block of the kernel.
     pub(super) reach: Vec<usize>,
-    /// Shared registers on which lanes must agree at instructions where they wait for others.
+    /// Shared registers on which lanes must agree at instructions where they reconverge.
     pub(super) reconvergence: ReconvergenceRecorder,
     /// Points of the block's PTX instructions at which lanes may wait, in reverse order. The next field has
     /// the point of the instruction that is being lowered, with its first lowered instruction.
@@ -77,7 +78,7 @@ pub(crate) struct Builder<'a> {
     pub(super) block_numbers: Vec<u32>,
     /// Number of edges that lead to each block of the kernel.
     pub(super) entries: Vec<u32>,
-    /// Indices of the jump instructions whose targets are not filled in yet.
+    /// Indices of the branches whose targets are not filled in yet (fix-ups).
     pub(super) jumps: Vec<usize>,
     pub(super) allocation: RegisterAllocation,
     /// Whether each register never holds a subnormal number.
@@ -96,7 +97,8 @@ pub(crate) struct Builder<'a> {
     line: u32,
 }
 
-/// Checks that all registers and blocks to which a kernel refers exist. The analyses rely on this.
+/// Checks that all registers and instructions to which a kernel refers exist. The analyses rely on this. The
+/// targets of branches are checked when blocks are numbered.
 fn check_ranges(kernel: &Kernel) -> Lowered {
     let count = kernel.registers.len() as u32;
     let mut beyond = None;
@@ -174,7 +176,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// Starts a PTX instruction at a line of the text, and frees the temporaries of the previous one.
+    /// Starts a PTX instruction at a line of the text, and frees the temporary slots of the previous one.
     pub(super) fn begin(&mut self, line: u32) {
         self.line = line;
         self.temporary_scalars.used = 0;
@@ -197,17 +199,18 @@ impl<'a> Builder<'a> {
         vector_fn::<R>(self.features).map(|run| Inst::new::<R>(run, self.line))
     }
 
-    /// Emits an instruction.
+    /// Appends an instruction to the program, or to the prologue while that is being lowered.
     pub(super) fn push(&mut self, inst: Inst) {
         self.insts.push(inst);
     }
 
-    /// Returns whether a PTX instruction runs once for each warp of a launch.
+    /// Returns whether a PTX instruction is a launch invariant, which runs once for each warp of a launch.
     pub(super) fn runs_once(&self, instruction: u32) -> bool {
         self.allocation.invariants.once.get(instruction as usize).copied().unwrap_or(false)
     }
 
-    /// Starts a block by finding the PTX instructions at which lanes may wait.
+    /// Starts a block by finding the PTX instructions at which lanes may wait, with their reconvergence
+    /// points.
     pub(super) fn begin_agreements(&mut self, block: usize) {
         let RegisterAllocation { analysis, places, .. } = &self.allocation;
         self.agreements =
@@ -232,7 +235,8 @@ impl<'a> Builder<'a> {
             .ok_or_else(|| "a barrier where none was seen".to_owned())
     }
 
-    /// Ends a PTX instruction. Lanes may wait at any of its instructions.
+    /// Ends a PTX instruction at which lanes may wait. They may do so at any of the instructions that it was
+    /// lowered to.
     pub(super) fn end_waits(&mut self) {
         let Some((first, point)) = self.agreement.take() else { return };
         for inst in first..self.insts.len() {
@@ -240,7 +244,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Calls `lower`, whose instructions run once for each warp of a launch.
+    /// Calls `lower` and adds its instructions to the prologue, which runs once for each warp of a launch.
     pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
         self.swap_prologue();
         self.poll_if_due();
@@ -249,7 +253,7 @@ impl<'a> Builder<'a> {
         done
     }
 
-    /// Swaps the instructions that are being lowered with the prologue.
+    /// Exchanges the list of instructions that is being lowered with the prologue.
     fn swap_prologue(&mut self) {
         std::mem::swap(&mut self.insts, &mut self.prologue);
         std::mem::swap(&mut self.line_start, &mut self.prologue_line_start);
@@ -271,7 +275,7 @@ impl<'a> Builder<'a> {
         self.line_start = self.insts.len().cast_signed();
     }
 
-    /// Appends the prologue to the blocks. Returns its first instruction.
+    /// Appends the prologue to the blocks. Returns the index of its first instruction.
     pub(super) fn append_prologue(&mut self) -> u32 {
         let first = self.insts.len() as u32;
         let mut prologue = std::mem::take(&mut self.prologue);

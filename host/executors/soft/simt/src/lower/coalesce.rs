@@ -1,5 +1,5 @@
-//! Combines loads of neighbours in device memory into one access. Neighbours are two halves that are packed
-//! to a word, two words, or two such pairs of halves.
+//! Coalesces loads from adjacent device addresses into one access: of two halves that are packed to a word,
+//! of two words, or of two such pairs of halves.
 
 use vgpu_ptx::ir::{Base, Class, Inst, Mem, Op, Operand, Order, Reg, Space};
 
@@ -17,8 +17,8 @@ struct WordLoad<'a> {
 }
 
 impl Builder<'_> {
-    /// Lowers two loads of neighbouring words together. Returns the number of PTX instructions that they
-    /// consist of, or 0 if the code has another form.
+    /// Lowers two loads of adjacent words together. Returns the number of PTX instructions that they consist
+    /// of, or 0 if the code has another form.
     pub(super) fn load_two(&mut self, code: &[Inst]) -> Lowered<usize> {
         if let [first, second, ..] = code
             && let (Some(first), Some(second)) = (self.word_load(first)?, self.word_load(second)?)
@@ -39,8 +39,8 @@ impl Builder<'_> {
         Ok(0)
     }
 
-    /// Lowers two loads of neighbouring halves that are packed to a word and not read otherwise. Returns
-    /// whether the three PTX instructions have this form.
+    /// Lowers two loads of adjacent halves that are packed to a word and not read otherwise. Returns whether
+    /// the three PTX instructions have this form.
     pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
         let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
         let address = self.access(mem)?;
@@ -86,7 +86,8 @@ impl Builder<'_> {
         Ok((plain && self.class(*dst)? == Class::B32).then_some(WordLoad { mem, dst: *dst, line: inst.line }))
     }
 
-    /// Lowers two loads together if the second word follows the first. Returns false otherwise.
+    /// Lowers two loads together if the second word follows the first in memory. Returns false otherwise.
+    /// With `HALVES`, each word is a pair of halves, at an even address.
     fn load_words<const HALVES: bool>(
         &mut self,
         first: &WordLoad<'_>,

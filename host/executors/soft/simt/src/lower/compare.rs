@@ -41,7 +41,7 @@ const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     }
 }
 
-/// An intermediate predicate, with its slot and whether all lanes share it.
+/// A predicate that is not yet in its register: its slot, and whether all lanes share it.
 #[derive(Clone, Copy)]
 struct Bits {
     at: Slot,
@@ -157,7 +157,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Writes the result of a comparison to a predicate.
+    /// Writes the result of a comparison, XORed with `xor`, to a predicate register. With `combine`, first
+    /// combines it with another predicate.
     fn write_predicate(
         &mut self,
         dst: Reg,
@@ -301,7 +302,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Makes the comparison that was just emitted write its register directly, without a temporary.
+    /// Makes the comparison that was just emitted write its register directly, without a temporary slot.
     fn redirect_predicate(&mut self, dst: Reg, bits: Bits) -> Lowered {
         let place = self.register(dst, 1)?;
         debug_assert_eq!(class_bytes(self.class(dst)?), 1);

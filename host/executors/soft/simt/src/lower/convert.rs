@@ -11,7 +11,7 @@ use super::error::Lowered;
 use super::places::class_bytes;
 
 impl Builder<'_> {
-    /// Copies a value to a register of the same width.
+    /// Emits a move of `bytes` bytes from a location to a register of the same width.
     pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: ValueLoc) -> Lowered {
         if let ValueLoc::Scalar(value) = src {
             return self.finish_scalar(dst, bytes, value);
@@ -25,12 +25,12 @@ impl Builder<'_> {
 
     pub(super) fn moves(&mut self, op: &Op) -> Lowered {
         match op {
-            // The register's place is that of the constant, so there is nothing to do.
+            // The register's location is that of the constant, so no instruction is needed.
             Op::Mov { dst, .. } if self.constant_register(*dst).is_some() => Ok(()),
             Op::Mov { dst, src, .. } => {
                 let bytes = class_bytes(self.class(*dst)?);
                 let src = self.source(src, bytes)?;
-                // A register that is a copy of the other shares its place.
+                // A register that is a coalesced copy of the other shares its slot.
                 if src == self.place(*dst)? { Ok(()) } else { self.copy(*dst, bytes, src) }
             }
             Op::Pack { dst, src, .. } => self.pack(*dst, src),
@@ -80,7 +80,7 @@ impl Builder<'_> {
         if part == 0 || part * dst.len() as u32 != width || dst.len() > 4 {
             return Err(format!("{} parts of a register of {width} bytes", dst.len()));
         }
-        // No destination has the source's slot: the allocation sees to that.
+        // No destination has the source's slot: register allocation keeps them apart.
         for index in 0..dst.len() {
             let Some(reg) = dst[index].filter(|reg| !self.is_dead(*reg)) else { continue };
             let bytes = class_bytes(self.class(reg)?);

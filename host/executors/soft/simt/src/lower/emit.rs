@@ -10,8 +10,8 @@ use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
 
 impl Builder<'_> {
-    /// Returns the location of a register of `bytes` bytes that is written, and whether its inactive lanes
-    /// must be kept.
+    /// Returns the location of a destination register of `bytes` bytes, and whether inactive lanes must keep
+    /// their values.
     pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(ValueLoc, bool)> {
         Ok((self.register(reg, bytes)?, self.blends(reg)))
     }
@@ -32,7 +32,7 @@ impl Builder<'_> {
         self.push(inst);
     }
 
-    /// Emits a copy of a scalar result to a register.
+    /// Emits a move of a scalar result to a register, and a broadcast if each lane has its own value.
     pub(super) fn finish_scalar(&mut self, dst: Reg, bytes: u32, value: Slot) -> Lowered {
         let (place, blend) = self.target(dst, bytes)?;
         let wide = bytes == 8;

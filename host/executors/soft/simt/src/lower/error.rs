@@ -5,7 +5,7 @@ use vgpu_ptx::Spent;
 /// Result of lowering a part of a kernel. The error describes the problem with that part.
 pub(super) type Lowered<T = ()> = Result<T, String>;
 
-/// Reason why the lowering of a kernel could not start.
+/// Reason why a kernel could not be analysed before it is lowered.
 pub(super) enum BuildError {
     /// The kernel is malformed or unsupported, for this reason.
     Wrong(String),

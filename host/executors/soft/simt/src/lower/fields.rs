@@ -1,5 +1,5 @@
-//! Combines chains of shifts, masks and unions, which assemble a word from bit fields, into one instruction.
-//!
+//! Combines chains of shifts, masks and unions, which assemble a word from bit fields, into one instruction
+//! (a peephole optimization).
 //! Kernels unpack quantised values in this form. Values of five and six bits are assembled from two words, by
 //! `(a << 4 & 16) | (a << 11 & 4096) | ...`. Such a chain has about ten PTX instructions for each word, and
 //! all results but the last are read only once, within the chain.
@@ -32,7 +32,8 @@ struct FieldWord {
     sources: Vec<FieldSource>,
 }
 
-/// Takes the value of an operand: one that the chain has computed, or otherwise the whole register.
+/// Takes the value of an operand: one that the chain has computed, or otherwise the whole register. Returns
+/// `None` if the operand is no register.
 fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<FieldSource>> {
     let Operand::Reg(reg) = *operand else { return None };
     Some(match words.iter().position(|word| word.reg == reg) {

@@ -10,7 +10,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// Starts lowering block `index` of the kernel.
+    /// Starts lowering block `index` of the kernel: records its first instruction, and polls if due.
     pub(super) fn begin_block(&mut self, index: usize) {
         debug_assert_eq!(self.blocks.len(), self.block_numbers[index] as usize);
         self.block = index;
@@ -24,8 +24,7 @@ impl Builder<'_> {
         self.block_numbers.get(id.0 as usize).copied().ok_or_else(|| format!("no block {}", id.0))
     }
 
-    /// Emits an instruction that jumps to other blocks. Its targets are filled in when all blocks have been
-    /// lowered.
+    /// Emits a branch to other blocks. Its targets are filled in when all blocks have been lowered.
     fn jump(&mut self, inst: Inst) {
         self.jumps.push(self.insts.len());
         self.push(inst);
@@ -49,7 +48,7 @@ impl Builder<'_> {
         let (kernel, next) = (self.kernel, index + 1);
         match kernel.blocks[index].end {
             Terminator::Goto(to) => {
-                // No other edge leads there, so no lane can be pending.
+                // No other edge leads there, so no lane can be pending, and the blocks are one straight line.
                 if to.0 as usize == next && self.entries[next] == 1 {
                     return Ok(());
                 }
@@ -87,7 +86,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Fills in the targets of all jumps: the first instructions of their blocks.
+    /// Fills in the targets of all branches: the first instructions of their blocks.
     pub(super) fn link(&mut self) {
         for &index in &self.jumps {
             let inst = &mut self.insts[index];
@@ -96,7 +95,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers barrier instructions.
+    /// Lowers barrier instructions, each of which ends a lowered block.
     pub(super) fn barrier(&mut self, op: &Op) -> Lowered {
         let (number, threads, kind) = match op {
             Op::Bar { barrier, threads } => (barrier, threads.as_ref(), BarrierKind::Sync),

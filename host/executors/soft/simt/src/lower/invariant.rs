@@ -1,10 +1,11 @@
 //! Finds launch invariants: instructions whose results are the same in all blocks. They run once for each
 //! warp of a launch, not in each block.
 //!
-//! Such an instruction only computes, from constants, parameters, special registers that do not change, and
-//! results of other invariants, and it is the only one that writes its results. Its position in the text does
-//! not matter, because an instruction that reads the result before would read an undefined value. Its
-//! registers have slots of their own, which nothing else writes, so that they last from block to block.
+//! Such an instruction has no side effect. It reads only constants, parameters, special registers that do not
+//! change, and results of other invariants, and it is the only definition of its results. Its position in the
+//! text does not matter, because an instruction that reads the result before would read an undefined value.
+//! Its registers have slots of their own, which nothing else writes, so that they are preserved from block to
+//! block.
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Class, Kernel, Op, Operand, Reg, Special};
@@ -33,7 +34,7 @@ pub(super) fn find(
     vector: impl Fn(Reg) -> bool,
 ) -> Invariants {
     let mut found = Invariants { once: vec![false; kernel.code.len()], ..Invariants::default() };
-    // Whether each register has one value throughout the launch, and whether that has a place already.
+    // Whether each register has one value throughout the launch, and whether it already has a slot for it.
     let mut known = vec![false; kernel.registers.len()];
     let mut placed = known.clone();
     for index in 0..kernel.registers.len() {
@@ -79,7 +80,7 @@ pub(super) fn find(
     found
 }
 
-/// Returns whether an instruction only computes results from its operands.
+/// Returns whether an instruction has no side effect and only computes results from its operands.
 const fn computes(op: &Op) -> bool {
     matches!(
         op,

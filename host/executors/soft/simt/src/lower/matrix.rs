@@ -15,7 +15,8 @@ use super::error::Lowered;
 const MEMBERS: u64 = 0xffff_ffff;
 
 impl Builder<'_> {
-    /// Lowers `mma`. The sources are the fragments of A, B and C.
+    /// Lowers `mma`. The sources are the fragments of A, B and C, in registers of 32 bits, or of 64 for
+    /// doubles.
     pub(super) fn multiply(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
         let [td, ta, tb, tc] = mma.types;
         let quads = mma.shape == [8, 8, 4] && ta != Ty::F64;
@@ -66,7 +67,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Lowers `wmma.mma`.
+    /// Lowers `wmma.mma` of halves.
     pub(super) fn multiply_wmma(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
         let [td, _, _, tc] = mma.types;
         let [a, b, c] = sources;
@@ -104,7 +105,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Returns the slots of a fragment's registers, all of them vectors.
+    /// Returns the slots of a fragment's registers. A scalar is first broadcast to all lanes.
     fn fragment(&mut self, operands: &[Operand], bytes: u32) -> Lowered<Vec<Slot>> {
         let slot = |operand| {
             let place = self.source(operand, bytes)?;
@@ -122,7 +123,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers `ldmatrix`.
+    /// Lowers `ldmatrix` of as many matrices as there are destinations.
     pub(super) fn load_matrices(&mut self, mem: &Mem, trans: bool, dst: &[Reg]) -> Lowered {
         let slots: Vec<Slot> = dst.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
         let inst = match (mem.space == Space::Generic, trans) {
@@ -142,7 +143,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers `stmatrix`.
+    /// Lowers `stmatrix` of as many matrices as there are sources.
     pub(super) fn store_matrices(&mut self, mem: &Mem, trans: bool, src: &[Operand]) -> Lowered {
         let slots = self.fragment(src, 4)?;
         let inst = match (mem.space == Space::Generic, trans) {
@@ -174,7 +175,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Lowers `movmatrix`.
+    /// Lowers `movmatrix`, which transposes a matrix.
     pub(super) fn transpose(&mut self, dst: Reg, a: &Operand) -> Lowered {
         let a = self.source(a, 4)?;
         let mut inst = self.baseline_inst::<Transpose>();

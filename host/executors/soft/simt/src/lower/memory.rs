@@ -13,7 +13,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::places::class_bytes;
 
-/// Address of a memory access, as a base and an offset in bytes.
+/// Address of a memory access, as a base and an offset in bytes that is added to it.
 #[derive(Clone, Copy)]
 pub(super) struct AccessAddress {
     pub(super) base: ValueLoc,
@@ -50,7 +50,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Allocates the window of an instruction that accesses device memory.
+    /// Allocates the window of an instruction that accesses device memory. Returns its index.
     pub(super) fn window(&mut self) -> u32 {
         self.windows += 1;
         self.windows - 1
@@ -61,7 +61,7 @@ impl Builder<'_> {
         self.push(self.baseline_inst::<special::Fence>());
     }
 
-    /// Lowers `ld`.
+    /// Lowers `ld` of one, two or four elements.
     pub(super) fn load(&mut self, mem: &Mem, dst: &[Option<Reg>]) -> Lowered {
         if mem.space == Space::Param
             && let (Base::Zero, [Some(dst)]) = (mem.base, dst)
@@ -114,7 +114,7 @@ impl Builder<'_> {
                 }
             });
         }
-        // Only loads of one value, and those of local memory, take a single address.
+        // Only loads of one element, and those of local memory, take an address that lanes share.
         let uniform = address.base.is_scalar();
         let base = if uniform && !scalar && mem.space != Space::Local {
             self.vector(address.base, mem.space != Space::Shared)
@@ -260,7 +260,7 @@ impl Builder<'_> {
         self.copy(dst, to, place)
     }
 
-    /// Lowers `st`.
+    /// Lowers `st` of one, two or four elements.
     pub(super) fn store(&mut self, mem: &Mem, src: &[Operand]) -> Lowered {
         if !matches!(src.len(), 1 | 2 | 4) {
             return Err(format!("a vector of {} elements", src.len()));

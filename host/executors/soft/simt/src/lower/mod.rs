@@ -1,7 +1,7 @@
-//! Lowering: from the intermediate form of a kernel to the instructions of a program.
+//! Lowering: from the intermediate representation of a kernel to the instructions of a program.
 //!
-//! Registers get locations in a frame (`slots`). Each PTX instruction becomes one instruction of the engine
-//! or a few, with one module for each chapter of the ISA, and each basic block becomes a range of
+//! Registers are allocated to slots of a frame (`slots`). Each PTX instruction becomes one instruction of the
+//! engine or a few, with one module for each section of the ISA, and each basic block becomes a range of
 //! instructions. Everything that does not depend on data is checked here: register classes against types,
 //! sizes of vectors, and that the engine supports the instruction.
 
@@ -80,7 +80,7 @@ fn lower(
             }
             BuildError::Spent(spent) => spent.into(),
         })?;
-    // The kernel itself is there twice, and is not counted elsewhere.
+    // Two copies of the kernel exist while it is lowered, and are not counted elsewhere.
     let held = held + 2 * size_of_val(&kernel.code[..]) as u64;
     for (index, block) in kernel.blocks.iter().enumerate() {
         let (work, _) = builder.reconvergence.effort();
@@ -142,8 +142,8 @@ fn lower(
     })
 }
 
-/// Lowers several PTX instructions to one instruction, beginning with the one at `position`. Returns the
-/// number of lowered PTX instructions, or 0 if the first must be lowered alone.
+/// Fuses several PTX instructions, beginning with the one at `position`, into one instruction. Returns the
+/// number of PTX instructions that were lowered, or 0 if the first must be lowered alone.
 fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
     let loaded = builder.load_two(code)?;
     if loaded != 0 {
@@ -167,7 +167,7 @@ fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usi
     builder.bit_fields(code, position)
 }
 
-/// Lowers one PTX instruction.
+/// Lowers one PTX instruction. The error says what the engine lacks.
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
     match &inst.op {
         Op::Mov { .. } | Op::Pack { .. } | Op::Unpack { .. } => builder.moves(&inst.op),

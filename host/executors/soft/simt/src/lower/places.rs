@@ -19,12 +19,13 @@ pub(super) const fn class_bytes(class: Class) -> u32 {
 }
 
 impl Builder<'_> {
-    /// Returns a scalar slot for a temporary value of the current PTX instruction.
+    /// Returns a scalar slot that is free until the current PTX instruction has been lowered.
     pub(super) fn temporary_scalar(&mut self) -> Slot {
         self.temporary_scalars.allocate(|| self.layout.scalar())
     }
 
-    /// Returns a vector slot for a temporary value of the current PTX instruction.
+    /// Returns a vector slot that is free until the current PTX instruction has been lowered. Lanes have
+    /// eight bytes if it is `wide`, else four.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
         temporaries.allocate(|| self.layout.vector(wide))
@@ -55,7 +56,7 @@ impl Builder<'_> {
         self.kernel.registers.get(reg.0 as usize).copied().ok_or_else(|| format!("no register {}", reg.0))
     }
 
-    /// Returns the location of a register.
+    /// Returns the location of a register, or an error if the register does not exist.
     pub(super) fn place(&self, reg: Reg) -> Lowered<ValueLoc> {
         self.class(reg)?;
         Ok(self.allocation.places[reg.0 as usize])
@@ -135,7 +136,8 @@ impl Builder<'_> {
         Ok(places)
     }
 
-    /// Returns the value of an address that does not depend on a register.
+    /// Returns the value of an address that does not depend on a register: an offset, or a variable's device
+    /// address.
     pub(super) fn address(&self, base: Base) -> Lowered<u64> {
         match base {
             Base::Zero => Ok(0),
@@ -160,7 +162,8 @@ impl Builder<'_> {
         Ok((self.source(operand, width)?, width))
     }
 
-    /// Returns the location of a predicate, and the mask that it is XORed with.
+    /// Returns the location of a predicate, and the mask with which it is XORed: all ones if the guard is
+    /// negated.
     pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, u32)> {
         Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
     }
@@ -184,7 +187,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the location of a 32-bit special register.
+    /// Returns the location of a special register whose value does not change while a block runs.
     fn special(&mut self, special: ir::Special) -> ValueLoc {
         if let ir::Special::Ctaid(axis) = special {
             let key = InitialValue::Ptx(special);

@@ -1,11 +1,11 @@
-//! Prepares a kernel for lowering, so that more of its PTX instructions can be fused or omitted.
+//! Transforms a kernel before lowering, so that more of its PTX instructions can be fused or omitted.
 
 use std::collections::{HashMap, HashSet};
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Base, Inst, Kernel, Op, Operand, Order, Reg, Space, Ty};
 
-/// Returns the kernel with loads in the order of their addresses, and without repeated conversions of halves.
+/// Returns the kernel with loads sorted by address, and without repeated conversions of halves.
 pub(crate) fn prepare(kernel: &Kernel) -> Kernel {
     let mut kernel = kernel.clone();
     for block in &kernel.blocks {
@@ -58,8 +58,9 @@ fn sort_loads(code: &mut [Inst]) {
     }
 }
 
-/// Replaces repeated conversions of a half within a block by moves of the first result. Kernels convert the
-/// scale of a column's block once for each row with which they multiply it.
+/// Eliminates common subexpressions of one kind: replaces repeated conversions of a half within a block by
+/// moves of the first result. Kernels convert the scale of a column's block once for each row with which they
+/// multiply it.
 fn convert_once(code: &mut [Inst]) {
     let mut values = RegisterValues::default();
     // The word that a value is a half of, and which half it is.
@@ -103,7 +104,7 @@ fn convert_once(code: &mut [Inst]) {
     }
 }
 
-/// A value of a register, valid from one write of the register to the next.
+/// A value of a register (a value number), valid from one write of the register to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RegisterValue {
     reg: Reg,

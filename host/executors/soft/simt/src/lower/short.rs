@@ -23,7 +23,7 @@ fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     u64::from(high << 16 | low)
 }
 
-/// Modifiers of an operation on 16-bit numbers, and the format of its numbers.
+/// Modifiers of an operation on 16-bit numbers, and their format, `.f16` or `.bf16`.
 #[derive(Clone, Copy)]
 struct Rules {
     format: FloatFormat,

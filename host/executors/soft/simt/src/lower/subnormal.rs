@@ -1,4 +1,5 @@
-//! Finds the registers that never hold a subnormal number, which `.ftz` need not flush again.
+//! Finds the registers that never hold a subnormal number, which `.ftz` need not flush again: a dataflow
+//! analysis that starts with all registers and removes those that may.
 
 use vgpu_ptx::analysis::{Readers, writes};
 use vgpu_ptx::ir::{Binary, Inst, Kernel, Op, Operand, Reg, Ty, Unary};
@@ -8,7 +9,7 @@ use vgpu_ptx::{Effort, Spent};
 pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bool>, Spent> {
     let readers = Readers::collect(kernel);
     let mut normal = vec![true; kernel.registers.len()];
-    // Registers that may be subnormal and whose readers are still to be examined.
+    // Work list: registers that may be subnormal and whose readers are still to be examined.
     let mut found: Vec<Reg> = Vec::new();
     let examine = |inst: &Inst, normal: &mut Vec<bool>, found: &mut Vec<Reg>| {
         writes(&inst.op, &mut |reg| {

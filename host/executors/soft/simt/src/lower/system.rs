@@ -1,4 +1,5 @@
-//! Lowers instructions that affect more than the block: fences, sleeping, and calls of the system.
+//! Lowers instructions that affect more than the block: fences, sleeping, and calls of the device's own
+//! functions.
 
 use vgpu_ptx::ir::{Op, Reg};
 

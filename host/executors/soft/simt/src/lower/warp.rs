@@ -1,4 +1,4 @@
-//! Lowers operations that the lanes of a warp execute together.
+//! Lowers operations that the lanes of a warp execute together: shuffles, votes, matches and reductions.
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
@@ -122,7 +122,7 @@ impl Builder<'_> {
             Some(dst) => Some(self.target(*dst, 4)?),
             None => None,
         };
-        // To shuffle a value that lanes share changes nothing.
+        // A shuffle of a value that all lanes share is a move.
         if let (ValueLoc::Scalar(_), Some(dst), None) = (value, dst, valid)
             && target.is_some_and(|(place, _)| place.is_scalar())
         {

@@ -76,14 +76,14 @@ pub(crate) struct Env<'a> {
 }
 
 impl Env<'_> {
-    /// Returns the instruction and the thread of the lowest lane in `lanes`.
+    /// Returns the site of a fault: the line, and the thread of the lowest lane in `lanes`.
     #[cold]
     pub(crate) fn site(&self, warp: &Warp, line: u32, lanes: u32) -> Site {
         let thread = warp.index * LANES as u32 + lanes.trailing_zeros() % LANES as u32;
         Site { line, block: self.block, thread: coordinates(thread, self.shape.block) }
     }
 
-    /// Ends the launch with a fault. Returns the value that the failing instruction must return.
+    /// Ends the launch with a fault. Returns the value that the failing instruction must return ([`LEAVE`]).
     #[cold]
     pub(crate) fn fail(&mut self, warp: &mut Warp, fault: Fault) -> u32 {
         self.fault.get_or_insert(fault);
@@ -121,7 +121,8 @@ impl Env<'_> {
         match self.control.poll(spent.unsigned_abs()) {
             // Other warps may have to run first: this one may wait for what they store.
             Ok(()) if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
-                // Without the addition, an instruction that costs more than all fuel would never be passed.
+                // Without the addition, an instruction that costs more than full fuel would be preempted
+                // forever.
                 warp.fuel = full + cost;
                 warp.exit = Exit::Preempted { pc };
                 false

@@ -47,7 +47,7 @@ lanes! {
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
-/// The registers of a warp. A default frame is empty and fits no layout.
+/// The registers of a warp, which slots address. A default frame is empty and fits no layout.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     lines: Vec<CacheLine>,

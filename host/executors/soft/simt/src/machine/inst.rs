@@ -11,7 +11,7 @@ use super::warp::{LEAVE, Warp};
 
 /// Executes the instruction at an index and returns the index of the next one. [`super::LEAVE`], or any other
 /// value that is not the index of an instruction, ends the run. Calling it is unsafe because it may need CPU
-/// features.
+/// features that the caller must have checked.
 pub(crate) type InstFn = unsafe fn(&mut Warp, &mut Env<'_>, &Inst, u32) -> u32;
 
 /// A lowered instruction: an opcode, its function and its operands.
@@ -27,10 +27,11 @@ pub(crate) struct Inst {
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
-    /// A constant that each opcode defines, such as an offset in bytes or a pair of instruction indices.
+    /// A constant whose meaning each opcode defines, such as an offset in bytes or a pair of instruction
+    /// indices.
     pub(crate) imm: u64,
-    /// Constant that each opcode defines, such as a block number or the index of a record in the tables. The
-    /// next field is another one.
+    /// A constant whose meaning each opcode defines, such as a block number or the index of a record in the
+    /// tables. The next field is another one.
     pub(crate) x: u32,
     pub(crate) y: u32,
     /// Line in the module's text.
@@ -138,7 +139,7 @@ impl Code {
         Self { insts: insts.into_boxed_slice(), native: None, layout }
     }
 
-    /// Adds machine code that was made of these instructions.
+    /// Adds machine code that was generated from these instructions, if there is any.
     pub(crate) fn with_native(self, native: Option<Box<dyn Native>>) -> Self {
         Self { native, ..self }
     }
@@ -203,7 +204,7 @@ impl Code {
         }
     }
 
-    /// Executes instructions from `pc` on until one leaves.
+    /// Executes instructions from `pc` on until one leaves. The reason is in the warp's `exit`.
     pub(crate) fn run_warp(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
         while pc != LEAVE {

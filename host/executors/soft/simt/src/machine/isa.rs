@@ -22,7 +22,7 @@ pub enum Features {
 }
 
 impl Features {
-    /// Returns the features of this CPU, the best last.
+    /// Returns the features that this CPU supports, the best last.
     #[must_use]
     pub fn available() -> &'static [Self] {
         const ALL: [Features; 4] =
@@ -35,13 +35,13 @@ impl Features {
         })]
     }
 
-    /// Returns the best features of this CPU.
+    /// Returns the best features that this CPU supports.
     #[must_use]
     pub fn best() -> Self {
         *Self::available().last().unwrap_or(&Self::Baseline)
     }
 
-    /// Returns the best features of this CPU that do not generate machine code.
+    /// Returns the best features that this CPU supports without generating machine code.
     #[must_use]
     pub fn interpreted() -> Self {
         let interpreted = Self::available().iter().rev().find(|features| !features.translates());
@@ -78,7 +78,7 @@ fn has_avx512() -> bool {
         && std::is_x86_feature_detected!("avx512vnni")
 }
 
-/// Vector operations that depend on the instruction set.
+/// Vector operations that are compiled for each instruction set.
 pub(crate) trait Isa {
     /// Collects the sign bits of 32 lanes. Bit 0 is lane 0.
     fn signs(values: &[u32; LANES]) -> u32;
@@ -98,10 +98,10 @@ pub(crate) trait Isa {
     /// Returns for each lane the value of the lane whose index differs in the bit `BY`, a power of two.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
-    /// ORs a bit field of `words` into `to`.
+    /// ORs a bit field of `words`, shifted and masked, into `to`.
     fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]);
 
-    /// Returns the sum of `c` and the products of the four signed bytes of `a` and `b`.
+    /// Returns the sum of `c` and the products of the four signed bytes of `a` and `b`: `dp4a.s32.s32`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 

@@ -15,7 +15,7 @@ pub(crate) trait Words {
     fn word(&self, index: u32) -> u32;
     fn set_word(&mut self, index: u32, value: u32);
 
-    /// Reads an element at an aligned address in bytes.
+    /// Reads an element at a byte address that is aligned to its size.
     #[inline(always)]
     fn read<T: Element>(&self, address: u32) -> T {
         let word = self.word(address / 4);
@@ -35,7 +35,7 @@ pub(crate) trait Words {
         value
     }
 
-    /// Writes an element at an aligned address in bytes.
+    /// Writes an element at a byte address that is aligned to its size.
     #[inline(always)]
     fn write<T: Element>(&mut self, address: u32, value: T) {
         let bytes = value.as_bytes();
@@ -69,7 +69,7 @@ impl<W: Words> Words for &mut W {
     }
 }
 
-/// Shared memory of a block.
+/// Shared memory of a block, as words of 32 bits.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     /// Words of the memory. The array always has full length, so that an index of 16 bits needs no bounds
@@ -150,7 +150,7 @@ impl LocalMemory {
         bytes.div_ceil(4) as u64 * size_of::<[u32; LANES]>() as u64
     }
 
-    /// Returns the word at `address` of all lanes, or `None` beyond the end.
+    /// Returns the word that contains byte `address` of each lane, or `None` beyond the end.
     #[inline(always)]
     pub(crate) fn row(&self, address: u32) -> Option<&[u32; LANES]> {
         self.rows.get(address as usize / 4)
@@ -168,7 +168,7 @@ impl LocalMemory {
     }
 }
 
-/// Local memory of one thread.
+/// Local memory of one thread, as words. Reads beyond the end return 0, and writes are dropped.
 pub(crate) struct LocalLane<'a> {
     memory: &'a mut LocalMemory,
     lane: usize,

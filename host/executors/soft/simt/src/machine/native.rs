@@ -37,8 +37,9 @@ struct Lines<T>(T);
 #[repr(C, align(64))]
 #[derive(Debug, FromZeros)]
 pub(crate) struct Context {
-    // What code looks at most is near the beginning, where its instructions are short. What it changes lies
-    // apart: several fields read at once would wait for each to reach memory.
+    // The fields that code accesses most are near the beginning, where its instructions have short
+    // displacements. Fields that it writes lie apart: a load of several fields at once would stall on the
+    // stores.
     mask: u32,
     shared_bytes: u32,
     alive: u32,
@@ -62,7 +63,7 @@ pub(crate) struct Context {
     entries: *const u32,
     /// Number of words in `occupied`.
     words: u64,
-    /// First instruction of each block.
+    /// Index of the first instruction of each block.
     blocks: *const u32,
     /// Address of the first warp that the scheduler runs; the next field is the address after the last one.
     splits: *mut WarpSplit,
@@ -76,8 +77,8 @@ pub(crate) struct Context {
     local: *mut u32,
     /// Address-range cache of the warp, one of `range_caches`.
     range_cache: *mut RangeCache,
-    /// Byte offset at which the vectors of the active lanes start; the next field is that of their end. Both
-    /// are multiples of 32.
+    /// Byte offset, in an array of 32-bit lanes, of the first group of eight with an active lane; the next
+    /// field is that of the end of the last such group.
     first: u64,
     end: u64,
     /// All ones in the active lanes, and 0 in the others.
@@ -215,14 +216,15 @@ impl Context {
         index
     }
 
-    /// Expands the mask of active lanes in memory.
+    /// Expands the mask of active lanes to `masks`, and finds the groups of eight lanes that contain them.
     fn spread(&mut self, mask: u32) {
         self.masks.0 = std::array::from_fn(|lane| (mask >> lane & 1).wrapping_neg());
         self.first = u64::from(mask.trailing_zeros() / 8 * 32);
         self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
     }
 
-    /// Copies the state that a run has changed, besides the frame and memory, back to the warp.
+    /// Copies the state that a run has changed back to the warp. The frame and the memory are up to date
+    /// already.
     pub(crate) const fn leave(&self, warp: &mut Warp) {
         (warp.fuel, warp.mask, warp.alive, warp.lowest) = (self.fuel, self.mask, self.alive, self.lowest);
     }

@@ -1,5 +1,5 @@
-//! Records of a program's tables: operands that do not fit into an instruction, which refers to them by
-//! index.
+//! Records of a program's tables: operands that do not fit into an instruction. The instruction has the index
+//! of its record.
 //!
 //! Lowering creates the records, and the operations of `ops` read them.
 
@@ -42,7 +42,7 @@ pub(crate) struct RareOperand {
 /// the width of the result are dropped.
 pub(crate) type RareFn = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
 
-/// An instruction that need not be fast: a function of bits that is called for each active lane.
+/// An instruction that need not be fast: its function is called for each active lane with the operands' bits.
 pub(crate) struct RareOperands {
     pub(crate) function: RareFn,
     pub(crate) sources: Vec<RareOperand>,
@@ -93,8 +93,8 @@ pub(crate) enum BarrierKind {
     Reduce { op: Reduce, p: Slot, xor: u32, dst: ValueLoc },
 }
 
-/// Operands of a `vprintf` call. `format` and `arguments` are vectors of addresses, and `dst` receives the
-/// number of arguments.
+/// Operands of a `vprintf` call. `format` and `arguments` are vectors of generic addresses, and `dst`
+/// receives the number of arguments.
 #[derive(Debug)]
 pub(crate) struct PrintOperands {
     pub(crate) format: Slot,
@@ -130,7 +130,7 @@ pub(crate) struct ProductOperands {
     pub(crate) eights: usize,
     /// Whether C and D consist of halves, two in each register.
     pub(crate) halves: bool,
-    /// Whether integer sums saturate.
+    /// Whether integer sums are clamped to their range (`.satfinite`).
     pub(crate) saturates: bool,
     /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,
@@ -160,7 +160,7 @@ pub(crate) type AtomicFn = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>
 pub(crate) struct AtomicOperands {
     pub(crate) change: AtomicFn,
     pub(crate) space: Space,
-    /// Size of the element in bytes: 2, 4 or 8.
+    /// Size of the element in memory in bytes: 2, 4 or 8.
     pub(crate) bytes: u32,
     /// Slot of the 64-bit addresses.
     pub(crate) base: Slot,

@@ -1,4 +1,4 @@
-//! Cache of address ranges, which machine code for AVX-512 keeps for each warp.
+//! Cache of address ranges, which machine code for AVX-512 keeps for each warp to skip bounds checks.
 
 use std::mem::offset_of;
 

@@ -11,7 +11,7 @@ impl Slot {
     /// Slot of an operand that an instruction does not use. It is the first slot, which every layout has.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns the offset in bytes from the start of the frame.
+    /// Returns the offset in bytes from the start of the frame, a multiple of eight.
     #[inline(always)]
     pub(crate) const fn offset(self) -> usize {
         self.0 as usize
@@ -39,7 +39,7 @@ impl ValueLoc {
     }
 }
 
-/// Allocates the slots of a frame.
+/// Allocates the slots of a frame one after another. Slots are never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FrameLayout {
     bytes: u32,

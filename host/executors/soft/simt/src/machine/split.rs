@@ -7,12 +7,12 @@ use zerocopy::FromZeros;
 use super::range_cache::RangeCache;
 use super::warp::Warp;
 
-/// State of a split, which determines what it does next.
+/// Scheduling state of a split, which determines what it does next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SplitState {
-    /// The split runs its lowest pending block.
+    /// The split starts its lowest pending block.
     Ready,
-    /// The split continues at an instruction.
+    /// The split continues at the instruction with this index.
     At(u32),
     /// The lanes wait at a barrier, and continue at a block afterwards.
     AtBarrier { number: usize, inst: u32, block: u32, line: u32 },

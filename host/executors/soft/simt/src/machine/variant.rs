@@ -32,7 +32,8 @@ pub(crate) struct Variant {
     pub(crate) initial: Initial,
 }
 
-/// Slots of the registers in which each lane has its own value.
+/// Slots of the registers in which each lane has its own value: vectors of four and of eight bytes, and
+/// predicates.
 #[derive(Debug, Default)]
 pub(crate) struct LaneRegisters {
     pub(crate) narrow: Vec<Slot>,
@@ -72,7 +73,7 @@ pub(crate) enum InitialValue {
 }
 
 impl InitialValue {
-    /// Returns whether the value differs from warp to warp.
+    /// Returns whether the value differs from warp to warp of a block.
     pub(crate) const fn of_warp(self) -> bool {
         matches!(self, Self::Ptx(ir::Special::Tid(_) | ir::Special::WarpId))
     }

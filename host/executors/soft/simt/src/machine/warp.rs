@@ -26,11 +26,11 @@ pub(crate) enum Exit {
     Reconverge { pc: u32, wanted: u32 },
     /// The warp has used up its fuel and continues at the instruction `pc`.
     Preempted { pc: u32 },
-    /// The launch has ended.
+    /// The launch has ended, by a fault of this warp or from outside.
     Fault,
 }
 
-/// The lanes of a warp, or of a split, with their registers.
+/// The lanes of a warp, or of a split of one, with their registers.
 #[derive(Debug, Default)]
 pub(crate) struct Warp {
     /// The registers of all lanes.
@@ -46,7 +46,7 @@ pub(crate) struct Warp {
     /// Number of instructions that the warp may execute in loops and long straight lines before it polls the
     /// control.
     pub(crate) fuel: i64,
-    /// The lowest pending block.
+    /// The lowest block at which lanes are pending, or [`NOWHERE`].
     pub(super) lowest: u32,
     /// Masks of the pending lanes, by block.
     pub(super) pending: Vec<u32>,
@@ -94,7 +94,8 @@ impl Warp {
         (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
-    /// Returns the addresses of the frame, of the pending masks and of their bit set, for machine code.
+    /// Returns the addresses of the frame, of the pending masks and of their bit set, for machine code. They
+    /// are valid until the warp is reset.
     pub(super) const fn pointers(&mut self) -> (*mut u8, *mut u32, *mut u64) {
         (self.frame.base(), self.pending.as_mut_ptr(), self.occupied.as_mut_ptr())
     }
@@ -107,7 +108,7 @@ impl Warp {
         (self.mask, self.alive) = (lanes, lanes);
     }
 
-    /// Returns whether no lane is pending.
+    /// Returns whether no lane is pending at any block.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lowest == NOWHERE
     }
@@ -131,7 +132,7 @@ impl Warp {
         all
     }
 
-    /// Makes lanes pending at a block.
+    /// Makes lanes pending at a block, in addition to those that are pending there already.
     pub(crate) fn put(&mut self, block: u32, lanes: u32) {
         self.pending[block as usize] |= lanes;
         self.occupied[block as usize / 64] |= 1 << (block % 64);
@@ -157,7 +158,7 @@ impl Warp {
         self.mask = std::mem::take(&mut self.pending[block as usize]);
         let mut word = block as usize / 64;
         self.occupied[word] &= !(1 << (block % 64));
-        // The blocks below are empty.
+        // No lane is pending at a lower block.
         self.lowest = loop {
             match self.occupied.get(word) {
                 None => break NOWHERE,
@@ -168,8 +169,8 @@ impl Warp {
         blocks[block as usize]
     }
 
-    /// Moves the running lanes to a block that starts at the instruction `pc`. Returns the instruction that
-    /// runs next.
+    /// Moves the running lanes to a block that starts at the instruction `pc`. Lanes that are pending at a
+    /// lower block run first. Returns the instruction that runs next.
     #[inline(always)]
     pub(crate) fn goto(&mut self, blocks: &[u32], block: u32, pc: u32) -> u32 {
         if block < self.lowest { pc } else { self.join(blocks, block) }
@@ -181,7 +182,7 @@ impl Warp {
         self.next(blocks)
     }
 
-    /// Divides the running lanes: those of `then` continue at one block, the others at another. Returns the
+    /// Diverges the running lanes: those of `then` continue at one block, the others at another. Returns the
     /// instruction that runs next.
     #[inline(never)]
     pub(crate) fn diverge(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {

@@ -18,7 +18,7 @@ impl Operation for Atomic {
     }
 }
 
-/// Returns an operand of all lanes, extended to 64 bits.
+/// Returns the values of an operand for all lanes, extended to 64 bits.
 fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
     if bytes == 8 { *warp.frame.vector(at) } else { warp.frame.vector::<u32>(at).map(u64::from) }
 }
@@ -56,7 +56,7 @@ fn execute_atomic(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(),
     Ok(())
 }
 
-/// Lanes whose addresses are in the same memory.
+/// Lanes whose addresses are in the same state space.
 struct LaneGroup<'a> {
     addresses: &'a [u64; LANES],
     mask: u32,
@@ -64,7 +64,8 @@ struct LaneGroup<'a> {
     operands: &'a [[u64; LANES]; 2],
 }
 
-/// Executes the read-modify-writes of lanes whose addresses are in the same memory.
+/// Executes the read-modify-writes of lanes whose addresses are in the same state space, in the order of the
+/// lanes.
 fn in_one(
     warp: &mut Warp,
     env: &mut Env<'_>,

@@ -63,7 +63,8 @@ pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     result
 }
 
-/// Returns the byte selectors that are equivalent to a mode of `prmt` with the given control.
+/// Returns the byte selectors of the default mode that are equivalent to a mode of `prmt` with the given
+/// control.
 pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) -> u32 {
     use vgpu_ptx::ir::Permute;
     let table = match mode {
@@ -90,7 +91,7 @@ pub(crate) const fn insert(a: u64, b: u64, position: u32, length: u32, width: u3
     b & !field | a << position & field
 }
 
-/// Computes `bfe` of 64 bits.
+/// Computes `bfe` of 64 bits. Bits beyond the 64 are zeros, or copies of the sign.
 pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 {

@@ -56,7 +56,7 @@ impl<O: Test<T = f32>> Test for Flushed<O> {
     }
 }
 
-/// Returns the lanes for which a comparison holds, XORed with `y`.
+/// Returns the mask of the lanes for which a comparison holds, XORed with `y`.
 #[inline(always)]
 pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, inst: &Inst) -> u32 {
     let a = LaneSource::<A, O::T>::new(&warp.frame, inst.a);

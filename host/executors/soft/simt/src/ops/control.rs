@@ -1,4 +1,5 @@
-//! Instructions that end blocks: branches, returns, traps, and the arrival at barriers.
+//! Instructions that end blocks: branches, returns, traps, and the arrival at barriers (PTX ISA, section
+//! "Control Flow Instructions").
 
 use crate::fault::Fault;
 use crate::machine::{Env, Exit, Inst, Isa, LEAVE, Operation, Warp};
@@ -32,7 +33,8 @@ impl<const NEGATED: bool, const BACK: bool> Operation for Branch<NEGATED, BACK> 
     }
 }
 
-/// Sends the lanes of `bits` to the block `x` and the others to `y`. Returns the instruction that runs next.
+/// Sends the lanes of `bits` to the block `x` and the others to `y`. Diverges only if there are both. Returns
+/// the instruction that runs next.
 #[inline(always)]
 pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, bits: u32) -> u32 {
     let then = bits & warp.mask;
@@ -45,7 +47,7 @@ pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, bits: u32)
     }
 }
 
-/// Returns the number of instructions in the loop of a backward branch.
+/// Returns the number of instructions in the loop of a backward branch, which is its cost in fuel.
 #[inline(always)]
 fn distance(inst: &Inst, pc: u32) -> i64 {
     i64::from(pc.saturating_sub(inst.imm as u32)) + 1
@@ -72,7 +74,7 @@ impl Operation for Poll {
     }
 }
 
-/// Executes `ret` and `exit`.
+/// Executes `ret` and `exit`: the active lanes end, and pending lanes run next.
 pub(crate) struct Return;
 
 impl Operation for Return {
@@ -85,7 +87,7 @@ impl Operation for Return {
     }
 }
 
-/// Ends the prologue, which runs before any block.
+/// Ends the prologue, which runs before any block, and leaves.
 pub(crate) struct Leave;
 
 impl Operation for Leave {
@@ -114,7 +116,7 @@ macro_rules! faults {
 }
 
 faults! {
-    /// Executes `trap`.
+    /// Executes `trap`, which ends the launch with [`Fault::Trap`].
     Trap;
     /// Fails a call for which the stack has no room.
     StackOverflow;

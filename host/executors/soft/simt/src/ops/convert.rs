@@ -88,7 +88,7 @@ pub(crate) const fn format(ty: Ty) -> Option<FloatFormat> {
     }
 }
 
-/// Rounds a number to an integer.
+/// Rounds a number to an integer in the given direction. Ties of [`Round::Nearest`] go to even.
 pub(crate) fn integer(value: f64, round: Round) -> f64 {
     match round {
         Round::Nearest => value.round_ties_even(),
@@ -98,7 +98,7 @@ pub(crate) fn integer(value: f64, round: Round) -> f64 {
     }
 }
 
-/// Returns the least and the greatest integer of a type.
+/// Returns the least and the greatest integer of a type, to which conversions clamp.
 fn bounds(ty: Ty) -> (i128, i128) {
     let bits = ty.bytes() * 8;
     if ty.signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }

@@ -15,7 +15,7 @@ const SIGN: u64 = 1 << 63;
 #[inline(always)]
 pub(super) const fn canonical(x: f64) -> f64 {
     let bits = x.to_bits();
-    // Of bits, for the reason that `float` has.
+    // The bits are compared, for the reason that `float::canonical` states.
     f64::from_bits(if bits & !SIGN > f64::INFINITY.to_bits() { NAN.to_bits() } else { bits })
 }
 

@@ -135,7 +135,7 @@ ops! {
 
 #[inline(always)]
 fn min(a: f32, b: f32) -> f32 {
-    // Of equal numbers only zeros differ in bits: either's sign is the result's.
+    // Equal numbers differ in bits only if they are zeros: the result is -0 if either is.
     let less = if a == b {
         f32::from_bits(a.to_bits() | b.to_bits())
     } else if a < b {

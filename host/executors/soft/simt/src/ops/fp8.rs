@@ -6,7 +6,7 @@ use super::rounding::FloatFormat;
 
 /// Bits of NaN in both formats.
 const NAN: u32 = 0x7f;
-/// Difference in the bits of e4m3 between a number and its double.
+/// Difference in the bits of e4m3 between a number and the number twice as large.
 const STEP: u32 = 8;
 
 /// Returns the format of all numbers of e5m2, and of the numbers of e4m3 below 256.
@@ -23,7 +23,8 @@ pub(crate) fn decode(of: Eighth, bits: u32) -> f64 {
     if of == Eighth::E5m2 || magnitude < 0x78 {
         return format(of).decode(bits & 0xff);
     }
-    // Where other formats have infinity are numbers, of twice the value of those before.
+    // Bit patterns that are infinities in other formats are numbers here, twice as large as those one
+    // exponent below.
     if magnitude == NAN { f64::NAN } else { 2.0 * format(of).decode(sign | (magnitude - STEP)) }
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn encode(of: Eighth, value: f64) -> u32 {
     format(of).encode(value, Round::Nearest)
 }
 
-/// Replaces a negative value by zero.
+/// Replaces a negative value by zero, for `.relu`. NaN stays.
 pub(crate) fn relu(value: f64) -> f64 {
     if value <= 0.0 { 0.0 } else { value }
 }

@@ -10,8 +10,8 @@ fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }
 
-/// Allocates `a` bytes for each lane, and writes the addresses to `d`. The search costs fuel, because a heap
-/// may be fragmented.
+/// Allocates `a` bytes for each lane, and writes the generic addresses to `d`, or 0 where the heap has no
+/// room. The search costs fuel, because a heap may be fragmented.
 pub(crate) struct Malloc;
 
 impl Operation for Malloc {
@@ -30,7 +30,8 @@ impl Operation for Malloc {
     }
 }
 
-/// Frees the allocation of each lane at the address `a`.
+/// Frees the allocation of each lane at the address `a`. An address of 0 is ignored, and any other that
+/// `malloc` did not return is a fault.
 pub(crate) struct Free;
 
 impl Operation for Free {

@@ -2,13 +2,13 @@
 
 use super::ops;
 
-/// Extends the low 16 bits with their sign.
+/// Sign-extends the low 16 bits to 32.
 #[inline(always)]
 pub(crate) const fn s16(bits: u32) -> i32 {
     bits as i16 as i32
 }
 
-/// Truncates a result to 16 bits.
+/// Truncates a result to 16 bits, with zeros above.
 #[inline(always)]
 pub(crate) const fn low16(value: i32) -> u32 {
     value as u16 as u32

@@ -1,5 +1,5 @@
-//! Operations of the engine's instructions, with a module for each chapter of the ISA. `shape` has the common
-//! parts of most operations.
+//! Operations of the engine's instructions, with a module for each section of the ISA. `shape` has the forms
+//! that most operations share.
 
 pub(crate) mod atomic;
 pub(crate) mod bits;

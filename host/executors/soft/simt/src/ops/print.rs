@@ -10,7 +10,8 @@ use crate::printf::{Star, WIDEST, parse};
 /// Maximum size of a format or of a string argument in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Executes `vprintf` for each active lane. `x` is the index of the [`crate::machine::PrintOperands`].
+/// Executes `vprintf` for each active lane. `x` is the index of the [`crate::machine::PrintOperands`]. Text
+/// beyond the launch's limit is dropped.
 pub(crate) struct Print;
 
 impl Operation for Print {
@@ -86,7 +87,7 @@ struct ThreadMemory<'a, 'e> {
 }
 
 impl ThreadMemory<'_, '_> {
-    /// Reads an element at a generic address.
+    /// Reads an element at a generic address, or returns the fault of the access.
     fn read<T: Element>(&mut self, address: u64) -> Result<T, Fault> {
         let site = self.env.site(self.warp, self.line, 1 << self.lane);
         let near = address as u32;
@@ -113,7 +114,7 @@ impl ThreadMemory<'_, '_> {
         }
     }
 
-    /// Reads a string that ends with a zero byte. Bytes beyond [`LONGEST`] are dropped.
+    /// Reads a string that ends with a zero byte, at a generic address. Bytes beyond [`LONGEST`] are dropped.
     fn string(&mut self, address: u64) -> Result<Vec<u8>, Fault> {
         let mut text = Vec::new();
         while text.len() < LONGEST {

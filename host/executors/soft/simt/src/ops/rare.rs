@@ -1,4 +1,5 @@
-//! Instructions that need not be fast, executed by a function of bits that is called for each active lane.
+//! Instructions that need not be fast, executed by a function that is called for each active lane with the
+//! bits of its operands.
 
 use crate::machine::{Env, Inst, Isa, LANES, Operation, RareOperand, Warp};
 
@@ -28,7 +29,8 @@ fn write(warp: &mut Warp, operand: RareOperand, lane: usize, value: u64) {
     }
 }
 
-/// Calls the function of the [`crate::machine::RareOperands`] with index `x`.
+/// Calls the function of the [`crate::machine::RareOperands`] with index `x` for each active lane, or once if
+/// the result is a scalar.
 pub(crate) struct Rare;
 
 impl Operation for Rare {

@@ -10,7 +10,7 @@ use crate::machine::{Env, Inst, Isa, LEAVE, Operation, Warp};
 use super::control::spend_fuel;
 use super::ops;
 
-/// Returns the nanoseconds since the first call, as a counter for `%clock`.
+/// Returns the nanoseconds since the first call in this process, as the counter of `%clock`.
 fn ticks() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -27,7 +27,7 @@ impl Operation for Clock {
     }
 }
 
-/// Reads `%globaltimer`: nanoseconds of the system's clock. The result is a scalar.
+/// Reads `%globaltimer`: nanoseconds of the system's clock since 1970. The result is a scalar.
 pub(crate) struct GlobalTimer;
 
 impl Operation for GlobalTimer {
@@ -42,7 +42,8 @@ impl Operation for GlobalTimer {
 /// Fuel in instructions that a yield costs. A yield takes as long as a few hundred instructions.
 const YIELD_COST: i64 = 256;
 
-/// Executes `nanosleep`: yields the processor to other threads. Other warps run when the control is polled.
+/// Executes `nanosleep`: yields the processor to other threads once, whatever the time. Other warps run when
+/// the control is polled.
 pub(crate) struct Yield;
 
 impl Operation for Yield {

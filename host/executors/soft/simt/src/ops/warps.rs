@@ -36,7 +36,7 @@ impl Operation for SyncWarp {
     }
 }
 
-/// Reads the value of the lowest active lane into a scalar.
+/// Reads the value of the lowest active lane into a scalar, as a shared register needs it.
 pub(crate) struct Elect<T>(PhantomData<T>);
 
 impl<T: LaneType> Operation for Elect<T> {
@@ -54,7 +54,8 @@ pub(crate) const DOWN: u8 = 1;
 pub(crate) const BFLY: u8 = 2;
 pub(crate) const IDX: u8 = 3;
 
-/// Returns the lane from which `lane` reads, and whether that lane is in range.
+/// Returns the lane from which `lane` reads, and whether that lane is in range, by the ISA's definition of
+/// `shfl`. A lane out of range reads its own value.
 #[inline(always)]
 pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segments) = (b & 31, c & 31, c >> 8 & 31);

@@ -42,7 +42,7 @@ fn a_worker_goes_on_to_work_that_waits() {
         while !all_helped(1) && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        // Each of them again: the worker comes back.
+        // Each launch gets the worker again.
         let before: Vec<usize> = all.iter().map(helped).collect();
         while !all.iter().zip(&before).all(|(work, before)| helped(work) > *before)
             && Instant::now() < deadline
@@ -160,7 +160,7 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
             let (pool, work) = (pool.clone(), Arc::clone(work));
             scope.spawn(move || pool.execute(work));
         }
-        // Also where a check fails: else the scope would wait for ever.
+        // The jobs must end although a check fails, or the scope would wait for them forever.
         let done = catch_unwind(AssertUnwindSafe(|| {
             let stuck = || all.iter().map(|work| work.assignments.load(Ordering::SeqCst)).sum::<usize>();
             until("all workers are stuck", || stuck() >= pool.threads() - 1);
@@ -238,7 +238,7 @@ fn threads_that_stand_in_are_bounded_and_end() {
         });
         until("those that were away have ended", || running(&pool) == 2);
     }
-    // Nobody was lost: both help.
+    // No worker was lost: two help in a job.
     assert_eq!((Helped::execute_on(&pool, 2), pool.threads()), (2, 3));
 }
 

@@ -31,7 +31,7 @@ impl PoolWorker {
     }
 }
 
-/// Next action of a worker after its last job.
+/// Next action of a worker that is in no job.
 enum NextAction {
     Help(Arc<PoolJob>, Instant),
     Wait,
@@ -53,7 +53,8 @@ impl PoolShared {
         started
     }
 
-    /// Runs a worker, which joins jobs until the pool ends or another thread replaces it.
+    /// Runs a worker, which joins jobs until the pool ends or another thread replaces it. This is the body of
+    /// its thread.
     fn serve(self: &Arc<Self>) {
         let me = Arc::new(PoolWorker::default());
         loop {
@@ -110,7 +111,8 @@ impl PoolShared {
         }
     }
 
-    /// Waits until more than `posted` jobs have been posted, or the pool ends.
+    /// Waits until more than `posted` jobs have been posted, or the pool ends. Polls for [`SPIN`] before it
+    /// sleeps.
     fn wait(&self, posted: u64) {
         let begin = Instant::now();
         while begin.elapsed() < SPIN {

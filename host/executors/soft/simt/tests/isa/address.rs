@@ -47,7 +47,7 @@ fn round_trips(cases: &mut Vec<Case>) {
             1000 * (part + 1) + thread
         }));
     }
-    // Of global memory both addresses are one.
+    // An address of global memory and its generic address are equal.
     let code = "mul.wide.u32 %c, %t, 4;\nadd.u64 %a, %out, %c;\ncvta.to.global.u64 %b, %a;\nst.global.u32 [%b], 7;\n\
         cvta.global.u64 %a, %b;\nld.u32 %x, [%a];\nadd.u32 %x, %x, %t;\nst.u32 [%a], %x;\n";
     let covers = "cvta.global.u64 cvta.to.global.u64";

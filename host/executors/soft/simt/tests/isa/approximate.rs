@@ -43,14 +43,14 @@ fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
         Bound::Absolute(error) => error,
         Bound::Relative(part) => part * exact.abs(),
     };
-    // Beyond the greatest number there is infinity, and beside it the bound may say either.
+    // Results beyond the greatest number are infinite, and near it the ISA's bound permits either.
     let round_out =
         |value: f64| if value.abs() >= f64::from(f32::MAX) { value.signum() * f64::INFINITY } else { value };
     let (mut low, mut high) = (round_out(exact - error), round_out(exact + error));
     if exact.abs() - error < NORMAL {
         let spare = f64::from(f32::from_bits(1));
         if ftz {
-            // Only zero is left below the normal range.
+            // With `.ftz`, results below the normal range are zeros.
             let least = |bound: f64| if bound.abs() < NORMAL { 0.0 } else { bound };
             (low, high) = if exact > 0.0 { (0.0, least(high)) } else { (least(low), 0.0) };
         } else {
@@ -122,7 +122,7 @@ fn logarithm(operand: u64, ftz: bool) -> Expect {
     let bound = 2.0_f64.powi(-22);
     let bound = if a > 0.5 && a < 2.0 { Bound::Absolute(bound) } else { Bound::Relative(bound) };
     match a.log2() {
-        // Of 1 the result is within the absolute bound of zero.
+        // The logarithm of 1 is within the absolute bound of zero.
         0.0 => Expect::Between(-2.0_f64.powi(-22), 2.0_f64.powi(-22)),
         exact => around(exact, bound, ftz),
     }
@@ -178,10 +178,10 @@ fn quotients(cases: &mut Vec<Case>) {
                 match (form, &usual) {
                     ("approx", _) if large && a.is_infinite() => Expect::Nan(Format::Single),
                     ("approx", Expect::Between(low, high)) if large => {
-                        // The ISA's zero, or the quotient all the same.
+                        // The ISA demands zero here, but the quotient within its bound is also accepted.
                         Expect::Between(low.min(0.0), high.max(0.0))
                     }
-                    // A zero of which the sign is not said.
+                    // The ISA demands zero, and leaves its sign open.
                     ("approx", Expect::Bits(_)) if large => Expect::Between(0.0, 0.0),
                     // Subnormal divisors are outside of the bound's range.
                     ("approx", _) if small => Expect::Any,
@@ -205,7 +205,7 @@ fn upper_halves(cases: &mut Vec<Case>) {
             let (sign, upper) = (o[0] & 1 << 63, o[0] & UPPER);
             let magnitude = upper & !(1 << 63);
             match magnitude {
-                // Zeros and subnormal numbers.
+                // The reciprocal of a zero or a subnormal number is infinite.
                 _ if magnitude < 1 << 52 => return Expect::Bits(sign | INFINITY),
                 _ if magnitude > INFINITY => return Expect::Nan(Format::Double),
                 _ if name == "rsqrt" && sign != 0 => return Expect::Nan(Format::Double),
@@ -214,7 +214,7 @@ fn upper_halves(cases: &mut Vec<Case>) {
             }
             let exact = function(f64::from_bits(upper)).to_bits() & UPPER;
             let around = [exact - (1 << 32), exact, exact + (1 << 32)];
-            // Results below the normal range are zeros.
+            // Results below the normal range are flushed to zeros of their sign.
             let flush = |bits: u64| if bits & INFINITY == 0 { bits & 1 << 63 } else { bits };
             Expect::OneOf(around.map(flush).to_vec())
         };

@@ -137,7 +137,7 @@ fn is_chain(first: u64, last: u64, steps: &mut Vec<(u64, u64)>, apply: fn(u64, u
     if steps.is_empty() {
         return first == last;
     }
-    // Lanes of one warp are tried in their order first: that is what engines mostly do.
+    // The operations are tried in the order of the lanes first, because engines mostly execute them so.
     for index in 0..steps.len() {
         if steps[index].0 == first {
             let step = steps.remove(index);
@@ -169,7 +169,7 @@ fn case(operation: Operation, head: &str, space: &'static str) -> Case {
         let before: Vec<u64> = (0..GROUPS).map(|_| value(operation, &mut random)).collect();
         let mut operands: Vec<u64> = (0..THREADS).map(|_| value(operation, &mut random)).collect();
         if matches!(operation.name, "inc.u32" | "dec.u32") && !dst {
-            // Where a group's operands are the same, the last value does not depend on the order.
+            // If the operands of a group are equal, the last value does not depend on the order of the lanes.
             let groups = operands[..GROUPS as usize].to_vec();
             operands = groups.into_iter().cycle().take(THREADS as usize).collect();
         }

@@ -45,7 +45,7 @@ fn logic(cases: &mut Vec<Case>) {
     cases.push(
         Lanes::new("not.pred", OperandKind::Pred, &[PRED], |operands| Expect::Bits(operands[0] ^ 1)).case(),
     );
-    // Both sources may be negated.
+    // Both sources of a predicate operation may be negated.
     let body = "not.pred %p0, $0;\nand.pred $d, %p0, $1;";
     let reference = |operands: &[u64]| Expect::Bits((operands[0] ^ 1) & operands[1]);
     let lanes = Lanes::new("and.pred", OperandKind::Pred, &[PRED; 2], reference);
@@ -65,7 +65,7 @@ fn shifts(cases: &mut Vec<Case>) {
         cases.push(Lanes::new(&format!("shr.b{bits}"), kind, &[(kind, domain), COUNT], right).case());
     }
     for int in TYPES {
-        // Of a number of 128 bits even the greatest clamped count leaves only copies of the sign.
+        // A number of 128 bits, shifted by the greatest clamped amount, consists of copies of the sign.
         let right =
             move |operands: &[u64]| Expect::Bits(int.wrap(int.value(operands[0]) >> operands[1].min(64)));
         let spelling = format!("shr.{}", int.name);

@@ -50,7 +50,8 @@ pub fn cases(cases: &mut Vec<Case>) {
         let printed = device.printed();
         if lines(&printed) == wanted { Ok(()) } else { Err(format!("printed {printed:?}")) }
     }));
-    // Only some threads; a string by address; a text without arguments, for which the address is null.
+    // Only some threads call. A string is passed by its address, and a text without arguments gets a null
+    // address for them.
     let code = "setp.ne.u32 %p, %r0, 2;\n@%p bra OUT;\nmov.u64 %d, $str$1;\ncvta.global.u64 %d, %d;\nst.local.u64 [%SPL], %d;\nmov.u32 %r1, 65;\nst.local.u32 [%SPL+8], %r1;\nmov.u32 %r1, -7;\nst.local.u32 [%SPL+12], %r1;\nst.local.u32 [%SPL+16], %r1;\n"
         .to_owned()
         + &call(0)
@@ -68,7 +69,7 @@ pub fn cases(cases: &mut Vec<Case>) {
             Err(format!("printed {printed:?}"))
         }
     }));
-    // What GGML's kernels do where they have no code for the device.
+    // GGML's kernels call `vprintf` and `trap` if they have no code for the device's architecture.
     let code = "mov.u32 %r1, 610;\nst.local.u32 [%SPL], %r1;\n".to_owned() + &call(0) + "trap;\n";
     let text = kernel(&["ERROR: no device code for arch %d\n"], &code);
     cases.push(Case::new("vprintf and trap", &format!("{COVERS} trap"), &text, |device| {

@@ -79,7 +79,7 @@ pub fn cases(cases: &mut Vec<Case>) {
             },
         ),
     ]);
-    // Of longs: the lower and the upper half of a sum, and of a difference, of the third operand with a zero.
+    // Operations on 64 bits: the third operand plus the carry of a sum, or minus the borrow of a difference.
     let longs: [(&str, &str, Reference); 2] = [
         ("add.cc.u64", "addc.s64", |a, b, c| c.wrapping_add(u64::from(a.checked_add(b).is_none()))),
         ("sub.cc.u64", "subc.u64", |a, b, c| c.wrapping_sub(u64::from(a < b))),
@@ -91,13 +91,13 @@ pub fn cases(cases: &mut Vec<Case>) {
         });
         cases.push(lanes.body(&body).named(&format!("{first} and {second}")).extra(1000).case());
     }
-    // A difference leaves no carry where it borrows: what NVIDIA's division of 128 bits relies on.
+    // A difference clears the carry if it borrows. NVIDIA's division of 128 bits relies on this.
     let body = "{\n.reg.b32 %x;\nsub.cc.u32 %x, $0, $1;\naddc.u32 $d, 0, 0;\n}";
     let fits = |o: &[u64]| Expect::Bits((o[0] >= o[1]).into());
     cases.push(
         Lanes::new("sub.cc.u32", OperandKind::B32, &[WORD; 2], fits).body(body).named("no borrow").case(),
     );
-    // What takes a carry in alone keeps it for the next.
+    // An instruction that only reads the carry (`addc` without `.cc`) leaves it for the next one.
     let body = "{\n.reg.b32 %x;\nadd.cc.u32 %x, $0, $1;\naddc.u32 %x, 0, 0;\naddc.u32 $d, %x, 0;\n}";
     let twice = |o: &[u64]| Expect::Bits(2 * ((o[0] + o[1]) >> 32));
     cases.push(

@@ -161,7 +161,7 @@ fn combined(cases: &mut Vec<Case>) {
             }
         }
     }
-    // One of the two destinations only.
+    // One of the two destinations is the sink `_`.
     for (destinations, bits) in [("%p0|_", 1), ("_|%p0", 2)] {
         let ty = integer(3, order::<3>);
         let reference = move |o: &[u64]| {
@@ -214,7 +214,7 @@ fn sets(cases: &mut Vec<Case>) {
 
 fn selections(cases: &mut Vec<Case>) {
     for (name, source) in COPIED {
-        // Bits stay as they are, those of NaNs too.
+        // A selection copies the bits, also those of a NaN.
         let reference = |o: &[u64]| Expect::Bits(if o[2] == 1 { o[0] } else { o[1] });
         let spelling = format!("selp.{name}");
         cases.push(Lanes::new(&spelling, source.0, &[source, source, PRED], reference).case());

@@ -91,10 +91,12 @@ fn reconvergence(cases: &mut Vec<Case>) {
         let lane = t % 32;
         if part == 1 { end(7) } else { end(lane.max(1) - 1) }
     }));
-    // A value that is the same for all lanes within the loop, and no longer so behind it.
+    // A counter that is uniform within the loop and varies after it, because lanes leave the loop at
+    // different times.
     let code = "mov.u32 %i, 0;\nLOOP:\nadd.u32 %i, %i, 1;\nand.b32 %x, %t, 15;\nsetp.lt.u32 %p, %i, %x;\n@%p bra LOOP;\nmul.lo.u32 %y, %i, 10;\nst.global.u32 [%a], %y;\nret;\n";
     cases.push(case("a uniform counter behind its loop", "bra", code, 1, |_, t| (t & 15).max(1) * 10));
-    // The same with the value defined from the counter, in one place, and a loop around.
+    // As above, for a value that a single instruction in the loop computes from the counter, with a second
+    // loop around.
     let code = "mov.u32 %z, 0;\nmov.u32 %y, 0;\nOUTER:\nmov.u32 %i, 0;\nLOOP:\nadd.u32 %i, %i, 1;\nshl.b32 %x, %i, 1;\nsetp.lt.u32 %p, %i, %l;\n@%p bra LOOP;\nadd.u32 %y, %y, %x;\nadd.u32 %z, %z, 1;\nsetp.lt.u32 %q, %z, 3;\n@%q bra OUTER;\nst.global.u32 [%a], %y;\nret;\n";
     cases.push(case("a uniform value behind its loop", "bra", code, 1, |_, t| (t % 32).max(1) * 6));
 }
@@ -112,7 +114,7 @@ fn guards(cases: &mut Vec<Case>) {
         (2, 0 | 2) => t,
         _ => 0,
     }));
-    // A null pointer behind a guard that is false for all.
+    // A guard that is false for all lanes must suppress the access to a null pointer.
     let code = "setp.gt.u32 %p, %t, 1000;\nmov.u64 %out, 0;\n@%p st.global.u32 [%out], %t;\n@%p bra OUT;\nst.global.u32 [%a], %t;\nOUT:\nret;\n";
     cases.push(case("a guard that is false", "ret", code, 1, |_, t| t));
     let code = "setp.gt.u32 %p, %t, 1000;\n@!%p bra OUT;\ntrap;\nOUT:\nst.global.u32 [%a], %t;\nexit;\n";
@@ -142,7 +144,7 @@ fn unstructured(cases: &mut Vec<Case>) {
             _ => t + 1000,
         }
     }));
-    // A branch to the next instruction, an empty loop body, a block that nothing reaches.
+    // A branch to the next instruction, an empty loop body, and a block that is unreachable.
     let code = "setp.eq.u32 %p, %l, 3;\n@%p bra HERE;\nHERE:\nmov.u32 %i, 0;\nAGAIN:\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %l;\n@%p bra AGAIN;\nbra OUT;\ntrap;\nOUT:\nst.global.u32 [%a], %i;\nret;\n";
     cases.push(case("odd branches", "bra", code, 1, |_, t| (t % 32).max(1)));
 }
@@ -156,7 +158,7 @@ fn lists(cases: &mut Vec<Case>) {
             .map(|label| format!("L{label}:\nmad.lo.u32 %y, %y, 31, {};\nbra JOIN;\n", 7 * label + 1))
             .collect();
         for (guard, uniform) in [("", ""), ("@%p ", ""), ("@!%p ", ""), ("", ".uni")] {
-            // `.uni`: all lanes of the warp have the same number.
+            // For `.uni`, all lanes of the warp have the same number.
             let number = if uniform.is_empty() { "mul.lo.u32 %x, %t, 7;" } else { "shr.u32 %x, %t, 5;" };
             let code = format!(
                 "{number}\nrem.u32 %x, %x, {count};\nand.b32 %z, %t, 1;\nsetp.eq.u32 %p, %z, 1;\n\
@@ -183,6 +185,6 @@ pub fn cases(cases: &mut Vec<Case>) {
     guards(cases);
     unstructured(cases);
     cases.extend(programs("programs", ControlProgram::new, &[[64, 1], [32, 2], [16, 4], [7, 5]]));
-    // All lanes are there, and the number of threads is that of the shared words.
+    // No warp has missing lanes, and a block has as many threads as there are shared words.
     cases.extend(programs("meetings", ControlProgram::with_meetings, &[[64, 1], [32, 2], [16, 4]]));
 }

@@ -45,7 +45,7 @@ const ACCESSES: [(&str, u64, bool); 13] = [
     ("ld.global.u16 %h, [ADDRESS];\ncvt.u32.u16 %x, %h;\nadd.u32 %sum, %sum, %x;", 2, false),
     ("ld.global.u8 %h, [ADDRESS];\ncvt.u32.u16 %x, %h;\nadd.u32 %sum, %sum, %x;", 1, false),
     ("ld.u32 %x, [ADDRESS];\nadd.u32 %sum, %sum, %x;", 4, false),
-    // Far from the register that it names.
+    // The offset in the instruction is large, and the register is far from the address.
     (
         "add.s64 %l, ADDRESS;\nsub.s64 %l, %l, 3145728;\nld.global.u32 %x, [%l+3145728];\nadd.u32 %sum, %sum, %x;",
         4,
@@ -112,7 +112,7 @@ fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
     let last = (BYTES - most) / align * align;
     let first = match span {
         0 => random.below(last / align + 1) as i64 * align as i64,
-        // The last lane ends with the allocation, or near.
+        // The last lane's element is the last of the allocation, or near it.
         1 => last as i64 + (random.below(5) as i64 - 2) * align as i64,
         _ => (random.below(5) as i64 - 2) * align as i64,
     };

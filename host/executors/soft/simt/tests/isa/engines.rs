@@ -11,7 +11,7 @@ use crate::device::{Device, Params, Shape};
 use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
-/// Number of programs.
+/// Number of random programs.
 const PROGRAMS: u64 = 64;
 /// Number of statements in the loop of a program; the next constant is the loop's number of iterations.
 /// Together they make about a million warp instructions.
@@ -107,7 +107,7 @@ impl ProgramWriter {
                 "{} {d}, {a};",
                 self.pick(&["neg.s32", "abs.s32", "not.b32", "mov.b32", "cvt.u32.u8"])
             ),
-            // The products of such bytes need not be split.
+            // The bytes of one operand are below 16, so that a translator need not split the products.
             3 => format!("and.b32 {d}, {a}, 252645135;\ndp4a.s32.s32 {c}, {d}, {a}, {c};"),
             _ => format!("{} {d}, {a}, {b};", self.pick(TWO)),
         };
@@ -263,7 +263,7 @@ impl ProgramWriter {
     /// Writes a shuffle among the lanes of the mask `members`, in groups of `width` lanes.
     fn shuffle(&mut self, members: u32, width: u64) {
         let a = self.word();
-        // Often the destination is the source, as in scans.
+        // In half of the cases the destination is the source, as in scans.
         let d = if self.random.below(2) == 0 { a.clone() } else { self.word() };
         let mode = self.pick(&["up", "down", "bfly", "idx"]);
         let by = self.random.below(width);
@@ -340,7 +340,7 @@ impl ProgramWriter {
         let (label, p, full) = (self.labels, self.predicate(), self.full);
         self.labels += 1;
         self.line(&format!("@{p} bra $skip{label};"));
-        // Lanes that are elsewhere cannot be shuffled with.
+        // A shuffle must not read from lanes that skip these statements.
         self.full = false;
         for _ in 0..self.random.below(6) {
             match self.random.below(5) {
@@ -398,7 +398,7 @@ fn program(seed: u64, full: bool) -> String {
         it.line(&format!("setp.lt.s32 %p{index}, %r{index}, %r{};", index + 4));
     }
     it.line("mov.u32 %n, 0;\n$loop:");
-    // Where some threads return before the others, by the statement.
+    // Statements at which some threads return before the others.
     let ends = [it.random.below(STATEMENTS as u64), it.random.below(STATEMENTS as u64)];
     for statement in 0..STATEMENTS as u64 {
         if !full && ends.contains(&statement) {

@@ -63,7 +63,7 @@ fn bounds(cases: &mut Vec<Case>) {
     ];
     for (spelling, access, size, writes) in accesses {
         for uniform in [true, false] {
-            // One thread's own address, or one address for all of them.
+            // The address is in the thread's own registers, or the same for all threads.
             let spread = if uniform {
                 ""
             } else {
@@ -170,7 +170,7 @@ fn spaces(cases: &mut Vec<Case>) {
         ),
     ];
     for (name, access, size, wanted) in accesses {
-        // The offset differs between lanes where the engine cannot know better.
+        // The offset differs between lanes, so that the engine cannot treat it as uniform.
         let text = kernel(&format!(
             "mov.u32 %z, ours;\nst.shared.u32 [%z], 0;\nmov.u64 %b, mine;\nst.local.u32 [%b], 0;\nsetp.ne.u32 %p, %t, %n;\n@%p mov.u32 %o, 0;\n{access}"
         ));
@@ -178,7 +178,7 @@ fn spaces(cases: &mut Vec<Case>) {
             let shape = Shape::line(1, 64);
             let run = |offset: u32| Params::new().u64(0).u32(offset).u32(37);
             device.launch("k", shape, &run(size - 4))?;
-            // The last ends beyond, the others begin there.
+            // The first offset exceeds the memory by part of the element, the others start beyond it.
             for offset in [size, size + 4, 0x10_0000, 0x7fff_fff0] {
                 let fault = fails(device, shape, &run(offset), 700, |fault| {
                     wanted(fault) || beyond_window(name, fault)

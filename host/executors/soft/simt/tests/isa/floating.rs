@@ -45,7 +45,7 @@ fn arithmetic(cases: &mut Vec<Case>) {
         [("add", floats::add::<Single>), ("sub", floats::sub::<Single>), ("mul", floats::mul::<Single>)];
     let double: [(&str, Binary); 3] =
         [("add", floats::add::<Double>), ("sub", floats::sub::<Double>), ("mul", floats::mul::<Double>)];
-    // Without a rounding modifier it is to the nearest.
+    // Without a modifier, the rounding is to nearest.
     let roundings: Vec<&str> = ROUNDINGS.iter().copied().chain([""]).collect();
     for (name, operation) in single {
         for modifiers in modifiers(&[&roundings, FTZ, SAT]) {
@@ -100,7 +100,7 @@ fn close_calls(double: bool) -> Vec<Vec<u64>> {
 }
 
 fn fused(cases: &mut Vec<Case>) {
-    // Both names mean one operation.
+    // `fma` and `mad` are two names of the same operation.
     for modifiers in modifiers(&[&["fma", "mad"], ROUNDINGS, FTZ, SAT]) {
         let spelling = format!("{modifiers}.f32");
         let mode = Mode::from_spelling(&spelling);
@@ -138,7 +138,7 @@ fn signs_and_extrema(cases: &mut Vec<Case>) {
     }
     unary(cases, "abs.f64", DOUBLE, floats::abs::<Double>);
     unary(cases, "neg.f64", DOUBLE, floats::neg::<Double>);
-    // The sign of the first operand on the second.
+    // `copysign` gives the sign of the first operand to the second.
     let sign = |top: u64, format: Format| {
         move |o: &[u64]| {
             if format.is_nan(o[1]) {

@@ -91,8 +91,8 @@ pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expec
         };
     }
     let flushed = bits(flush(result, mode.ftz));
-    // Rounded up to the least normal number from below it: the ISA does not say whether that is a subnormal
-    // result.
+    // A result below the normal range was rounded up to the least normal number. The ISA does not say whether
+    // such a result is subnormal.
     if mode.ftz && result.is_smallest_normalized() && compute(Round::TowardZero).is_denormal() {
         return Expect::OneOf(vec![flushed, bits(F::ZERO.copy_sign(result))]);
     }

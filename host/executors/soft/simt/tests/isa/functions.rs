@@ -118,13 +118,13 @@ fn structure(a: u32, b: u32, d: u64, c: u32, n: u32) -> (u32, u64, u32) {
     if n == 0 {
         return (a, d, c & 0xff);
     }
-    // Each level passes the first word as the byte, too.
+    // Each level passes the first word in place of the byte, too.
     let (x, y, z) = structure(a, b, d, a, n - 1);
     (x.wrapping_add(a).wrapping_add(b), y, (c + z) & 0xff)
 }
 
 fn memory(cases: &mut Vec<Case>) {
-    // A structure of 20 bytes goes in and comes out, changed; the caller's stays as it was.
+    // A structure of 20 bytes is passed and returned with changes. The caller's own stays as it was.
     let call_with = |callee: &str, last: &str| {
         format!(
             "{{\n.param .align 8 .b8 param0[20];\nst.param.v2.b32 [param0], {{%r1, %r2}};\nst.param.b64 [param0+8], %rd1;\nst.param.b8 [param0+17], %r1;\n\
@@ -190,7 +190,7 @@ const PROTOTYPE: &str = "proto: .callprototype (.param .b32 _) _ (.param .b32 _,
 
 fn addresses(cases: &mut Vec<Case>) {
     let pick = "and.b32 %r1, %tid, 3;\nmax.u32 %r1, %r1, 2;\nsub.u32 %r1, %r1, 1;\nmul.lo.u32 %r2, %r1, 8;\ncvt.u64.u32 %rd1, %r2;\nmov.u64 %rd2, functions;\nadd.s64 %rd2, %rd2, %rd1;\nsetp.eq.u32 %p0, %r1, 1;\n@%p0 sub.s64 %rd2, %rd2, 8;\nld.global.u64 %rd3, [%rd2];\n";
-    // 0 at tid & 3 of 0, 1 and 2, and 2 of 3: the sum, or the difference.
+    // The index of the function is 0 for `tid & 3` of 0 to 2, and 2 for 3: the sum or the difference.
     let reference = |tid: u32| if tid & 3 == 3 { tid.wrapping_sub(7) } else { tid + 7 };
     let text =
         three() + &kernel("k", &format!("{pick}{PROTOTYPE}{}", call("%rd3", &["%tid", "7"], "%r0", "proto")));
@@ -199,7 +199,7 @@ fn addresses(cases: &mut Vec<Case>) {
     let text =
         three() + &kernel("k", &format!("{pick}{targets}{}", call("%rd3", &["%tid", "7"], "%r0", "list")));
     cases.push(case("a list of functions", &text, reference));
-    // The address comes from another kernel.
+    // Another kernel stores the address, which this one calls.
     let store = ".visible .entry store(.param .u64 to)\n{\n.reg .b64 %rd<3>;\nld.param.u64 %rd0, [to];\nmov.u64 %rd1, product;\nst.global.u64 [%rd0], %rd1;\nret;\n}\n";
     let code =
         format!("ld.global.u64 %rd3, [%in];\n{PROTOTYPE}{}", call("%rd3", &["%tid", "7"], "%r0", "proto"));
@@ -248,7 +248,7 @@ fn many(cases: &mut Vec<Case>) {
     let text = text + &kernel("k", &call("f0", &["%tid"], "%r0", ""));
     cases.push(case("a deep nest of functions", &text, |tid| tid + 8));
 
-    // All threads wait within the function, which they enter from two sides.
+    // All threads wait at a barrier within the function, which they call from two branches.
     let text = format!(
         ".shared .b32 words[64];\n.func (.param .b32 result) f(.param .b32 n)\n{{\n.reg .b32 %r<9>;\n.reg .pred %p;\nld.param.u32 %r0, [n];\nmov.u32 %r1, %tid.x;\nsetp.gt.u32 %p, %r0, 1000;\nmov.u32 %r4, 0;\n@%p bra DEEPER;\n\
          mov.u32 %r2, words;\nmad.lo.u32 %r2, %r1, 4, %r2;\nst.shared.u32 [%r2], %r0;\nbar.sync 0;\nmov.u32 %r3, {last};\nsub.u32 %r3, %r3, %r1;\nmov.u32 %r2, words;\nmad.lo.u32 %r2, %r3, 4, %r2;\nld.shared.u32 %r4, [%r2];\nbra DONE;\n\
@@ -298,7 +298,7 @@ impl CallProgram {
             return value;
         }
         for (at, step) in self.functions[function].iter().enumerate() {
-            // Some lanes leave out a call.
+            // Some lanes skip a call.
             if (value >> at) & 3 == 3 {
                 continue;
             }
@@ -361,7 +361,7 @@ fn nothing(cases: &mut Vec<Case>) {
              .param .b32 retval0;\ncall (retval0), add, (param0, param1);\n}}\n"
         )
     };
-    // It adds all numbers up to the value.
+    // The function adds all numbers up to the value.
     let function = format!(
         ".func add(.param .b64 at, .param .b32 value)\n{{\n\
          .reg .b32 %r<4>;\n.reg .b64 %rd1;\n.reg .pred %p;\n\

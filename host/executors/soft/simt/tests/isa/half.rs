@@ -67,10 +67,10 @@ fn both(
 /// Replaces negative results by 0, and keeps NaN.
 pub fn relu(result: Expect) -> Expect {
     match result {
-        // A negative zero may be either.
+        // The ISA leaves the sign of a zero open.
         Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
         Expect::Bits(bits) if bits & 0x8000 != 0 => Expect::Bits(0),
-        // A result at the edge of the normal range, and its zero.
+        // The least normal number or the zero that `.ftz` replaces it by, of which negative ones become zero.
         Expect::OneOf(choices) if choices[0] & 0x8000 != 0 => Expect::OneOf(vec![0, 0x8000]),
         other => other,
     }
@@ -131,7 +131,7 @@ fn near(format: &ShortFormat, exact: f64, error: f64, choices: impl Fn(u64) -> [
     let Expect::Bits(nearest) = (format.round)(exact.to_bits(), Mode::NEAREST, false) else {
         return Expect::Any;
     };
-    // Rounding itself costs half of the last place.
+    // The nearest number is always permitted, because rounding alone costs half a unit in the last place.
     let around = nearest.saturating_sub(3)..=nearest + 3;
     let within = |bits: &u64| *bits == nearest || ((format.value)(*bits) - exact).abs() <= error;
     Expect::OneOf(around.filter(within).flat_map(choices).collect())
@@ -149,7 +149,7 @@ fn approximations(cases: &mut Vec<Case>) {
         let a = value(flushed(o[0], mode));
         near(&HALF, a.tanh(), 2.0_f64.powf(-10.987), |bits| [flushed(bits, mode); 2])
     });
-    // Relative to the result, and absolute. Zeros may have either sign.
+    // The error bound is relative to the result. Zeros may have either sign.
     let flush = |bits: u64| if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits };
     let either = move |bits: u64| [bits, flush(bits)];
     both(cases, "ex2.approx.ftz", &BFLOAT, 1, move |o, _| {

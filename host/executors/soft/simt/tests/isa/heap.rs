@@ -68,7 +68,7 @@ pub fn cases(cases: &mut Vec<Case>) {
         if u64::from(free_pieces(device, pieces, 1000)?) != given || heap.allocations() != 0 {
             return Err("pieces are left".into());
         }
-        // What cannot be had is no address.
+        // An allocation that the heap has no room for returns 0.
         same("pieces", &allocate_pieces(device, pieces, u64::MAX)?, &[0; THREADS as usize])?;
         same("pieces", &allocate_pieces(device, pieces, 0)?, &[0; THREADS as usize])
     }));

@@ -94,7 +94,7 @@ fn unary(op: &str, int: Int, operation: impl Fn(i128) -> i128 + Send + Sync + 's
 fn products(cases: &mut Vec<Case>, int: Int) {
     let source = int.source();
     for (half, shift) in [("lo", 0), ("hi", int.bits)] {
-        // Of unsigned longs all 128 bits count, as if they had no sign.
+        // For unsigned operands of 64 bits, the product takes all 128 bits of the signed type, and wraps.
         let product =
             move |operands: &[u64]| int.value(operands[0]).wrapping_mul(int.value(operands[1])) >> shift;
         let spelling = format!("mul.{half}.{}", int.name);
@@ -154,7 +154,7 @@ pub fn cases(cases: &mut Vec<Case>) {
     for int in TYPES {
         cases.push(binary("add", int, |a, b| Some(a + b)));
         cases.push(binary("sub", int, |a, b| Some(a - b)));
-        // What division by zero gives is the machine's affair.
+        // The ISA leaves the result of a division by zero to the machine.
         cases.push(binary("div", int, i128::checked_div));
         cases.push(binary("rem", int, i128::checked_rem));
         cases.push(binary("min", int, |a, b| Some(a.min(b))));

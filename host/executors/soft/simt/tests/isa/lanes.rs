@@ -161,7 +161,7 @@ impl Lanes {
         self
     }
 
-    /// Adds operand tuples.
+    /// Adds operand tuples, which are tested besides the random ones.
     pub fn also(mut self, tuples: Vec<Vec<u64>>) -> Self {
         self.also = tuples;
         self

@@ -139,14 +139,14 @@ fn lane(random: &mut Random, access: &FaultyAccess, global: u64) -> LaneRow {
         AddressKind::GenericShared => 1,
         _ => 0,
     };
-    // Addresses of global memory count from the allocation, others from 0.
+    // Addresses of global memory count from the allocation, those of other state spaces from 0.
     let device = memory == AddressKind::Global || (memory == AddressKind::Generic && kind == 0);
     let base = if device { global } else { 0 };
     let good = size * random.below(BYTES / size);
     let (offset, code) = match random.below(12) {
         0 if size > 1 => (good + 1 + random.below(size - 1), Some(716)),
         1 => (BYTES + size * random.below(5), Some(700)),
-        // Both: that it is misaligned counts.
+        // Misaligned and out of bounds: the misalignment is reported.
         2 if size > 1 => (BYTES + size * random.below(5) + 1, Some(716)),
         3 if memory == AddressKind::SharedWide => ((1 << 32) + good, Some(700)),
         _ => (good, None),
@@ -178,7 +178,7 @@ fn launch(
         2 => random.bits() as u32,
         _ => random.bits() as u32 & random.bits() as u32 & random.bits() as u32,
     };
-    // All lanes take part in what they do together.
+    // All lanes must execute a `.sync` instruction.
     let mask = if access.code.contains(".sync.") { u32::MAX } else { mask };
     let lanes: Vec<LaneRow> = (0..LANES).map(|_| lane(random, access, global)).collect();
     let mut rows = Vec::new();
@@ -232,7 +232,7 @@ fn pairs() -> Result<(), String> {
     for &features in Features::available() {
         let mut device = Device::new(&text, features)?;
         let (table, memory) = (device.allocate(8 * LANES), device.allocate(BYTES));
-        // Of lane 3 the second half is not there, and lane 20 is misaligned.
+        // The second half of lane 3 is beyond the allocation, and lane 20 is misaligned.
         let address = |lane: u64| {
             memory + [4 * lane, BYTES - 2, 1][usize::from(lane == 3) + 2 * usize::from(lane == 20)]
         };

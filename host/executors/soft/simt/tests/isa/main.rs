@@ -141,7 +141,7 @@ fn main() -> ExitCode {
         let mut cases = Vec::new();
         add_cases(&mut cases);
         for case in cases {
-            // These two are about the tests themselves, not about what they test.
+            // These two checks are about the tests themselves: their spellings and their names.
             for spelling in &case.covers {
                 assert!(case.contains(spelling), "{chapter}::{}: its module has no {spelling}", case.name);
             }

@@ -76,7 +76,8 @@ impl Matrices {
                 *a = to_half(value(index));
             }
             for (index, b) in matrices.b[product].as_flattened_mut().iter_mut().enumerate() {
-                // Of single ones B has all in the row that meets A's column, with different values.
+                // If A has a single element, the row of B that it is multiplied with has a different value in
+                // each column.
                 *b = match fill {
                     Fill::One(_) => to_half((index + 1) as f64),
                     _ => to_half(value(index)),
@@ -117,7 +118,7 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
             .collect::<String>()
     };
     let stores: String = (0..d_words).map(|i| format!("st.global.b32 [%o+{}], %d{i};\n", 4 * i)).collect();
-    // Twice: into registers of its own, and as an accumulator, where D and C are the same registers.
+    // The product is computed twice: into registers of its own, and with C as the destination.
     let mut code = format!(
         "{spelling} {}, {}, {}, {};\n{stores}",
         vector("d", d_words),
@@ -158,7 +159,8 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
                         } else {
                             half((words[i / 2] >> (16 * (i % 2))) as u16)
                         };
-                        // At least the precision of D's type for each of five terms; whole numbers are exact.
+                        // The error is at most a unit in D's last place for each of five terms. Sums of whole
+                        // numbers are exact.
                         let step = if d_single { 2.0_f64.powi(-23) } else { 2.0_f64.powi(-10) };
                         let error = if fill == Fill::Fractions { 5.0 * step * size } else { 0.0 };
                         // A comparison with NaN is false.

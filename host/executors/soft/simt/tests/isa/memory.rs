@@ -17,7 +17,7 @@ fn load(spelling: &str, place: MemoryKind) -> Case {
     for register in access.registers() {
         for index in 0..PATTERNS.len() {
             let (address, memory) = operand(&access, place, generic, index);
-            // The pattern that spreads is for two threads of three only.
+            // One thread of three uses the pattern with gaps.
             let skip = index == 1;
             let part = parts.len();
             if skip {
@@ -77,7 +77,7 @@ fn store(spelling: &str, place: MemoryKind) -> Case {
     let mut kernels = Vec::new();
     for register in access.registers() {
         for index in STORES {
-            // Where threads outnumber elements, later ones would write over earlier ones.
+            // Of several threads that store to one element, any may be the last. Their results share a slot.
             let shared_element = place != MemoryKind::Local && index == 2;
             let mut code = place.copy(bytes, true);
             for element in 0..access.count {
@@ -154,7 +154,7 @@ fn load_param(spelling: &str) -> Case {
         let results = device.allocate(8 * slots);
         let mut params = Params::new().u8(7);
         let data: Vec<u8> = (0..64).map(|index| (index * 37 + 131) as u8).collect();
-        // Aligned to 16 bytes, as it is declared.
+        // The address is aligned to 16 bytes, as the parameter is declared.
         for _ in 1..16 {
             params = params.u8(0);
         }

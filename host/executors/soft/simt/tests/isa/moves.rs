@@ -36,7 +36,7 @@ fn parts(cases: &mut Vec<Case>) {
     let four =
         Lanes::new("mov.b64", OperandKind::B64, &[halves; 4], pack(16)).body("mov.b64 $d, {$0,$1,$2,$3};");
     cases.push(four.named("mov.b64 d, {a, b, c, d}").case());
-    // As inline assembly has it: a scope with names of its own.
+    // A scope that declares names of its own, as inline assembly does.
     for (part, name) in ["low", "high"].into_iter().enumerate() {
         let reference = move |o: &[u64]| Expect::Bits(o[0] >> (16 * part) & 0xffff);
         let body = format!("{{ .reg .f16 low,high;\n mov.b32 {{low,high}}, $0;\n mov.b16 $d, {name};}}");
@@ -48,7 +48,7 @@ fn parts(cases: &mut Vec<Case>) {
             Lanes::new("mov.b64", OperandKind::B32, &[bits(OperandKind::B64, 64)], reference).body(&body);
         cases.push(lanes.named(&format!("mov.b64 {{low,high}}, a: {name}")).case());
     }
-    // The source is a destination as well, and so all parts are read first.
+    // The source is a destination, too, so all elements must be read before any is written.
     let swap = |o: &[u64]| Expect::Bits(o[0] >> 16 | (o[0] & 0xffff) << 16);
     let body = "{.reg .b16 x, y; mov.b32 {x, y}, $0; mov.b32 $d, {y, x};}";
     let lanes = Lanes::new("mov.b32", OperandKind::B32, &[words], swap).body(body);

@@ -54,7 +54,8 @@ fn stores(cases: &mut Vec<Case>) {
         cases.push(Case::new(&format!("{spelling} while many values live"), spelling, &text, |device| {
             let (input, out) = (device.allocate(256 * u64::from(LIVE)), device.allocate(128 * 32));
             for (launch, threads) in (1..).zip([32, 20, 3, 32, 20, 3]) {
-                // Other values in each launch: what those before have left in memory is wrong.
+                // Each launch has other values, so that a value that an earlier launch left in memory is
+                // detected.
                 let words: Vec<u32> =
                     (0..64 * LIVE).map(|at| 0x9e37_79b9_u32.wrapping_mul(launch) ^ at).collect();
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -54,7 +54,7 @@ impl ElementType {
             Self::S32 => value as u64 & 0xffff_ffff,
             Self::F16 => crate::matrix::to_half(value as f64).into(),
             Self::Bf16 => single >> 16,
-            // What lies below the mantissa of 10 bits does not count.
+            // The bits below the 10 bits of fraction must be ignored.
             Self::Tf32 => single | 0x1fff,
             Self::F32 => single,
             Self::F64 => (value as f64).to_bits(),

@@ -142,7 +142,7 @@ fn narrow() -> Result<(), Failed> {
             if f64::from(single(widened)).to_bits() != value(number).to_bits() {
                 return Err(format!("{format:?} {number:#x} is {:e}", single(widened)).into());
             }
-            // Between this and the next of its sign.
+            // Values between this number and the next one of its sign are tested.
             let next = value(number + 1);
             if !next.is_finite() {
                 continue;

@@ -47,7 +47,7 @@ pub fn cases(cases: &mut Vec<Case>) {
             covers: Vec::new(),
             text: format!("{HEADER}.visible .entry none()\n{{\nret;\n}}\n"),
             check: Box::new(move |_| {
-                // Kernels beside it are not concerned.
+                // The other kernels of the module can be used.
                 let module = vgpu_ptx::Module::parse(copy.as_bytes().to_vec()).map_err(|e| e.to_string())?;
                 module.kernel("good").map_err(|error| error.to_string())?;
                 let error = match module.kernel("bad") {

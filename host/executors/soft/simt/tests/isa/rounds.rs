@@ -61,6 +61,6 @@ pub fn cases(cases: &mut Vec<Case>) {
             cases.push(case(threads, 3 * threads + left, k));
         }
     }
-    // The other half goes on alone, and both do.
+    // The upper half of the warp continues alone, or both halves do.
     cases.extend([case(32, 48, 16), case(64, 75, 16), case(32, 59, 0)]);
 }

@@ -127,7 +127,8 @@ fn relations() -> Case {
         let results = device.allocate(36);
         device.launch("k", Shape::line(1, 64), &Params::new().u64(results))?;
         same("relations", &device.read_words(results, 9), &[1, 1, 1, 1, 1, 1, 0, 0, 0])?;
-        // Of a cooperative grid two hold the workspace's address, the upper half first.
+        // In a cooperative grid, two environment registers hold the address of the workspace, the upper half
+        // first.
         let shape = Shape { cooperative: true, workspace: 0x1234_5678_9abc_def0, ..Shape::line(1, 64) };
         device.launch("k", shape, &Params::new().u64(results))?;
         same("workspace", &device.read_words(results + 28, 2), &[0x1234_5678, 0x9abc_def0])

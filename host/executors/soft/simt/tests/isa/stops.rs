@@ -68,7 +68,7 @@ fn lines(cases: &mut Vec<Case>) {
         shape,
         40_000,
     ));
-    // Half of the text is jumped over, and with it what would look there.
+    // Half of the text is skipped by branches, and so are the polls in it.
     let mut code = String::new();
     for block in 0..60 {
         let _ = write!(
@@ -89,7 +89,7 @@ fn lines(cases: &mut Vec<Case>) {
         );
     }
     cases.push(runs_out("many small blocks", &code, shape, 22_000));
-    // What is the same for all lanes and blocks runs before the first block.
+    // Instructions whose results are the same for all blocks run before the first block, in the prologue.
     let mut code = String::from("add.u32 %v0, %n, 1;\n");
     for index in 1..60_000 {
         let _ = writeln!(code, "mad.lo.u32 %v{index}, %v{}, 3, %n;", index - 1);

@@ -86,7 +86,7 @@ impl TiledWriter {
             3 => match self.random.below(5) {
                 0 => format!("st.shared.v2.u32 [%own+{}], {};", by / 8 * 8, self.list(2)),
                 1 => format!("st.shared.v4.u32 [%own+{}], {};", by / 16 * 16, self.list(4)),
-                // By pairs of lanes side by side, each with its own bytes, and all at one place.
+                // Each pair of adjacent lanes stores its own bytes, or all lanes store to one address.
                 2 => format!("st.shared.v2.u32 [%pair], {};", self.list(2)),
                 3 => format!("mov.b64 %x, {{{a}, {d}}};\nst.shared.u64 [%z+8], %x;"),
                 _ => format!("st.shared.u32 [%own+{by}], {a};"),
@@ -115,7 +115,7 @@ impl TiledWriter {
                     format!("{operation}.f16x2 {d}, {a}, {d};")
                 }
             }
-            // Of neighbouring words, in some order.
+            // Loads of adjacent words, in any order.
             _ => {
                 let mut order = [0, 4, 8, 12];
                 order.swap(self.random.below(4) as usize, self.random.below(4) as usize);
@@ -178,10 +178,12 @@ fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, Str
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(seed);
     let mut outcomes = Vec::new();
-    // Machine code knows from the launch before where memory is: it leaves to the interpreter else.
+    // Machine code knows the windows of memory from the previous launch, and exits to the interpreter without
+    // them.
     let (input, out) = (device.allocate(32 * 4 * REGISTERS), device.allocate(32 * 4 * REGISTERS));
     for launch in 0..LAUNCHES {
-        // The last launches have an incomplete warp, lanes that have returned, and rows where there are none.
+        // The last launches have a partial warp, lanes that have returned, or row addresses beyond shared
+        // memory.
         let lanes = if launch == LAUNCHES - 1 { 20 } else { 32 };
         let last = if launch == LAUNCHES - 2 { random.below(32) as u32 } else { 31 };
         let by = match launch {
@@ -193,7 +195,7 @@ fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, Str
         device.write(input, &words);
         let params = Params::new().u64(input).u64(out).u32(by).u32(last);
         outcomes.push(match device.try_launch("k", Shape::line(1, lanes), &params)? {
-            // What a matrix has of threads that are not there is whatever their registers have.
+            // The elements of a matrix that missing threads hold are undefined, so results are not compared.
             Ok(()) if lanes < 32 || last < 31 => String::new(),
             Ok(()) => format!("{:x?}", device.read_words(out, u64::from(lanes) * REGISTERS)),
             Err(fault) => format!("{fault:?}"),

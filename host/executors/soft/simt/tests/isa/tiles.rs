@@ -91,7 +91,7 @@ fn store(count: u32, trans: bool, space: &str) -> Case {
         device.launch("k", Shape::line(1, 32), &Params::new().u64(input).u64(out))?;
         let got = device.read_words(out, 32 * 4);
         for (lane, words) in (0..).zip(got.chunks(4)) {
-            // Rows beyond the matrices are as they were: zero.
+            // Rows that no matrix has stay zero.
             let expected: Vec<u32> = (0..4)
                 .map(|i| if lane < 8 * count { word(lane / 8, lane % 8 * 4 + i, false) } else { 0 })
                 .collect();

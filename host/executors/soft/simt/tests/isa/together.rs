@@ -68,7 +68,7 @@ fn chain(seed: u64) -> Vec<Link> {
                 return random.below(WORDS.into()) as usize;
             }
             let index = random.below(unread.len() as u64) as usize;
-            // Some are read again later.
+            // Some results are read more than once.
             if random.below(8) == 0 { unread[index] } else { unread.swap_remove(index) }
         };
         let a = source(&mut random, &mut unread);
@@ -80,7 +80,7 @@ fn chain(seed: u64) -> Vec<Link> {
             5 if random.below(4) == 0 => ("xor.b32", random.bits() as u32),
             _ => ("or.b32", source(&mut random, &mut unread) as u32),
         };
-        // Some destinations are written twice.
+        // Some registers are written twice.
         let dst = if random.below(12) == 0 && dst > 6 { dst - 1 } else { dst };
         links.push(Link { dst, op, a, b });
         unread.push(dst);
@@ -102,7 +102,7 @@ fn compute(links: &[Link], words: &[u32]) -> Vec<u32> {
             _ => a | values[b as usize],
         };
     }
-    // The last results, and a mixture of all.
+    // The results are the last one, and a mixture of all.
     let all = values[WORDS as usize..].iter().fold(0, |all: u32, value| all.rotate_left(5) ^ value);
     let last = links.last().map_or(0, |link| values[link.dst]);
     vec![last, all]
@@ -122,7 +122,7 @@ fn chains(cases: &mut Vec<Case>) {
         let last = links.last().map_or(0, |link| link.dst);
         let _ = writeln!(code, "st.global.u32 [%o], %r{last};");
         if seed % 2 == 0 {
-            // Otherwise most results are read once, or never.
+            // In the other programs most results are read once, or never.
             code.push_str("mov.u32 %r100, 0;\n");
             for register in WORDS..64 {
                 let _ = writeln!(
@@ -136,7 +136,7 @@ fn chains(cases: &mut Vec<Case>) {
             agree(device, |words| compute(&links, words)[..if seed % 2 == 0 { 2 } else { 1 }].to_vec())
         }));
     }
-    // As kernels do it for values of five bits, in a loop that some threads leave early.
+    // A chain that assembles values of five bits, as kernels do, in a loop that some threads leave early.
     let code = "ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%a];\nmov.u32 %r20, 0;\nmov.u32 %r21, 0;\nLOOP:\n\
          and.b32 %r4, %r0, 252645135;\nshl.b32 %r5, %r1, 4;\nand.b32 %r6, %r5, 16;\nor.b32 %r7, %r6, %r4;\n\
          shl.b32 %r8, %r1, 11;\nand.b32 %r9, %r8, 4096;\nor.b32 %r10, %r7, %r9;\nshr.u32 %r11, %r1, 5;\n\
@@ -193,7 +193,7 @@ fn neighbours(cases: &mut Vec<Case>) {
         let text = kernel(&format!("{code}st.global.v4.u32 [%o], {{%r0, %r1, %r2, %r3}};\n"));
         cases.push(Case::new(name, "", &text, |device| agree(device, <[u32]>::to_vec)));
     }
-    // A load whose address another load gives, and one into its own address.
+    // A load whose address another load returns, and one that overwrites its own address.
     let code = "ld.global.u32 %r0, [%a];\nst.global.u64 [%o+8], %a;\nld.global.u64 %d, [%o+8];\nld.global.u32 %r1, [%d+4];\n\
          ld.global.u32 %r2, [%d];\nst.global.v2.u32 [%o], {%r1, %r2};\n";
     cases.push(Case::new("words at an address that was loaded", "", &kernel(code), |device| {
@@ -213,7 +213,7 @@ fn neighbours(cases: &mut Vec<Case>) {
         let at = case.text.find(marker).expect("the text has the marker");
         let line = 1 + case.text[..at].matches('\n').count() as u32;
         let check = move |device: &mut Device| {
-            // The last thread has one word.
+            // The last thread has only one word, so that its other accesses are out of bounds.
             let bytes = u64::from(4 * WORDS * (THREADS - 1) + 4);
             let from = device.allocate(bytes);
             let to = device.allocate(u64::from(4 * THREADS * WORDS));
@@ -248,7 +248,7 @@ fn conversions(cases: &mut Vec<Case>) {
             vec![low, high, low, high]
         })
     }));
-    // The word, then the first result, is another one in between.
+    // The word is changed between the instructions, and then the first result.
     let code = format!(
         "{again}xor.b32 %r0, %r0, 0x00010001;\n\
          {{ .reg .b16 low, high; mov.b32 {{low, high}}, %r0; cvt.f32.f16 %f2, low; }}\nmov.f32 %f4, %f2;\nadd.f32 %f2, %f2, %f2;\n\

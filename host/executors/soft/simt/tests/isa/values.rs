@@ -297,7 +297,7 @@ impl Domain {
             return edges[random.below(edges.len() as u64) as usize];
         }
         let bits = random.bits();
-        // A sign and a significand at random with an exponent near to that of 1.
+        // A random sign and significand, with an exponent near that of 1.
         let moderate = |exponent_bits: u32, significand_bits: u32| {
             let bias = (1_u64 << (exponent_bits - 1)) - 1;
             let sign = (bits & 1) << (exponent_bits + significand_bits);
@@ -340,7 +340,8 @@ impl Domain {
 pub fn tuples(domains: &[Domain], extra: usize) -> Vec<Vec<u64>> {
     let edges: Vec<Vec<u64>> = domains.iter().map(|domain| domain.edges()).collect();
     let all: usize = edges.iter().map(Vec::len).product();
-    // Of more combinations than this an even choice, by a step that shares no factor with any of the sizes.
+    // If there are more combinations, every `step`-th is taken. The step has no factor in common with any of
+    // the sizes.
     let most = 1600;
     let mut step = all.div_ceil(most);
     while edges.iter().any(|edges| step > 1 && gcd(edges.len(), step) > 1) {

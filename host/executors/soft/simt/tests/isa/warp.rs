@@ -356,7 +356,8 @@ fn warp_barriers() -> Case {
         xor.b32 %o, %t, 1;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nst.global.u32 [%a+256], %x;\nret;\n}\n";
     Case::new("bar.warp.sync", "bar.warp.sync", text, |device| {
         let first = (0..64).map(|t: u32| (t ^ 31) + 500);
-        // The word at thread w is written by thread w ^ 31, with what it had read, which was thread w's own.
+        // The word at index w is written by thread w ^ 31. It has read the word that thread w had written
+        // first.
         let second = (0..64).map(|t: u32| {
             let at = t ^ 1;
             at + 500 + if (at ^ 31) % 32 < 16 { 2000 } else { 1000 }

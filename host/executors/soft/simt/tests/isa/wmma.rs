@@ -63,7 +63,7 @@ fn case(product: WmmaProduct) -> Case {
     let multiply = format!("wmma.mma.sync.aligned.{}.{}.{shape}.{}.{}", layout[0], layout[1], ty[1], ty[0]);
     let store = format!("wmma.store.d.sync.aligned.{}.{shape}.global.{}", layout[3], ty[1]);
     let stride = |matrix| match product.gap {
-        // As a constant and as a register.
+        // The stride is a constant, or for one matrix a register.
         Some(_) if matrix == 1 => ", %n".to_owned(),
         Some(_) => format!(", {}", product.stride(matrix)),
         None => String::new(),

@@ -92,7 +92,7 @@ impl ProductCase {
         let scale = element(self.kind.3);
         let shapes = self.stored();
         let leading: [u64; 3] = std::array::from_fn(|at| shapes[at][0].max(1) + self.gaps[at]);
-        // In elements: room for a matrix and the fence behind it.
+        // Distance between matrices in elements: the matrix and the fence after it.
         let stride: [u64; 3] = std::array::from_fn(|at| leading[at] * shapes[at][1] + fence);
         let room: [u64; 3] =
             std::array::from_fn(|at| (stride[at] * elements[at].bytes()).next_multiple_of(16));
@@ -300,7 +300,7 @@ fn what_does_not_count_is_not_read() {
     layout.memory.put(layout.body.matrix[2], &nan);
     assert_eq!(multiply(&layout.memory.view, &layout.body, &on(1)), Ok(()));
     assert!(value_of(&layout).is_finite());
-    // Without a product, A and B need not exist.
+    // If there is no product to compute, A and B need not exist.
     for (size, factors) in [([8, 8, 0], [None, None]), ([8, 8, 8], [Some(false), None])] {
         let layout = ProductCase { size, factors, ..PLAIN }.lay_out(0);
         let old = value_of(&layout);

@@ -33,7 +33,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
             let expected = GemmError::Illegal { name, index: 1, address: end - 63 * 4, bytes: 256 };
             assert_eq!(error, expected);
             assert!(layout.memory.all() == before, "nothing is written");
-            // With one element less it is within the memory.
+            // With one element less, the second matrix is within the memory.
             if pointers {
                 layout.memory.put(body.matrix[at] + 8, &(end - 64 * 4).to_le_bytes());
             } else {

@@ -143,7 +143,8 @@ impl SolveCase {
                     size += product.norm();
                 }
                 // Substitution solves a system whose A differs from A by as many roundings as there are rows,
-                // whatever A is. Twice for complex numbers, and twice as the sum here rounds too.
+                // for any A. The bound is doubled for complex numbers, and again because the sum here rounds,
+                // too.
                 let bound = 4.0 * count(order + 3) * rounding(x.element) * size;
                 prop_assert!(
                     (sum - right).norm() <= bound,

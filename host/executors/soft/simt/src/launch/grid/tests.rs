@@ -145,7 +145,7 @@ fn parts_of_warps_are_charged_once() {
     let (times, bytes) = taken(1);
     assert!(times >= 3, "the block, and a split more of each of two warps: {times}");
     assert_eq!(taken(1000), (times, bytes), "of a thousand blocks as of one");
-    // With a byte less the launch ends, and has begun.
+    // With one byte less, the launch ends after it has begun.
     let purse = Purse::new(bytes - 1);
     let done = alone(&program, &launch(10, 64, &[0; 16]), &arena.view(), &purse);
     assert_eq!(done, Err(Fault::OutOfMemory { begun: true }));

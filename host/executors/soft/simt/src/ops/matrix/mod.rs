@@ -1,4 +1,5 @@
-//! Matrix operations of a warp: products, and moves of 16-bit elements between lanes and shared memory.
+//! Matrix operations of a warp: products, and moves of 16-bit elements between lanes and shared memory (PTX
+//! ISA, section "Warp Level Matrix Multiply-Accumulate Instructions").
 
 mod product;
 mod quads;

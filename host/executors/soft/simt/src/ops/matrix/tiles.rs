@@ -49,7 +49,7 @@ fn rows<const GENERIC: bool>(
     if missing(warp, env, inst.b, pc) {
         return Err(LEAVE);
     }
-    // Lanes that have returned name no row, and nothing is said of what the others get for theirs.
+    // Lanes that have returned provide no row address, and the ISA leaves the values of those rows undefined.
     let named = u32::MAX >> (LANES - 8 * count) & warp.mask;
     let mut wrong = 0;
     let addresses = if GENERIC {
@@ -59,7 +59,8 @@ fn rows<const GENERIC: bool>(
     } else {
         warp.frame.vector::<u32>(inst.a).map(|base| base.wrapping_add(inst.imm as u32))
     };
-    // What is no address of shared memory lies beyond it.
+    // A generic address outside of the shared window becomes one beyond the end of shared memory, and is
+    // refused.
     let addresses: [u32; LANES] =
         std::array::from_fn(
             |lane| {
@@ -70,7 +71,7 @@ fn rows<const GENERIC: bool>(
     Ok(addresses)
 }
 
-/// Returns the index of a row's first word. An address that was not checked is wrapped into the memory.
+/// Returns the index of the first word of a row. An address that was not checked is wrapped into the memory.
 const fn word(address: u32) -> usize {
     (address / 4) as u16 as usize / WORDS * WORDS
 }

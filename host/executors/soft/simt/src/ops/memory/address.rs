@@ -6,7 +6,7 @@ use crate::machine::{Env, Frame, Inst, LANES, Warp};
 /// Next instruction after a failed access: the value that the access's instruction returns.
 pub(crate) type Failed = u32;
 
-/// A load or store that is being executed.
+/// A load or store that is being executed, with its warp and environment.
 pub(crate) struct Access<'a, 'e> {
     pub(crate) warp: &'a mut Warp,
     pub(crate) env: &'a mut Env<'e>,
@@ -22,7 +22,8 @@ pub(crate) fn next(done: Result<(), Failed>, pc: u32) -> u32 {
     }
 }
 
-/// Returns the addresses of all lanes in shared or local memory.
+/// Returns the 32-bit addresses of all lanes in shared or local memory: base and offset. With `SCALAR`, lanes
+/// share the base.
 #[inline(always)]
 pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u32; LANES] {
     let offset = inst.imm as u32;
@@ -33,7 +34,8 @@ pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u32; LA
     std::array::from_fn(|lane| base[lane].wrapping_add(offset))
 }
 
-/// Returns the addresses of all lanes in device memory, or their generic addresses.
+/// Returns the 64-bit addresses of all lanes, in device memory or generic: base and offset. With `SCALAR`,
+/// lanes share the base.
 #[inline(always)]
 pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANES] {
     if SCALAR {
@@ -54,7 +56,7 @@ enum AddressError {
     OutOfBounds,
 }
 
-/// Finds the first lane whose address is refused.
+/// Finds the lowest lane of `mask` whose address is refused, and why.
 #[cold]
 #[inline(never)]
 fn find_wrong(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> (usize, AddressError) {
@@ -69,7 +71,7 @@ fn find_wrong(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> (us
     (0, AddressError::OutOfBounds)
 }
 
-/// A memory whose addresses start at 0.
+/// A state space whose addresses start at 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Near {
     Shared,
@@ -89,13 +91,15 @@ impl Near {
     }
 }
 
-/// Returns whether a lane may access `size` bytes at `address` in a memory of `bytes`.
+/// Returns whether a lane may access `size` bytes at `address`, which must be aligned to `size`, in a memory
+/// of `bytes` bytes.
 #[inline(always)]
 pub(super) const fn within(address: u32, size: u32, bytes: u32) -> bool {
     address.is_multiple_of(size) && bytes >= size && address <= bytes - size
 }
 
-/// Returns whether all lanes of `mask` may access `size` bytes in a memory of `bytes`.
+/// Returns whether each lane of `mask` may access `size` bytes at its address, aligned to `size`, in a memory
+/// of `bytes` bytes.
 #[inline(always)]
 pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> bool {
     if bytes < size {
@@ -115,7 +119,7 @@ pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -
     wrong == 0
 }
 
-/// The addresses of all lanes in a memory whose addresses start at 0.
+/// The addresses of all lanes in a state space whose addresses start at 0.
 pub(crate) struct NearAccess<'a> {
     pub(crate) addresses: &'a [u32; LANES],
     /// Number of bytes that each lane accesses, which is also the alignment.
@@ -124,7 +128,8 @@ pub(crate) struct NearAccess<'a> {
 }
 
 impl NearAccess<'_> {
-    /// Checks the addresses of the lanes of `mask`. A refused address ends the launch.
+    /// Checks the addresses of the lanes of `mask`. A refused address ends the launch with a fault of the
+    /// lowest such lane.
     #[inline(always)]
     pub(crate) fn check(
         &self,
@@ -139,7 +144,7 @@ impl NearAccess<'_> {
         Err(self.wrong(near, warp, env, mask))
     }
 
-    /// Ends the launch because of the first lane whose address is refused.
+    /// Ends the launch with the fault of the lowest lane whose address is refused.
     #[cold]
     #[inline(never)]
     pub(super) fn wrong(&self, near: Near, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Failed {
@@ -155,7 +160,7 @@ impl NearAccess<'_> {
         env.fail(warp, fault)
     }
 
-    /// Ends the launch because parameters cannot be written.
+    /// Ends the launch with [`Fault::ParamOutOfBounds`], because parameters cannot be written.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_param(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Failed {

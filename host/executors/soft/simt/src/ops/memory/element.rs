@@ -4,12 +4,12 @@ use vgpu_arena::Element;
 
 use crate::machine::{Isa, LANES, LaneType};
 
-/// Extends an element of memory to the value of a register.
+/// Zero-extends an element of memory to the value of a register.
 pub(crate) trait Extend: 'static {
     type T: Element;
     type D: LaneType;
     fn extend(value: Self::T) -> Self::D;
-    /// Extends eight elements to eight lanes of a register.
+    /// Extends eight elements and stores them to eight lanes of a register.
     fn set<I: Isa>(values: [Self::T; 8], to: &mut [Self::D; 8]);
 }
 
@@ -27,7 +27,7 @@ macro_rules! extensions {
     )* };
 }
 
-// Signs are rare and extended by another instruction.
+// Sign extension is rare, and an instruction of its own.
 extensions! { FromU8: u8; FromU16: u16; Same32: u32; }
 
 /// Loads an element of 64 bits unchanged.

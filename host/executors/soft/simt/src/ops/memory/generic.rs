@@ -1,4 +1,4 @@
-//! Accesses through generic addresses, whose value selects the memory, and accesses to parameters.
+//! Accesses through generic addresses, which select the state space, and accesses to parameters.
 
 use super::address::{Access, Failed, Near, NearAccess, wide};
 use super::element::{Elements, Extend, Truncate};
@@ -11,7 +11,7 @@ use crate::machine::{LANES, Slot};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
-/// Masks of the lanes whose generic addresses select each memory. All other lanes access device memory.
+/// Masks of the lanes whose generic addresses select each state space. All other lanes access device memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WindowLanes {
     pub(crate) shared: u32,
@@ -20,7 +20,7 @@ pub(crate) struct WindowLanes {
 }
 
 impl WindowLanes {
-    /// Determines the memory that the address of each lane of `mask` selects.
+    /// Determines the state space that the address of each lane of `mask` selects.
     #[inline(always)]
     pub(crate) fn by_window(addresses: &[u64; LANES], mask: u32) -> Self {
         let mut windows = Self::default();
@@ -113,7 +113,7 @@ impl Space for Generic {
     }
 }
 
-/// Loads lanes whose addresses are in the same memory.
+/// Loads lanes whose addresses are in the same state space, and converts generic addresses to its own.
 fn load_from<E: Extend, const N: usize>(
     access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
@@ -132,7 +132,7 @@ fn load_from<E: Extend, const N: usize>(
     }
 }
 
-/// Stores lanes whose addresses are in the same memory.
+/// Stores lanes whose addresses are in the same state space, and converts generic addresses to its own.
 fn store_to<T: Truncate, const N: usize>(
     access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
@@ -152,7 +152,7 @@ fn store_to<T: Truncate, const N: usize>(
     }
 }
 
-/// Loads lanes from the kernel's parameters.
+/// Loads lanes from the kernel's parameters, after checking the addresses.
 fn param_load<E: Extend, const N: usize>(
     Access { warp, env, inst }: &mut Access<'_, '_>,
     addresses: &[u32; LANES],

@@ -195,7 +195,7 @@ impl<const HALVES: bool> VectorLoad for LoadTwo<HALVES> {
     }
 }
 
-/// Loads the two words one after the other.
+/// Loads the two words one after the other, for any mask.
 #[inline(never)]
 fn load_each<const HALVES: bool>(Access { warp, env, inst }: &mut Access<'_, '_>) -> Result<(), Failed> {
     let mut second = inst.clone();

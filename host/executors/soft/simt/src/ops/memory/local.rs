@@ -1,4 +1,4 @@
-//! Accesses to local memory.
+//! Accesses to local memory, whose words are interleaved by lane.
 
 use super::address::{Access, Near, within};
 use super::element::Extend;

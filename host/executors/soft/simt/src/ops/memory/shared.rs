@@ -1,4 +1,4 @@
-//! Accesses to shared memory.
+//! Accesses to shared memory, with a fast path for lanes whose words are adjacent.
 
 use super::address::{Access, Near, good, narrow};
 use super::element::{Extend, Truncate};

@@ -10,12 +10,13 @@ pub(super) const FEW: u32 = 12;
 /// Number of lanes up to which loading one by one takes no longer than loading all lanes together.
 pub(super) const FEWER: u32 = 4;
 
-/// A state space of PTX.
+/// A state space of PTX, as loads and stores access it.
 pub(crate) trait Space: 'static {
     /// Type of the register that holds an address: 32 bits if addresses start at 0, otherwise 64 bits.
     type Address: LaneType + Into<u64>;
 
-    /// Loads the lanes of `mask`. The elements of other lanes in `out` stay unchanged.
+    /// Loads the lanes of `mask`. The elements of other lanes in `out` stay unchanged. Fails if an address is
+    /// refused, which ends the launch.
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         access: &mut Access<'_, '_>,
         mask: u32,
@@ -32,7 +33,7 @@ pub(crate) trait Space: 'static {
         .into()
     }
 
-    /// Loads the elements of one lane.
+    /// Loads the elements of one lane, whose base address is given.
     fn load_lane<E: Extend, const N: usize>(
         access: &mut Access<'_, '_>,
         base: u64,
@@ -49,7 +50,7 @@ pub(crate) trait Space: 'static {
         false
     }
 
-    /// Stores the lanes of `mask`.
+    /// Stores the lanes of `mask`. Fails if an address is refused, which ends the launch.
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         access: &mut Access<'_, '_>,
         mask: u32,
