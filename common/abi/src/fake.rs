@@ -1,5 +1,5 @@
-//! A libcuda for tests of the shims above it, which records the work that it receives. Each thread has its
-//! own status, context and messages.
+//! A libcuda for tests of the shims that call libcuda. It records the work that it receives, separately for
+//! each thread, which also has a status and a context of its own.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::{Cell, RefCell};
@@ -26,12 +26,12 @@ thread_local! {
     static SOLVES: RefCell<Vec<(usize, TriangularSolve)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Sets the status that this thread's libcuda returns to work and to initialisation.
+/// Sets the status that libcuda returns on this thread for submitted work and for initialisation.
 pub fn answer(status: CUresult) {
     STATUS.set(status);
 }
 
-/// Sets the abilities of this thread's device.
+/// Sets the abilities of the device on this thread, a combination of the bits in [`exec`].
 pub fn can(abilities: u32) {
     ABILITIES.set(abilities);
 }
@@ -143,8 +143,8 @@ refusing! {
     echo(c_int);
 }
 
-/// The private table of the stand-in driver. It records products, solves and vector operations, and supports
-/// no other entry.
+/// Private table of the test's libcuda. It records products, solves and vector operations, and answers with
+/// the abilities; other entries fail.
 pub const TABLE: Table = Table {
     bytes: size_of::<Table>(),
     version: VERSION,
@@ -217,7 +217,7 @@ unsafe extern "C" fn device_primary_ctx_retain(context: *mut CUcontext, device: 
     CUresult::SUCCESS
 }
 
-/// The functions of the stand-in driver, as its private table names them.
+/// The functions of the test's libcuda.
 pub const CALLS: Calls = Calls {
     get_export_table,
     driver_get_version,

@@ -1,6 +1,7 @@
-//! The shims' log, which is silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
-//! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`]. The
-//! file may be in a directory where other users can write, so it is opened with care.
+//! The shims' log, which is silent unless `VGPU_LOG` is set. The variable names a level: `error`, `warn`,
+//! `info` or `debug`; any other value but `0` and `off` means `info`. Lines go to stderr, or are appended to
+//! the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`]. The file may be in a directory where
+//! other users can write, so it is opened with care.
 
 use std::fmt::Arguments;
 use std::fs::File;
@@ -55,7 +56,7 @@ fn file(path: &Path) -> Option<File> {
         .ok()
 }
 
-/// Prints to stderr why the log goes there.
+/// Prints to stderr the reason why the log does not go to its file.
 fn refused(why: Arguments<'_>) {
     let line = format!("vgpu[{}] warn: the log goes to stderr: {why}\n", std::process::id());
     // A log that cannot be written must not disturb the program it runs in.

@@ -1,4 +1,4 @@
-//! Implementation of names that no shim implements.
+//! Implementation of exported names for which no shim has a function.
 //!
 //! For each name of a symbol list that the shim does not define, the linking step generates a few
 //! instructions that load the address of a [`Record`] into the first argument register and jump to

@@ -22,7 +22,7 @@ pub const UUID: [u8; 16] =
 /// Version of the table, the same for all shims of one build.
 pub const VERSION: u32 = 4;
 
-/// A device of this guest, as libcuda knows it. It exists as long as the process.
+/// A device of this guest as libcuda found it. It exists as long as the process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Device {
@@ -36,7 +36,7 @@ pub struct Device {
     pub reserved: u32,
 }
 
-/// The private table. Its pointers are never null.
+/// The private table, an array of pointers that are never null behind a header.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Table {
@@ -58,25 +58,27 @@ pub struct Table {
     pub visible: unsafe extern "C" fn(c_int, *mut c_int) -> CUresult,
     /// Stores free and total memory in bytes of the device with this index. Needs no context.
     pub memory_info: unsafe extern "C" fn(c_int, *mut u64, *mut u64) -> CUresult,
-    /// Sends a matrix product to a stream (`CUstream`, in the current context) and fills in the structure's
-    /// `stream`. It is captured when the stream captures.
+    /// Sends a matrix product to a stream (a `CUstream` in the current context) and fills in the structure's
+    /// `stream`. While the stream is captured, the product becomes a node of the graph.
     pub gemm: unsafe extern "C" fn(*mut c_void, *const Gemm) -> CUresult,
     /// Sends a triangular solve to a stream, as [`Self::gemm`] does.
     pub solve: unsafe extern "C" fn(*mut c_void, *const TriangularSolve) -> CUresult,
-    /// Sends a product of cuBLASLt to a stream, as [`Self::gemm`] does. Not supported if [`Self::abilities`]
-    /// lacks the bit.
+    /// Sends a product of cuBLASLt to a stream, as [`Self::gemm`] does. Not supported without `EPILOGUES` in
+    /// [`Self::abilities`].
     pub matmul: unsafe extern "C" fn(*mut c_void, *const MatmulLt) -> CUresult,
-    /// Sends a vector operation to a stream, as [`Self::gemm`] does. With an address in host memory, waits
-    /// for the sum and stores it there, and ignores the structure's own address of the result; with null, the
-    /// sum is stored in device memory, and the call does not wait.
+    /// Sends a vector operation to a stream, as [`Self::gemm`] does. Not supported without `VECTORS` in
+    /// [`Self::abilities`]. With an address in host memory, waits for the sum and stores it there, and
+    /// ignores the structure's own address of the result; with null, the sum is stored in device memory, and
+    /// the call does not wait.
     pub vector: unsafe extern "C" fn(*mut c_void, *const VectorOp, *mut c_void) -> CUresult,
     /// Stores the [`DeviceFacts::abilities`] of the current context's device.
     pub abilities: unsafe extern "C" fn(*mut u32) -> CUresult,
     /// Stores the counters of the process, summed over all devices.
     pub counters: unsafe extern "C" fn(*mut Counters) -> CUresult,
-    /// Stores the number of messages that the host has executed in the current context's session.
+    /// Stores the number of messages that the host has taken in the current context's session
+    /// (`RETURN_DONE`).
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
-    /// Makes a round trip to the host of the device with this index, and nothing else.
+    /// Makes a round trip to the host of the device with this index, to measure it.
     pub echo: unsafe extern "C" fn(c_int) -> CUresult,
 }
 
@@ -93,7 +95,7 @@ impl Table {
         if status.ok().is_err() || table.is_null() || !table.is_aligned() {
             return None;
         }
-        // SAFETY: what answers to the UUID is a table of some version, and all begin with their size.
+        // SAFETY: what answers to the UUID is a table of some version, and all start with their size.
         let bytes = unsafe { (*table).bytes };
         // SAFETY: as above; the version follows the size.
         let version = unsafe { (*table).version };

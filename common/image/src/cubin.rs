@@ -73,11 +73,12 @@ struct Section {
     kind: u32,
     offset: usize,
     bytes: usize,
-    /// For a symbol table, the index of the section that contains the names.
+    /// In a symbol table's header, the index of the section that contains the names.
     link: usize,
 }
 
-/// Returns the offset and count of the section headers, from the ELF header.
+/// Returns offset and count of the section headers, and the size of each in bytes, from the ELF header.
+/// Returns `None` if the headers are too short.
 fn table(header: &[u8]) -> Option<(usize, usize, usize)> {
     let size = usize::from(u16_at(header, 58)?);
     let count = usize::from(u16_at(header, 60)?);
@@ -104,7 +105,8 @@ fn is_cubin(header: &[u8]) -> bool {
     header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_CUDA)
 }
 
-/// Returns the architecture of the image, as in `sm_NUMBER`. `header` contains at least the first 64 bytes.
+/// Returns the architecture of the image, as in `sm_NUMBER`. `header` contains at least the first 64 bytes;
+/// fewer are [`CubinError::Short`].
 pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     if !is_cubin(header) {
         return Err(CubinError::Kind);
@@ -113,7 +115,7 @@ pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     Ok(if header[8] >= NEW_FLAGS { flags >> 8 & 0xff } else { flags & 0xff })
 }
 
-/// The length of an image, as far as its headers have been read. A program passes no length.
+/// Length of an image, as far as its headers have been read. A program passes none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// At least this many bytes must be read to know the length.
@@ -122,7 +124,8 @@ pub enum Length {
     Known(usize),
 }
 
-/// Derives the length of the image from its headers: the end of its last section or table.
+/// Derives the length of the image from its headers: the end of its last section or table. `known` is the
+/// start of the image, as far as it may be read.
 pub fn length(known: &[u8]) -> Result<Length, CubinError> {
     if known.len() < HEADER {
         return Ok(Length::More(HEADER));
@@ -214,8 +217,9 @@ pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
     Ok(None)
 }
 
-/// Returns the number of bytes that the variables of the image take beside those that are in it: the sections
-/// without contents, except shared memory, which belongs to a block and not to the module.
+/// Returns the number of bytes of device memory that the image's variables take beside those that it
+/// contains: the sections without contents, except shared memory, which belongs to a block and not to the
+/// module.
 pub fn variable_bytes(elf: &[u8]) -> Result<u64, CubinError> {
     let mut sum = 0_u64;
     for (section, name) in named_sections(elf)? {
@@ -268,7 +272,7 @@ fn params(mut info: &[u8], kernel: &str) -> Result<Layout, CubinError> {
 }
 
 /// Returns whether a cubin for `sm` runs on a device. It runs on its own architecture and on later ones with
-/// the same major number.
+/// the same major number; if it is for one architecture alone, only there.
 pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
     match specific {
         Specific::Architecture => sm == device,
@@ -284,8 +288,8 @@ pub mod build {
     pub type Kernel = (String, Vec<Param>, bool);
 
     fn info(params: &[Param], newer: bool) -> Vec<u8> {
-        // Something before and behind, in each of the other formats; and parameters from the last to the
-        // first, as ptxas has them.
+        // Records of the other formats stand before and after the parameters, which are in descending order,
+        // as ptxas has them.
         let mut info = vec![4, 0x37, 4, 0, 0x82, 0, 0, 0];
         for (ordinal, param) in params.iter().enumerate().rev() {
             let attribute = if newer || param.size >= 1 << 14 { PARAM_V2 } else { PARAM };
@@ -316,7 +320,7 @@ pub mod build {
         let (mut texts, mut symbols) = (vec![0], vec![0; SYMBOL]);
         for (name, other) in variables {
             symbols.extend((texts.len() as u32).to_le_bytes());
-            // A global object.
+            // The byte says that the symbol is a global variable.
             symbols.extend([0x11, *other]);
             symbols.resize(symbols.len().next_multiple_of(SYMBOL), 0);
             texts.extend(name.as_bytes());
@@ -329,7 +333,7 @@ pub mod build {
             names.extend(name.as_bytes());
             names.push(0);
         };
-        // What these sections take is not in the image.
+        // These sections take memory that is not in the image.
         add_sized(".nv.shared", SHT_NOBITS, 1 << 40, Vec::new());
         add_sized(".nv.global", SHT_NOBITS, variables.len() as u64 * VARIABLE_BYTES, Vec::new());
         let mut add =
@@ -354,7 +358,7 @@ pub mod build {
             header[4..8].copy_from_slice(&kind.to_le_bytes());
             header[24..32].copy_from_slice(&(elf.len() as u64).to_le_bytes());
             header[32..40].copy_from_slice(&bytes.to_le_bytes());
-            // The names of symbols are in the section before.
+            // The section before contains the names of the symbols.
             header[40..44].copy_from_slice(&(headers.len() as u32).saturating_sub(1).to_le_bytes());
             headers.push(header);
             elf.extend(contents);

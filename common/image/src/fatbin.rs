@@ -58,7 +58,7 @@ pub struct Entry<'a> {
     pub kind: Kind,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,
-    /// Further requirements on the device.
+    /// Whether devices of other architectures run the image.
     pub specific: Specific,
     /// Compression of the image.
     pub packing: Packing,
@@ -100,7 +100,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Reads the header.
+    /// Reads the header. Fails with [`FatbinError::Header`] if it is not that of a container.
     pub fn read(header: [u8; HEADER]) -> Result<Self, FatbinError> {
         let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
         let [a, b, c, d, ..] = header;
@@ -126,7 +126,7 @@ pub struct EntryHeader {
     pub kind: Option<Kind>,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,
-    /// Further requirements on the device.
+    /// Whether devices of other architectures run the image.
     pub specific: Specific,
     /// Length of the header in bytes.
     pub header: u64,
@@ -138,7 +138,7 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
-    /// Reads the header. Returns `None` if it is too short.
+    /// Reads the header. Returns `None` if it states a length below [`ENTRY`].
     pub fn read(bytes: &[u8; ENTRY]) -> Option<Self> {
         let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
         let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
@@ -172,7 +172,8 @@ impl EntryHeader {
     }
 }
 
-/// Iterates over the PTX images and cubins of a container. Images of other kinds are skipped.
+/// Returns the PTX images and cubins of a container. Images of other kinds, and those with an unknown
+/// compression, are skipped.
 pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     let header = array(container, 0).ok_or(FatbinError::Header)?;
     let Container { start, end } = Container::read(header)?;
@@ -186,7 +187,8 @@ pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     Ok(entries)
 }
 
-/// Reads the first entry, if its kind is known. Returns it with the bytes that follow it.
+/// Splits off the first entry and returns it with the bytes that follow it. The entry is `None` if its kind
+/// or compression is unknown. Returns `None` if the entry is cut off.
 fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
     let header = EntryHeader::read(bytes.first_chunk()?)?;
     let (_, body) = bytes.split_at_checked(usize::try_from(header.header).ok()?)?;
@@ -210,7 +212,8 @@ impl<'a> Entry<'a> {
         if is_text { without_zeros(self.payload) } else { self.payload }
     }
 
-    /// Unpacks the image. Zeros at the end of PTX text are removed.
+    /// Unpacks the image. Zeros at the end of PTX text are removed. Fails if the image claims to be longer
+    /// than 1 GiB, or is malformed.
     pub fn unpack(&self) -> Result<Vec<u8>, FatbinError> {
         let mut image = match self.packing {
             Packing::Plain => return Ok(self.stored().to_vec()),
@@ -250,7 +253,8 @@ fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
 pub mod build {
     use super::{ARCHITECTURE_SPECIFIC, ENTRY, FAMILY_SPECIFIC, Kind, MAGIC, Packing, Specific};
 
-    /// An image to be packed: kind, architecture, further requirements, packing, and contents.
+    /// An image to be put into a container: kind, architecture, whether others run it, compression, and
+    /// contents.
     pub type Image = (Kind, u32, Specific, Packing, Vec<u8>);
 
     /// Returns a container with these images.

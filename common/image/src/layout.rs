@@ -32,13 +32,14 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// Appends a parameter, aligned.
+    /// Appends a parameter of `size` bytes at the next multiple of `align`. Fails if the buffer would exceed
+    /// `PARAM_BYTES_MAX`.
     pub fn push(&mut self, size: u32, align: u32) -> Result<(), LayoutError> {
         let offset = self.bytes.checked_next_multiple_of(align.max(1)).ok_or(LayoutError::TooLarge)?;
         self.put(Param { offset, size })
     }
 
-    /// Adds a parameter at a given offset.
+    /// Appends a parameter at its offset, which must not be below the end of the last one.
     pub fn put(&mut self, param: Param) -> Result<(), LayoutError> {
         let end = param.offset.checked_add(param.size).filter(|&end| end <= PARAM_BYTES_MAX);
         let end = end.ok_or(LayoutError::TooLarge)?;

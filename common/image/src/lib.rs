@@ -1,6 +1,6 @@
 //! Reads images of code as programs pass them to CUDA: fat binaries, PTX text and cubins. Guest and host use
-//! it. Only headers, the parameter lists of kernels and the sizes of variables are read; the code itself is
-//! left to the driver.
+//! this crate. It reads only headers, the parameter lists of kernels and the sizes of variables; the code
+//! itself is left to the driver.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Reads from PTX text what the guest needs: version and target, and the parameter lists of the kernels. The
-//! host compiles the text.
+//! Reads from PTX text what the guest needs: version and target, and the parameter lists of the kernels.
+//! Compiling the text is the host's work.
 //!
 //! Source: NVIDIA's PTX ISA, "Kernel Function Parameters": parameters follow each other, each aligned to its
 //! own `.align` or to its type; the `.align` behind `.ptr` is that of what is pointed to.
@@ -70,7 +70,7 @@ pub enum PtxError {
     /// The text does not start with `.version`, so it is not PTX.
     #[error("the text is no PTX: it does not begin with .version")]
     Begin,
-    /// No directive follows the head, or braces do not match.
+    /// The token after the head is no directive, or braces do not match.
     #[error("the text is no whole PTX: {0}")]
     Outline(&'static str),
     /// `.version` or `.target` is missing at the start.
@@ -95,8 +95,8 @@ pub enum PtxError {
     },
 }
 
-/// Reads the head of a complete text, and checks that a directive follows it and that braces match. So a text
-/// that is not PTX is rejected before its kernels are compiled.
+/// Reads the head of a complete text. Checks that the token after it, if there is one, starts a directive,
+/// and that braces match, so that a text which is not PTX is rejected before its kernels are compiled.
 pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     let mut tokens = Tokens { rest: ptx };
     let head = read_head(&mut tokens)?;
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(head(""), Err(PtxError::Begin));
     }
 
-    /// Checks that a text which is not PTX is rejected before it is compiled.
+    /// Checks that a text which is not PTX is rejected by its outline.
     #[test]
     fn the_outline_of_a_text_is_looked_at() {
         let outline =

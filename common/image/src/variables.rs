@@ -1,4 +1,4 @@
-//! Reads from PTX text how much device memory its variables take. A cubin tells it by its sections
+//! Reads from PTX text how much device memory its variables take. A cubin states it in its sections
 //! ([`crate::cubin::variable_bytes`]).
 //!
 //! Source: NVIDIA's PTX ISA, "Variables": a declaration has a space, attributes, an alignment, a type, and
@@ -9,13 +9,13 @@ use memchr::memmem::Finder;
 use crate::ptx::type_bytes;
 use crate::words::{Tokens, Upcoming, is_word, text};
 
-/// Why the size of a text's variables cannot be told. The compiler may read the text in another way.
+/// Why the size of a text's variables cannot be determined. The compiler may read the text in another way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
-    /// The text does not state the size of a variable in a form that is known.
+    /// The text states the size of this variable in an unknown form.
     #[error("the size of variable {0} cannot be told")]
     UnknownSize(String),
-    /// It is unclear where a quoted text ends, and so what follows it.
+    /// A quoted text may end at more than one position, so that what follows it is unclear.
     #[error("a quoted text does not end on its line, or ends with a backslash")]
     UnclearQuote,
 }
@@ -27,13 +27,14 @@ pub fn variable_bytes(ptx: &[u8]) -> Result<u64, VariableError> {
     variable_bytes_at(ptx, |at| marks.after(at))
 }
 
-/// Counts variables as [`variable_bytes`]. `next_mark` returns the first mark at or after a place.
+/// Counts bytes as [`variable_bytes`] does. `next_mark` returns the first mark at or after a position.
 fn variable_bytes_at(ptx: &[u8], mut next_mark: impl FnMut(usize) -> usize) -> Result<u64, VariableError> {
     let mut sum = 0_u64;
     let mut tokens = Tokens { rest: ptx };
     // The list of names after `.target` has no end mark, and a directive may follow a name without a blank.
     let (mut before, mut in_target): (&[u8], _) = (b"", false);
-    // Most of a text are instructions, which declare nothing. Words are read only of statements with a mark.
+    // Most statements are instructions, which declare nothing. Only statements with a mark are split into
+    // words.
     let mut mark = None;
     loop {
         let at = ptx.len() - tokens.rest.len();
@@ -52,7 +53,7 @@ fn variable_bytes_at(ptx: &[u8], mut next_mark: impl FnMut(usize) -> usize) -> R
             b".global" | b".const" if !matches!(before, b".ptr" | b".extern") => {
                 sum = sum.saturating_add(variables(&mut tokens)?);
             }
-            // What follows the name of an instruction belongs to it.
+            // A name that starts with a letter is that of an instruction, and its modifiers belong to it.
             _ if part[0].is_ascii_alphabetic() && !in_target => tokens.skip_word(),
             _ => {}
         }
@@ -62,8 +63,8 @@ fn variable_bytes_at(ptx: &[u8], mut next_mark: impl FnMut(usize) -> usize) -> R
     Ok(sum)
 }
 
-/// Places in a text that may be of a variable, or change how what follows is read: the start of a quoted text
-/// or of a comment, the spaces of variables, and `.target`.
+/// Positions in a text where a variable may be declared, or after which the text is read in another way: the
+/// start of a quoted text or of a comment, the spaces of variables, and `.target`.
 struct Marks<'a> {
     ptx: &'a [u8],
     kinds: [Upcoming<Find>; 4],
@@ -83,8 +84,8 @@ impl<'a> Marks<'a> {
         Self { ptx, kinds: kinds.map(Upcoming::new) }
     }
 
-    /// Returns the first mark at or after a place between two parts, or the end of the text. A mark within the
-    /// name of an instruction is none, as in `ld.global`.
+    /// Returns the first mark at or after a position between two parts, or the end of the text. A modifier of
+    /// an instruction, as in `ld.global`, is no mark.
     fn after(&mut self, mut at: usize) -> usize {
         loop {
             let next = self.kinds.iter_mut().map(|kind| kind.after(self.ptx, at)).min();
@@ -107,7 +108,7 @@ fn skip_text(tokens: &mut Tokens<'_>) -> Result<(), VariableError> {
     if tokens.skip_plain_text() { Ok(()) } else { Err(VariableError::UnclearQuote) }
 }
 
-/// Returns the size of the variables of one declaration, which starts after the space.
+/// Returns the number of bytes of the variables of one declaration, whose space was the last part.
 fn variables(tokens: &mut Tokens<'_>) -> Result<u64, VariableError> {
     let unknown = |name: &[u8]| VariableError::UnknownSize(text(name));
     let (mut align, mut element, mut vector) = (1, None, 1);
@@ -159,7 +160,8 @@ fn variables(tokens: &mut Tokens<'_>) -> Result<u64, VariableError> {
     }
 }
 
-/// Skips the value of a variable. Returns the number of its outermost parts, and the token after it.
+/// Skips the initial value of a variable. Returns the number of its outermost elements, and the token after
+/// it.
 fn skip_value<'a>(tokens: &mut Tokens<'a>) -> Result<(u64, Option<&'a [u8]>), VariableError> {
     let (mut depth, mut rows) = (0_u32, 1);
     while let Some(token) = tokens.next_part() {
@@ -212,7 +214,7 @@ mod tests {
             ("@%p ld.global.nc.L2::128B.v4.f32 {%a}, [%b]; cp.async.cg.shared.global [%c], [%d], 16;", 0),
             (".file 1 \"a.global.b8\"\n.loc 1 2 3\nst.global.u32 [%a], %b;", 0),
             (".func f(.param .u64 .ptr.global.align 16 p);", 0),
-            // Texts that hide a variable from whoever splits them in another way than the compiler.
+            // Texts that hide a variable from a reader that splits them in another way than the compiler.
             ("// .extern\n.global .b8 v[9];", 9),
             ("// .ptr\n.global .b8 v[9];", 9),
             ("/* .extern */ .const .b8 v[9];", 9),

@@ -1,4 +1,4 @@
-//! Splits PTX text into words, finds its comments, and passes over what contains nothing of interest.
+//! Splits PTX text into words, and finds its comments without splitting it.
 
 use memchr::memmem::{self, Finder};
 
@@ -15,8 +15,8 @@ impl<'a> Tokens<'a> {
         self.rest = &self.rest[end..];
     }
 
-    /// Skips a quoted text as [`Self::skip_text`]. Returns whether every compiler sees its end there: it ends
-    /// on its line, and no backslash precedes the end.
+    /// Skips a quoted text as [`Self::skip_text`] does. Returns whether every compiler sees its end there: it
+    /// ends on its line, and no backslash precedes the end.
     pub fn skip_plain_text(&mut self) -> bool {
         let text = self.rest;
         self.skip_text();
@@ -68,20 +68,21 @@ pub fn after_comment(text: &[u8]) -> Option<&[u8]> {
     Some(&text[end.unwrap_or(text.len())..])
 }
 
-/// A place in a text, which is searched again only when it is passed: searches for several things together
-/// then read the text once for each.
+/// Position of the next match of a search. The text is searched again only once the position has been passed,
+/// so that several searches together read the text once for each.
 pub struct Upcoming<F> {
     find: F,
     at: Option<usize>,
 }
 
 impl<F: Fn(&[u8]) -> Option<usize>> Upcoming<F> {
-    /// Wraps a function that finds the first place in a text. Nothing has been searched yet.
+    /// Wraps a function that finds the first match in a text. Nothing has been searched yet.
     pub const fn new(find: F) -> Self {
         Self { find, at: None }
     }
 
-    /// Returns the first place at or after `start`, which must ascend, or the end of the text.
+    /// Returns the position of the first match at or after `start`, which must ascend from call to call, or
+    /// the end of the text.
     pub fn after(&mut self, text: &[u8], start: usize) -> usize {
         match self.at {
             Some(at) if at >= start => at,
@@ -95,12 +96,12 @@ pub const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
 }
 
-/// Converts bytes to text.
+/// Converts bytes to a string, with a replacement for what is not UTF-8.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Parses a decimal number.
+/// Parses a decimal number. Returns `None` for anything else, and above 32 bits.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }

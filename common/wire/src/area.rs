@@ -1,4 +1,4 @@
-//! A channel's area of the window: what lies where.
+//! Layout of a channel's area of the window.
 //!
 //! ```text
 //!   0x00000  submit page   the guest writes, the host reads
@@ -18,15 +18,17 @@ pub const AREA_BYTES: u64 = 0x8_0000;
 pub const SUBMIT: u64 = 0;
 /// Submit page, u64: bytes ever written to the ring. Storing it publishes the messages up to there.
 pub const SUBMIT_TAIL: u64 = 0x00;
-/// Submit page, u32: number of guest threads that sleep on [`RETURN_WAKE`].
+/// Submit page, u32: number of guest threads that sleep on the futex word [`RETURN_WAKE`]. The host wakes
+/// nobody while it is 0.
 pub const SUBMIT_SLEEPERS: u64 = 0x40;
 /// Submit page, u32: number of the newest hold that the guest has released. Holds are released in the order
-/// of their numbers. A GPU may poll this word itself, so that a release needs nobody who reads the ring.
-/// When a session is to end, the host stores [`HOLD_MAX`].
+/// of their numbers. A GPU may poll this word itself, so that a release takes effect while the host does not
+/// read the ring. To end a session, the host stores [`HOLD_MAX`], which releases every hold.
 pub const SUBMIT_RELEASED: u64 = 0x80;
-/// Submit page, u32: process id of the session's owner in its PID namespace, 0 if nobody says so. Stored last
-/// of the four fields; the host does not read them. By them a process that finds the channel's lock free
-/// tells an owner that has died from one that has only closed its descriptors.
+/// Submit page, u32: process id of the session's owner in its PID namespace, 0 if the owner does not state
+/// it. The guest stores it after the other three fields that identify the owner; the host reads none of them.
+/// A process that finds the channel's lock free learns from them whether the owner has died or has only
+/// closed its descriptors.
 pub const SUBMIT_PROCESS: u64 = 0xc0;
 /// Submit page, u32: inode number of that PID namespace.
 pub const SUBMIT_NAMESPACE: u64 = 0xc4;
@@ -34,12 +36,12 @@ pub const SUBMIT_NAMESPACE: u64 = 0xc4;
 pub const SUBMIT_STARTED: u64 = 0xc8;
 /// Submit page, u64: inode number of the program that the owner runs, 0 if it is not known.
 pub const SUBMIT_PROGRAM: u64 = 0xd0;
-/// Greatest number of a hold.
+/// Largest number that a hold may have ([`crate::body::stream::StreamHold::hold`]).
 pub const HOLD_MAX: u32 = i32::MAX as u32;
 
 /// Offset of the return area, unless the guest put it into guest pages.
 pub const RETURN: u64 = 0x1000;
-/// Length of the return area in bytes, whole pages.
+/// Length in bytes of the return area, a multiple of the page size.
 pub const RETURN_BYTES: u64 = 0x1_8000;
 /// Return area, u64: bytes of the ring that the host has consumed. The guest may overwrite them.
 pub const RETURN_HEAD: u64 = 0x00;
@@ -66,12 +68,12 @@ pub const RETURN_WHY: u64 = 0x100;
 pub const RETURN_WHY_FLAGS: u64 = 0x108;
 /// Return area, u32: length in bytes of the text, at most [`WHY_TEXT_MAX`].
 pub const RETURN_WHY_BYTES: u64 = 0x10c;
-/// Return area, u32: how many bytes at the start of the text are the mangled name of the kernel that failed.
-/// The rest is the reason.
+/// Return area, u32: length in bytes of the kernel's mangled name, with which the text starts. The reason
+/// follows.
 pub const RETURN_WHY_KERNEL: u64 = 0x110;
 /// Return area, u64: with [`WHY_ADDRESS`], the address that the work must not access.
 pub const RETURN_WHY_AT: u64 = 0x118;
-/// Return area: the text, UTF-8.
+/// Return area: the text of the explanation, UTF-8 and without a trailing zero.
 pub const RETURN_WHY_TEXT: u64 = 0x400;
 /// Maximum length in bytes of the text: a name and a reason of [`REPLY_TEXT_MAX`] each.
 pub const WHY_TEXT_MAX: usize = 2 * REPLY_TEXT_MAX;
@@ -122,14 +124,14 @@ pub fn reply_text(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(REPLY_TEXT_MAX)]
 }
 
-/// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]: the host writes them before the
-/// first guest can attach, so that a process which only looks at the device needs no session.
+/// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]. The host writes them before the
+/// first guest can attach, so that a process can query the device without a session.
 pub const FACTS: u64 = 0x2_0000;
 /// Length in bytes of the window reserved for the facts, one page.
 pub const FACTS_BYTES: u64 = 0x1000;
 
-/// Offset of window memory that belongs to the session for its whole life, so that a download makes progress
-/// however full the window is. An upload needs none: the ring carries it.
+/// Offset of window memory that belongs to the channel, so that a download makes progress however full the
+/// window is. An upload needs none: the ring carries it.
 pub const STAGING: u64 = 0x3_0000;
 /// Length of the staging memory in bytes.
 pub const STAGING_BYTES: u64 = 0x1_0000;

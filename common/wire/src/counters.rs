@@ -5,7 +5,7 @@
 use core::iter::Sum;
 use core::ops::Add;
 
-/// What a session, or a process over all its devices, has sent to the host since it attached.
+/// Messages and bytes that a session has sent since its attach, or that all sessions of a process have sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
@@ -19,9 +19,11 @@ pub struct Counters {
     pub sleeps: u64,
     /// Number of writes to the doorbell register.
     pub doorbells: u64,
-    /// Number of bytes copied from ordinary memory to the device.
+    /// Number of bytes that copies have uploaded. Bytes that the host reads from pinned memory in the window
+    /// are not counted.
     pub bytes_in: u64,
-    /// Number of bytes copied from the device to ordinary memory.
+    /// Number of bytes that copies have downloaded. Bytes that the host writes to pinned memory in the window
+    /// are not counted.
     pub bytes_out: u64,
 }
 

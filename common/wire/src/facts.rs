@@ -14,14 +14,14 @@ wire_struct! {
         pub driver_text: [u8; 80] = 256,
         /// The 16 bytes that `cuDeviceGetUuid` returns.
         pub uuid: [u8; 16] = 336,
-        /// Device memory in bytes; 0 tells a guest that there are no facts.
+        /// Device memory in bytes. 0 tells a guest that the host has stored no facts.
         pub total_bytes: u64 = 352,
         /// What `cuDriverGetVersion` returns: 1000 * major + 10 * minor of the newest CUDA version that the
         /// host supports. Not 0.
         pub driver_version: u32 = 360,
-        /// Compute capability, the number before the point.
+        /// Major number of the compute capability.
         pub cc_major: u32 = 364,
-        /// Compute capability, the number behind the point.
+        /// Minor number of the compute capability.
         pub cc_minor: u32 = 368,
         /// Granularity and alignment in bytes of allocations by the virtual memory calls.
         pub granularity: u32 = 372,
@@ -38,7 +38,7 @@ wire_struct! {
 
 /// Bits of [`DeviceFacts::abilities`]: what the executor can do, and which extensions the host knows.
 pub mod exec {
-    /// The executor runs kernels; the null executor, for one, does not.
+    /// The executor accepts launches. The null executor sets the bit too, and its launches have no effect.
     pub const KERNELS: u32 = 1 << 0;
     /// The executor loads cubins ([`IMAGE_CUBIN`](crate::body::module::IMAGE_CUBIN)).
     pub const CUBIN: u32 = 1 << 1;
@@ -52,7 +52,7 @@ pub mod exec {
     pub const VECTORS: u32 = 1 << 5;
     /// Extension: the driver's linker ([`crate::body::link`]).
     pub const LINKS: u32 = 1 << 6;
-    /// The host keeps no image for later sessions and looks at no digest: a guest may leave it zero
+    /// The host keeps no image beyond its session and ignores digests, so that a guest may leave them zero
     /// ([`ModuleOpen`](crate::body::module::ModuleOpen)).
     pub const UNNAMED: u32 = 1 << 7;
     /// Extension: programmatic dependencies of graph nodes
@@ -80,10 +80,11 @@ const _: () = {
     assert!(size_of::<DeviceFacts>() as u64 <= area::FACTS_BYTES);
 };
 
-/// Attributes of a device that read 0 in a guest, by their number in `CUdevice_attribute`.
+/// Attributes of a device that a host with a real GPU announces as 0, or that a guest reads as 0, with the
+/// reason. They are named by their number in `CUdevice_attribute`.
 #[derive(Clone, Debug)]
 pub struct AbsentAttributes {
-    /// Why a guest lacks them.
+    /// Reason why a guest lacks them, a clause for readers of this table.
     pub reason: &'static str,
     /// Attributes that a guest reads as 0 even if its host says otherwise.
     in_any_guest: &'static [RangeInclusive<u8>],
@@ -111,8 +112,8 @@ impl AbsentAttributes {
     }
 }
 
-/// Attributes that read 0 in a guest whatever the host's GPU can do. Attributes that are not listed are the
-/// GPU's.
+/// Attributes that a host announces as 0 whatever its GPU supports. It announces all others as the GPU has
+/// them. A guest replaces the PCI ids among them with those of its own function.
 pub const NOT_IN_A_GUEST: &[AbsentAttributes] = &[
     AbsentAttributes::new(
         "a display of the host does not limit the guest's kernels, and its modes are its own",

@@ -1,19 +1,18 @@
 //! # The VGPU-STUB contract, version 2
 //!
-//! Version 1, which hosts that exist speak, is [`v1`]; all else here is version 2.
+//! Version 1, which existing hosts speak, is in [`v1`]. Every other module is part of version 2.
 //!
-//! This crate is the specification of what guest and host say to each other, written so that
-//! both ends compile it. It owns numbers, layouts and decoders; it knows nothing of files,
-//! mappings, threads or CUDA semantics. Every integer is little endian. Nothing here allocates.
+//! This crate is the specification of the messages and the shared memory of guest and host, and both compile
+//! it. It owns numbers, layouts and decoders, and knows nothing of files, mappings, threads or CUDA
+//! semantics. Every integer is little endian. Nothing here allocates.
 //!
 //! ## The device
 //!
 //! VGPU-STUB is one PCI function, `10de:2331`, class `0x030200` ([`pci`]). BAR0 holds registers
-//! ([`registers`]), accessed by aligned 32-bit loads and stores only. Identity, version and
-//! capability registers stand where version 1 has them, so that either generation tells which
-//! device it met: [`registers::CAPABILITIES`] with [`registers::CAP_V2`] is a device that speaks
-//! this contract, with [`registers::CAP_CUDA`] one that speaks version 1. BAR2 is the *window*:
-//! memory that guest and host both see.
+//! ([`registers`]), accessed by aligned 32-bit loads and stores only. The registers for identity, version and
+//! capabilities have the offsets of version 1, so that a guest of either version recognises the device: one
+//! that sets [`registers::CAP_V2`] in [`registers::CAPABILITIES`] speaks this contract, one that sets
+//! [`registers::CAP_CUDA`] speaks version 1. BAR2 is the *window*: memory that guest and host share.
 //!
 //! ## Sessions and channels
 //!
@@ -28,22 +27,22 @@
 //!       digest, area; ERROR says why                      ERROR says why, the host reads no more
 //! ```
 //!
-//! Which process may attach to channel *i* is settled inside the guest: by a POSIX record lock on
-//! byte *i* of the function's `resource2` file, taken before `ATTACH` and held for life. The
-//! guest's kernel drops it when the process dies, however it dies. A channel that is not free and whose
-//! lock is free belongs to a dead process: who attaches, or runs out of memory, tries the locks of the
-//! channels that are not free and ends the sessions of those that it gets.
+//! A process attaches to channel *i* only while it holds a POSIX record lock on byte *i* of the function's
+//! `resource2` file. It takes the lock before `ATTACH` and holds it until it has detached. The guest's kernel
+//! drops the lock when the process dies, however it dies. A channel that is not free and whose lock is free
+//! belongs to a dead process: a process that attaches, or that finds no memory, tries the locks of the
+//! channels that are not free, and ends the sessions of those that it gets.
 //!
 //! **No register access waits for work.** A detach is answered at once, and the channel is ending until the
-//! host has freed what the session held: the guest polls, or goes on with another channel. An attach to a
-//! channel that is not free is refused. A detach names the session that it ends, so that one which arrives
-//! late ends no other.
+//! host has freed what the session held: the guest polls, or attaches to another channel. An attach to a
+//! channel that is not free is refused. A detach names the session that it ends, so that a detach which
+//! arrives late ends no other session.
 //!
 //! Guest and host compare [`WIRE_VERSION`] and [`TABLE_DIGEST`] at `ATTACH`, each its own with the
 //! other's; both numbers of both sides are readable, so that either end can name both.
 //!
-//! A process that only looks - what is there, how much memory is free - opens no session: the host
-//! keeps the device's facts in the window ([`area::FACTS`]) and free memory in a register.
+//! A process that only queries the device's properties or its free memory opens no session: the host keeps
+//! the device's facts in the window ([`area::FACTS`]) and the amount of free memory in a register.
 //!
 //! ## The ring
 //!
@@ -57,47 +56,47 @@
 //! the host ends a session whose numbers do not follow each other. Number 0 is no message, kind 0
 //! is no kind, word 0 is no word.
 //!
-//! **One way by default.** Only the kinds marked `reply` in [`Kind`]'s table are answered, each in
-//! the reply slot that the body names: status (a `CUresult`), length and data first, then the
-//! message's number in the slot's `ticket`.
+//! **One way by default.** The host answers only the kinds marked `reply` in [`Kind`]'s table, each in the
+//! reply slot that the body names: it stores status (a `CUresult`), length and data, and then the message's
+//! number in the slot's `ticket`.
 //!
-//! **Words.** A guest that wants to know how far work has come names a completion *word* and a
-//! value ([`Mark`]); the host stores the value (with its clock) when the work that the mark
-//! belongs to is done. Values of one word never decrease. Events are words; a synchronize is
-//! a [`body::stream::Signal`] and a wait for its word; a copy back is a copy with a mark.
+//! **Words.** To learn how far work has completed, a guest names a completion *word* and a value ([`Mark`]).
+//! The host stores the time of its clock and then the value once the work that the mark belongs to has
+//! completed. Values of one word never decrease. An event is a word; a synchronize is a
+//! [`body::stream::Signal`] and a wait for its word; a download is a copy with a mark.
 //!
-//! **Joins.** A synchronize that brings nothing back is the flag [`FLAG_JOIN`] on the next message:
-//! all work of the session that follows in the ring, on any stream, starts after what that stream
-//! had been given. [`JOIN_ALL`] names every stream. Where more than one stream is to be joined,
+//! **Joins.** A synchronize after which the program reads no result is the flag [`FLAG_JOIN`] on the next
+//! message: all later work of the session, on any stream, starts after the work that the named stream has
+//! been given so far. [`JOIN_ALL`] names every stream. Where more than one stream is to be joined,
 //! [`body::stream::Join`] messages carry the others.
 //!
-//! **Errors.** What the host finds out late it stores in the return area: code, whether it is
-//! sticky, the number of the message that caused it. A violation of this contract ends the
-//! session and is sticky.
+//! **Errors.** An error of a message that is not answered is stored in the return area: its code, whether it
+//! is sticky, and the number of the message that caused it. A violation of this contract ends the session and
+//! is sticky.
 //!
-//! **Sleeping.** A side about to sleep says so, fences, looks once more, and sleeps. The guest
-//! rings the doorbell only when the host's flag says so; the host wakes only when the guest counts
-//! sleepers. Where [`registers::WAKE_FUTEX`] is set the guest sleeps on the futex word
-//! [`area::RETURN_WAKE`]; otherwise it sleeps for a time it predicts.
+//! **Sleeping.** Before a side sleeps it stores that it will, executes a full memory fence, and checks once
+//! more for what it waits for. The guest rings the doorbell only while [`area::RETURN_HOST_SLEEPS`] is set;
+//! the host wakes the guest only while [`area::SUBMIT_SLEEPERS`] is not 0. Where [`registers::WAKE_FUTEX`] is
+//! set the guest sleeps on the futex word [`area::RETURN_WAKE`], otherwise for a time that it predicts.
 //!
-//! **Memory types.** The guest writes the submit half of its area and never reads it back; the host writes
-//! the return half. So the former may be a write-combined BAR, and the latter may be guest pages
-//! (`RETURN_GPA`), each where it is fastest. No page of the window is both written and polled by the guest,
-//! so that each can be mapped in one way by all processes: kernels do not let two memory types be mixed.
+//! **Memory types.** The guest only writes the submit half of its area, except that it reads the fields of
+//! the owner; the host writes the return half. So the former may be a write-combined BAR, and the latter may
+//! be guest pages (`RETURN_GPA`), each where it is fastest. No page of the window is both written and polled
+//! by the guest, so that all processes can map it with the same memory type: kernels do not let two memory
+//! types be mixed.
 //!
-//! **Guest pages.** A device with [`registers::CAP_PAGES`] reaches any memory of the guest, whatever the
-//! guest's kernel thinks of that. So it takes addresses only from a session that knows a key which only the
-//! guest's administrator can read ([`pci::PAGES_KEY`]). It writes to them until the session has ended: pages
-//! must stay what they are, even if the process dies, until somebody has detached its channel.
+//! **Guest pages.** A device with [`registers::CAP_PAGES`] accesses guest memory by addresses that the
+//! guest's kernel does not check. So it takes addresses only from a session that knows a key which only the
+//! guest's administrator can read ([`pci::PAGES_KEY`]). It may write to the pages until the session has
+//! ended: they must not be reused before the channel has been detached, even if the process dies.
 //!
 //! ## Addresses
 //!
 //! Device addresses are the executor's own 64-bit numbers and travel inside kernel parameters. Each function
-//! announces the range that they are from ([`AddressRange`]), and no two functions of a machine share one.
-//! Streams, events, modules, functions and graphs are small integers that the guest mints, unique
-//! within its session and kind; the host maps them. Window memory is named by a [`Span`]:
-//! segment 0 is BAR2, [`SEGMENT_INLINE`] is the message's own tail, others are guest pages
-//! that the session registered.
+//! announces the range that contains them ([`AddressRange`]), and no two functions of a machine share one.
+//! Streams, events, modules, functions and graphs are small integers that the guest mints, unique within its
+//! session and kind; the host maps them to its objects. Window memory is named by a [`Span`]: segment 0 is
+//! BAR2, [`SEGMENT_INLINE`] is the message's own tail, others are guest pages that the session registered.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ pub const FLAG_JOIN: u16 = 1 << 0;
 /// All flags that exist; any other bit is a violation.
 pub const KNOWN_FLAGS: u16 = FLAG_JOIN;
 
-/// In [`Header::join`] and [`stream::Signal`]: every stream of the session.
+/// Value of [`Header::join`] and of [`stream::Signal::stream`] that names every stream of the session.
 pub const JOIN_ALL: u32 = u32::MAX;
 
 wire_struct! {
@@ -43,7 +43,7 @@ pub const fn padded(bytes: u64) -> u64 {
 
 /// A body that can be sent, because its type determines the kind.
 pub trait Payload: IntoBytes + zerocopy::Immutable {
-    /// Kind that goes into the header.
+    /// Kind of the message, which the header states.
     const KIND: Kind;
 }
 
@@ -231,7 +231,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Fills the rest of the ring, so that the next message starts at its beginning.
+    /// Fills the ring to its end, so that the next message starts at the ring's first byte.
     0x0001 Pad(session::Pad), tail |_body| None;
     /// Greets the host as the first message of a session. The answer has the device's facts.
     0x0002 Hello(session::Hello) reply;
@@ -371,7 +371,7 @@ impl<'a> Message<'a> {
     /// everything that can be checked without the session's state.
     ///
     /// # Errors
-    /// Returns what is wrong with the bytes; nothing of them may be used then.
+    /// Returns the first violation found. No part of the bytes may be used then.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
         let kind = Kind::try_from(header.kind)?;

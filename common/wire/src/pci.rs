@@ -29,9 +29,9 @@ pub const V2_BAR0_BYTES: u64 = 0x2000;
 /// Default length in bytes of BAR2 of a version 2 device, which is 64-bit and prefetchable.
 pub const V2_BAR2_BYTES: u64 = 256 << 20;
 
-/// Offset in configuration space, behind the header, of a key of 8 bytes that the host draws at each start of
-/// a device with [`crate::registers::CAP_PAGES`]; zeros without. An operating system shows this part of
-/// configuration space to its administrator alone. So who knows the key may have the host write to any memory
-/// of the guest anyway, and who merely may open the device's BARs may not:
-/// [`crate::registers::channel::PAGES_KEY_LO`].
+/// Offset in configuration space, behind the standard header, of a key of 8 bytes that the host draws at each
+/// start of a device with [`crate::registers::CAP_PAGES`]; zeros without. An operating system shows this part
+/// of configuration space only to its administrator, who can access all memory of the guest anyway. A process
+/// that may merely open the device's BARs cannot read the key, and so cannot have the host write to guest
+/// memory: [`crate::registers::channel::PAGES_KEY_LO`].
 pub const PAGES_KEY: u64 = 0x40;

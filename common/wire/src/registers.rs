@@ -89,8 +89,8 @@ pub const V2_WAITED_HI: u32 = 0x99c;
 pub const SHARE_ENFORCED: u32 = 1;
 
 /// Read: [`crate::facts::DeviceFacts`] in 32-bit words, where a bus shows the registers as a page of memory,
-/// so that a process that only looks needs no other page. Zeros: read them at [`crate::area::FACTS`], where
-/// they always are.
+/// so that a process without a session maps no other page. Where they read zeros, the facts are at
+/// [`crate::area::FACTS`], which always holds them.
 pub const V2_FACTS: u32 = 0xa00;
 
 /// [`V2_WAKE`]: guest and host are processes of one kernel that share the window's pages, so a futex of one
@@ -107,7 +107,7 @@ pub const MAX_CHANNELS: u32 = 64;
 /// of memory.
 pub const V2_PAGE_BYTES: u32 = channel::FIRST;
 
-/// What every register reads when the function is gone.
+/// Value that every register reads once the function is gone.
 pub const ALL_ONES: u32 = u32::MAX;
 
 /// Registers for the resource usage of a channel's session, as offsets from [`usage::base`].
@@ -150,7 +150,8 @@ pub mod channel {
     pub const CONTROL: u32 = 0x00;
     /// Read: state of the channel: [`STATE_FREE`], [`STATE_ATTACHED`], [`STATE_FAILED`] or [`STATE_ENDING`].
     pub const STATE: u32 = 0x04;
-    /// Write any value: the host looks at the ring. Needed only while the host says that it sleeps.
+    /// Write any value: wakes the host, which then reads the ring. Needed only while
+    /// [`crate::area::RETURN_HOST_SLEEPS`] is 1.
     pub const DOORBELL: u32 = 0x08;
     /// Read: why the host refused the last attach or ended the session, a [`super::Refusal`]; otherwise 0.
     pub const ERROR: u32 = 0x0c;
@@ -181,8 +182,8 @@ pub mod channel {
     /// the channel in [`STATE_ENDING`]; the guest polls.
     pub const DETACH_SESSION: u32 = 0x34;
 
-    /// [`CONTROL`]: start a session. Refused with [`super::Refusal::Busy`] unless the channel is free; a
-    /// session that is there continues.
+    /// [`CONTROL`]: start a session. Refused with [`super::Refusal::Busy`] unless the channel is free; the
+    /// session on the channel continues.
     pub const ATTACH: u32 = 1;
 
     /// [`STATE`]: no session owns the channel; an attach can succeed.
@@ -211,7 +212,7 @@ register_enum! {
         ReturnArea = 4,
         /// The guest broke this contract, and the host ended its session.
         Violation = 5,
-        /// The executor is not ready, or lost the session.
+        /// The executor is not ready, or has lost the session.
         Executor = 6,
         /// The channel is not free: a session is attached, has failed, or is ending.
         Busy = 7,

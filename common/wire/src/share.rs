@@ -1,16 +1,16 @@
 //! A VM's share of its GPU's time, as the registers from [`V2_SHARE`] on state it.
 //!
-//! A guest learns which part of the GPU it gets, and so what the weights of the other VMs add up to, and for
-//! how long others had the GPU. It learns neither which or how many VMs they are, nor what one of them does.
+//! A guest learns its own part of the GPU's time, the sum of the other VMs' parts, and for how long others
+//! had the GPU. It learns neither which and how many the other VMs are, nor what any of them does.
 
 use crate::registers::{
     SHARE_ENFORCED, V2_CHARGED_HI, V2_CHARGED_LO, V2_SHARE, V2_SHARE_PPM, V2_WAITED_HI, V2_WAITED_LO,
 };
 
-/// Parts of a whole in [`VmShare::ppm`].
+/// Value of [`VmShare::ppm`] that stands for all of the GPU's time.
 pub const SHARE_WHOLE: u32 = 1_000_000;
 
-/// The share of one VM.
+/// Part of a GPU's time that one VM gets, and the times for which it was charged and has waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmShare {
     /// Whether the host divides the GPU's time by shares now. Otherwise the driver divides it among contexts.
@@ -38,8 +38,8 @@ impl VmShare {
         [state, self.ppm, charged as u32, (charged >> 32) as u32, waited as u32, (waited >> 32) as u32]
     }
 
-    /// Returns the share that registers state. Bits that are not known are ignored, and a share of more than
-    /// the whole is the whole.
+    /// Returns the share that registers state. Unknown bits are ignored, and a share above [`SHARE_WHOLE`] is
+    /// read as [`SHARE_WHOLE`].
     #[must_use]
     pub fn from_words([state, ppm, charged_lo, charged_hi, waited_lo, waited_hi]: [u32; 6]) -> Self {
         let wide = |low, high| u64::from(high) << 32 | u64::from(low);

@@ -1,14 +1,16 @@
-//! The simulated bus: how a BAR of a simulated device is reached over its UNIX `SOCK_SEQPACKET` socket.
+//! The simulated bus: the packets by which a client accesses a BAR of a simulated device, over the BAR's UNIX
+//! `SOCK_SEQPACKET` socket.
 //!
 //! A request is [`REQUEST_BYTES`] long, little endian: `{u32 operation, u32 offset, u32 value}`. A packet
 //! holds 1 to [`BATCH`] requests, which the device executes in their order. The answer is one packet with
+//! holds 1 to [`BATCH`] requests, which the device executes in their order. The answer is one packet with
 //! [`ANSWER_BYTES`] for each request: `{u32 status, u32 value}`, where the value is the one read, or the one
-//! written. A client that sends anything else is disconnected. The end of a connection ends no session: a BAR
-//! has no such event.
+//! written. A client that sends anything else is disconnected. Closing a connection ends no session, because
+//! a BAR has no such event.
 //!
-//! A BAR that holds memory also takes blocks, each alone in its packet. [`WRITE_BLOCK`] has the length in
-//! bytes in the place of the value, and the bytes follow the request. [`READ_BLOCK`] has the same request
-//! without bytes, and its answer is followed by them. Both answer with the status and the length.
+//! A BAR that holds memory also takes blocks, each alone in its packet. A [`WRITE_BLOCK`] request states the
+//! length in bytes as its value and is followed by the bytes. A [`READ_BLOCK`] request has the same form
+//! without bytes, and its answer is followed by them. The answer to either states the length as its value.
 
 /// Operation: read a register.
 pub const READ: u32 = 1;

@@ -1,5 +1,5 @@
-//! Parts of message bodies: bytes that both sides can access ([`Span`]), and a completion that the guest
-//! wants to be told ([`Mark`]).
+//! Parts of message bodies: [`Span`] names bytes that both sides can access, and [`Mark`] requests that the
+//! host store a value once work has completed.
 
 /// [`Span::segment`] of bytes in the message's own tail.
 pub const SEGMENT_INLINE: u32 = u32::MAX;

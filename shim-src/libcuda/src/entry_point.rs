@@ -1,7 +1,7 @@
 //! Finds the export that serves a base name for a CUDA version, and its address.
 //!
-//! The list of names and versions is that of the ABI crate. The loader looks addresses up in this very
-//! object, because names that are not implemented exist only once the object is linked.
+//! The list of names and versions is that of the ABI crate. Addresses are looked up in this object by the
+//! loader, because stubs of functions that are not implemented exist only once the object is linked.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::OnceLock;
@@ -112,7 +112,7 @@ fn own_object() -> Option<usize> {
     })
 }
 
-/// Returns the address that serves a base name, or why there is none.
+/// Returns the address of the export that serves a base name, or the reason why there is none.
 pub fn look_up(symbol: Text, version: c_int, flags: u64) -> Result<std::result::Result<*mut c_void, Query>> {
     let name = symbol.get()?.to_str().unwrap_or("");
     if flags & !PROC_FLAGS != 0 {

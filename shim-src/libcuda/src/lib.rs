@@ -8,9 +8,9 @@
 //!   code       images, layouts of parameters, the compiler's logs
 //!   leaves     slab (handles)  ptsz (default streams)  sync  visible  entry_point  pinned_ranges
 //! ```
-//! Each layer uses those below it. State is answered here, without a message. What the host does is sent in
-//! messages that nobody waits for, except for memory, the first use of code, and downloads. An error that the
-//! host reports late is returned by the next call that may return it.
+//! Each layer uses those below it. Queries of state are answered here, without a message. Work is sent in
+//! messages that no thread waits for, except allocations, the first use of code, and downloads. An error that
+//! the host reports late is returned by the next call that CUDA allows to return it.
 
 #[macro_use(exports)]
 extern crate vgpu_abi;

@@ -1,7 +1,7 @@
 //! Exports that exist twice: the plain one, for which stream 0 is the legacy default stream, and a variant
 //! `_ptsz` or `_ptds`, for which it is the calling thread's own ("per-thread default stream").
 
-/// What stream 0 means to an export.
+/// The stream that handle 0 stands for in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultStream {
     /// Stream 0 is the legacy stream.
@@ -10,7 +10,7 @@ pub enum DefaultStream {
     PerThread,
 }
 
-/// Defines both variants from one body, whose variable says what stream 0 means.
+/// Defines both variants of an export from one body, which receives the meaning of stream 0 as `$default`.
 macro_rules! export_ptsz {
     ($(
         $(#[$meta:meta])*

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::sync::Mutex;
 
 /// Number of slots in the first chunk. Each chunk has twice as many as the one before. The number is small
-/// because a process that only looks for devices has a context and a pool, and the kernel needs two
+/// because a process that only lists devices needs one context and one pool, and the kernel takes two
 /// microseconds to provide a page of memory.
 const SLOTS: usize = 4;
 /// Number of chunks: as many as the bits of the index can name.
@@ -41,7 +41,7 @@ const fn place(index: usize) -> (usize, usize) {
     (chunk, index - SLOTS * ((1 << chunk) - 1))
 }
 
-/// All objects of one kind, reached by their handles.
+/// A table of all objects of one kind, which finds them by their handles.
 pub struct Slab<T: 'static> {
     kind: usize,
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],

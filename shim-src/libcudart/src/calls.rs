@@ -1,5 +1,5 @@
-//! The macros in which the chapters are written: `calls!` defines exports, `cu!` calls the driver, `store!`
-//! and `load!` access the program's pointers.
+//! Macros for the chapters of the API: `calls!` defines exports, `cu!` calls the driver, and `store!` and
+//! `load!` access the program's pointers.
 
 /// Defines calls of the runtime API. A body evaluates to `Result<(), CudaError>`; an error becomes the
 /// thread's last error. `pub fn NAME | fn VARIANT [stream] (...)` also defines the `_ptsz` variant, for which

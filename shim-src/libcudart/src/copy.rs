@@ -1,5 +1,5 @@
-//! Copies. The kind says which side is host memory. The driver is asked only where the kind leaves it to the
-//! addresses (`cudaMemcpyDefault`), and for copies between host addresses.
+//! Copies. The kind says which side is host memory. The driver looks the addresses up only where the kind is
+//! `cudaMemcpyDefault`, and for copies between host addresses.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ use vgpu_abi::runtime::{
 use crate::address::address;
 use crate::process::{self, Runtime};
 
-/// When a copy completes, as the caller sees it.
+/// Order of a copy among other work, and when its call returns.
 #[derive(Clone, Copy)]
 pub enum Order {
     /// The copy has completed when the call returns, in the order of the legacy default stream.
@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Returns the stream if the asynchronous call is to be made.
+    /// Returns the stream of the driver's asynchronous call, or `None` for its synchronous call.
     fn stream(self) -> Option<Stream> {
         match self {
             Self::Legacy => None,

@@ -1,26 +1,17 @@
-//! Kernels and variables as they are registered, and as they are looked up: a form that costs least at
-//! start-up, and a form in which addresses are found.
+//! Kernels and variables in two forms: a [`Log`], to which a registration only appends, and [`Gathered`]
+//! lists, in which addresses are found.
 //!
-//! A start of GGML registers 8,430 of them and looks up none. The costs are fresh memory - the kernel needs
-//! two microseconds to provide a page - and the calls themselves. So an entry is stored as the distances of
-//! its two addresses from those of the entry before, which a compiler places next to each other: nine in ten
-//! take four bytes. A [`Log`] of them is read once, when the first address is looked up, into [`Gathered`].
-//!
-//! ```text
-//!   bit       31  30      29 ... 13                           12 ... 0
-//!   entry      0  list    (host - last host) / 16 + 0x10000   name - last name + 0x1000
-//!   far entry  1  list    0                                   two words follow: host - last host, name - last name
-//!   fatbin     1  0       1                                   a word follows: its index
-//! ```
-//!
-//! The entries after a fat binary's record belong to that fat binary; both "last" are its image at first.
+//! A start of GGML registers 8,430 kernels and variables and looks up none. So a registration takes no lock,
+//! reads nothing through its pointers and sorts nothing. The log is emptied into the lists when an address is
+//! looked up.
 
 use core::ffi::c_char;
 
-/// Entries that the log has room for from the start. Memory that is not written to costs nothing.
+/// Number of entries that the log has room for after the first registration. Memory that is not written to
+/// costs nothing.
 const ROOM: usize = 16 << 10;
 
-/// Which of a fatbin's two lists an entry belongs to.
+/// The list of a fat binary that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     /// The list of the fat binary's kernels.
@@ -29,7 +20,7 @@ pub enum List {
     Variables,
 }
 
-/// What was registered and not asked for yet, in the order of registration.
+/// Entries that were registered since the last lookup, in the order of registration.
 pub struct Log(Vec<(List, Entry)>);
 
 impl Log {
@@ -82,12 +73,14 @@ impl Entries {
         self.sorted = false;
     }
 
-    /// Keeps the entries of fatbins that are still registered.
+    /// Removes the entries of fat binaries that are no longer registered. `is_registered` receives the number
+    /// of each.
     pub fn sweep(&mut self, is_registered: impl Fn(u32) -> bool) {
         self.list.retain(|entry| is_registered(entry.fatbin));
     }
 
-    /// Returns the entry of a stand-in, by its address.
+    /// Returns the entry with the address of a host stub or host variable. Sorts the list first if entries
+    /// were added.
     pub fn find(&mut self, host: usize) -> Option<&Entry> {
         if !self.sorted {
             self.list.sort_unstable_by_key(|entry| entry.host);
@@ -100,9 +93,9 @@ impl Entries {
 
 /// Registered kernels and variables, found by their host addresses.
 pub struct Gathered {
-    /// The kernels, by the address of the host function that stands for each.
+    /// The kernels, by the addresses of their host stubs.
     pub functions: Entries,
-    /// The variables, by the address of the host variable that stands for each.
+    /// The variables, by the addresses of their host variables.
     pub variables: Entries,
 }
 

@@ -30,24 +30,25 @@ thread_local! {
     };
 }
 
-/// Number of events that have invalidated the tables of all threads.
+/// Number of times that the tables of all threads have been invalidated.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// A kernel that has been launched or looked up.
 #[derive(Clone, Copy)]
 struct CachedKernel {
-    /// Address of its stand-in.
+    /// Address of its host stub.
     host: usize,
     kernel: CUkernel,
-    /// Number of its fatbin.
+    /// Number of its fat binary.
     fatbin: u32,
 }
 
-/// The answers of the process.
+/// Kernels that any thread has looked up, and those whose handles the program has.
 struct KernelCache {
-    /// Sorted by the stand-ins' addresses.
+    /// Kernels by the addresses of their host stubs, sorted.
     entries: Vec<CachedKernel>,
-    /// Kernels that were handed to the program, which may pass them in place of a stand-in; sorted.
+    /// Kernels whose handles were returned to the program, which may pass them in place of a host stub;
+    /// sorted.
     handed: Vec<CUkernel>,
 }
 

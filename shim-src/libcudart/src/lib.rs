@@ -1,8 +1,8 @@
 //! The shim that stands in for libcudart: the runtime API over the driver API.
 //!
-//! It calls the driver API by its names (the object needs `libcuda.so.1`) and nothing else but the
-//! private table of [`vgpu_abi::table`], by which it tells that the libcuda it got is this project's.
-//! It holds no device and sends no message itself. What it owns:
+//! It calls the driver API by its names, so the object needs `libcuda.so.1`. Beside that it uses only the
+//! private table of [`vgpu_abi::table`], by which it recognises this project's libcuda. It holds no device
+//! and sends no message itself. It owns:
 //!
 //! ```text
 //!   api         the exports, by the chapters of CUDA's manual
@@ -12,11 +12,11 @@
 //!   process     whether it is initialised, the devices' primary contexts ─► properties
 //!   leaves      thread (the last error, the device chosen)  status  address  ptsz
 //! ```
-//! Registering is bookkeeping, until the first kernel of a fatbin is launched or asked about; then the
-//! fatbin goes to `cuLibraryLoadData`.
+//! Registration is bookkeeping until the first kernel or variable of a fat binary is used. Then the fat
+//! binary is loaded by `cuLibraryLoadData`.
 //!
-//! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12. Both launch
-//! interfaces are in both.
+//! With the feature `cuda13` it is the library of CUDA 13, otherwise that of CUDA 12. Both have the launch
+//! interfaces of both.
 
 #[macro_use]
 mod calls;

@@ -90,7 +90,7 @@ impl Runtime {
         self.life().is_ok()
     }
 
-    /// Returns the number of devices.
+    /// Returns the number of devices that the process sees.
     pub fn count(&self) -> c_int {
         self.devices.len() as c_int
     }
@@ -200,8 +200,8 @@ impl Device {
     }
 }
 
-/// Returns the table of this project's libcuda. Fails with an initialisation error if the process has another
-/// libcuda.
+/// Returns the private table of this project's libcuda. Fails with an initialisation error, and logs it once,
+/// if the process has another libcuda.
 fn own_table() -> Result<&'static Table, CudaError> {
     static SAID: Once = Once::new();
     // SAFETY: the loader bound the name to a libcuda that this object needs, so that it stays.

@@ -2,7 +2,7 @@
 //! its host stub or host variable (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
 //!
 //! A program that uses CUDA registers all of its code when it is loaded, whether it will use a GPU or not:
-//! GGML has 143 fat binaries with 6741 kernels and 1689 variables, in every process that looks for devices.
+//! GGML has 143 fat binaries with 6741 kernels and 1689 variables, in every process that lists devices.
 //! So registration only stores addresses, and an entry takes no lock: the thread that registered a fat binary
 //! owns the [writer](crate::writer) until it announces that the contents are complete
 //! (`__cudaRegisterFatBinaryEnd`). Nothing is read through the pointers, and nothing is sorted. The first
@@ -89,7 +89,7 @@ impl Fatbin {
 
     /// Returns the fat binary that the program registered.
     fn code(&self) -> *const c_void {
-        // SAFETY: whoever registered the fatbin passed a wrapper or a container, and both begin with four
+        // SAFETY: whoever registered the fatbin passed a wrapper or a container, and both start with four
         // bytes that tell which.
         let magic = unsafe { self.image.cast::<u32>().read_unaligned() };
         if magic != WRAPPER_MAGIC {
@@ -113,22 +113,22 @@ impl Fatbin {
 
 /// Result of a lookup by a host address.
 pub struct Found {
-    /// Name in the device code, with a zero at its end.
+    /// Name in the device code, with a zero at its end, of the kernel or variable.
     pub name: *const c_char,
-    /// The fatbin whose code it is in.
+    /// The fat binary that contains it.
     pub fatbin: Arc<Fatbin>,
-    /// The fatbin's number.
+    /// Number of that fat binary.
     pub number: u32,
 }
 
 /// All registrations of the process.
 pub struct Registry {
-    /// The fatbins by their numbers, which are never used again.
+    /// The fat binaries by their numbers. A number is never reused.
     fatbins: BTreeMap<u32, Arc<Fatbin>>,
-    /// Number of the next fatbin.
+    /// Number of the next fat binary.
     next: u32,
     gathered: Gathered,
-    /// Whether `gathered` has entries of unregistered fatbins.
+    /// Whether `gathered` may have entries of unregistered fat binaries.
     unswept: bool,
 }
 
@@ -159,7 +159,8 @@ impl Registry {
         handle
     }
 
-    /// Removes the fat binary of a handle, and returns it with its index. Returns `None` for an unknown handle.
+    /// Removes the fat binary of a handle, and returns it with its number. Returns `None` for an unknown
+    /// handle.
     pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
         let number = self.number(handle)?;
         let fatbin = self.fatbins.remove(&number)?;
@@ -177,8 +178,9 @@ impl Registry {
         }
     }
 
-    /// Adds the entries of the log, unless another thread is writing to it. Those of the calling thread are
-    /// complete, because it looks one up. Returns whether all entries are there.
+    /// Moves the entries of the log to the lists, unless another thread is writing to the log. Entries of the
+    /// calling thread's open fat binary are complete, because it looks one up. Returns whether the log was
+    /// moved.
     fn gather(&mut self) -> bool {
         if !WRITER.try_own() {
             return false;
@@ -233,7 +235,7 @@ fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<
     }
 }
 
-/// Looks an address up. An error says whether all entries were there.
+/// Looks an address up. An error holds whether all registered entries were searched.
 fn find_now(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Result<Found, bool> {
     let mut guard = registry();
     let registry = &mut *guard;
@@ -252,8 +254,8 @@ pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list
     }
 }
 
-/// Registers an entry for which the log has no room, or which comes from another thread than its fat binary,
-/// or after the fat binary's end.
+/// Registers an entry that comes from another thread than its fat binary, or after the fat binary's end.
+/// Ignores one without a name.
 #[cold]
 #[inline(never)]
 fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
@@ -290,8 +292,7 @@ mod tests {
         registry().add(IMAGE.as_ptr().cast())
     }
 
-    /// Registers a kernel under an address at a distance of `host` from the image, since an address that is
-    /// too far from it is not logged.
+    /// Registers a kernel whose host stub is `host` bytes after the image.
     fn kernel(handle: *mut *mut c_void, host: usize) {
         register(handle, IMAGE.as_ptr().addr() + host, c"kernel".as_ptr(), List::Functions);
     }
@@ -329,14 +330,14 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(there(0x1000) && there(0x1100) && there(0x2000)));
         });
-        // It is unregistered before any lookup; the next one gets its index.
+        // It is unregistered before any lookup, so that its entry is still in the log.
         let gone = begin();
         kernel(gone, 0x3000);
         finish(gone);
         undo(gone);
         let next = begin();
         kernel(next, 0x4000);
-        // The thread that has not ended the contents looks one up.
+        // The thread whose fat binary is still open looks an entry up.
         assert!(there(0x4000) && !there(0x3000));
         kernel(next, 0x4100);
         assert!(there(0x4100));

@@ -26,8 +26,9 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The log, and the thread that owns it, from the registration of a fat binary to the end of its contents.
-/// All of it is in one cache line: 8,430 calls of a start need nothing else.
+/// The log of registrations, and the thread that owns it from the registration of a fat binary to the end of
+/// its contents. The struct is one cache line, because a start of GGML makes 8,430 calls that read and write
+/// it.
 #[repr(align(64))]
 pub struct Writer {
     /// The thread that may use `open`. [`NOBODY`] means that a thread which holds the registry may become the
@@ -39,11 +40,11 @@ pub struct Writer {
 /// The value of [`Writer::owner`] that stands for no thread.
 const NOBODY: usize = 0;
 
-/// The state that only the owner of the writer reaches.
+/// State that only the owner of the writer accesses.
 pub struct Open {
-    /// Handle of the fatbin whose contents are being registered; null between two fatbins.
+    /// Handle of the fat binary whose contents are being registered; null between two of them.
     pub handle: *mut *mut c_void,
-    /// Its number.
+    /// Number of that fat binary.
     pub fatbin: u32,
     /// The log of registrations.
     pub log: Log,

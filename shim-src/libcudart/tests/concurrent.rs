@@ -23,7 +23,7 @@ fn threads_launch_while_objects_are_loaded_and_unloaded() {
     for number in 0..64 {
         function(handle, stand_in(number), c"kept");
     }
-    // Until this, only the registering thread is sure to find the kernels.
+    // Before this call, only the registering thread is sure to find the kernels.
     // SAFETY: a handle that was returned, whose contents are complete.
     unsafe { calls::__cudaRegisterFatBinaryEnd(handle) };
     let stop = AtomicBool::new(false);
@@ -49,7 +49,7 @@ fn threads_launch_while_objects_are_loaded_and_unloaded() {
             let handle = fatbin(&passing);
             function(handle, stand_in(1000), c"passing");
             assert_eq!(launch(stand_in(1000)), 0, "round {round}");
-            // SAFETY: a handle that was answered, once.
+            // SAFETY: a handle that was returned, used once.
             unsafe { calls::__cudaUnregisterFatBinary(handle) };
             assert_eq!(launch(stand_in(1000)), 98, "round {round}");
         }

@@ -22,8 +22,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     calls::let_panics_print();
     let wrappers: Vec<Wrapper> = (0..FATBINS).map(|_| Wrapper::new()).collect();
 
-    // Several times what the program does, so that one turn without another process's interference is among
-    // them.
+    // The registration is repeated several times, so that one turn is free of other processes' interference.
     let mut best = Duration::MAX;
     let mut handles = Vec::new();
     for turn in 0..400 {
@@ -31,7 +30,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
             break;
         }
         for handle in handles.drain(..) {
-            // SAFETY: a handle that was answered, once.
+            // SAFETY: a handle that was returned, used once.
             unsafe { calls::__cudaUnregisterFatBinary(handle) };
         }
         let start = Instant::now();
@@ -45,7 +44,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
                 // SAFETY: the name lives as long as the program.
                 unsafe { calls::__cudaRegisterVar(handle, host, name, name, 0, 4, 1, 0) };
             }
-            // SAFETY: the handle was just answered.
+            // SAFETY: the handle was just returned.
             unsafe { calls::__cudaRegisterFatBinaryEnd(handle) };
             handles.push(handle);
         }
@@ -69,7 +68,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     let seen = last_launch();
     assert_eq!((seen.kernel.as_str(), seen.shape, seen.shared), ("kernel", [2, 3, 4, 5, 6, 7], 48));
 
-    // Another thread finds the same kernels without asking for them again.
+    // Another thread finds the same kernels without another call to the driver.
     std::thread::spawn(|| assert_eq!(launch(stand_in(5)), 0)).join().unwrap();
     assert_eq!((DRIVER.loads.load(SeqCst), DRIVER.kernels.load(SeqCst)), (1, 2));
 
@@ -88,7 +87,7 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     assert_eq!(unsafe { calls::cudaLaunchKernel_ptsz(host, one, one, null, 0, 0) }, 0);
     assert_eq!((last_launch().kernel.as_str(), last_launch().stream), ("kernel", 2));
 
-    // What was never registered, and what the image does not have, are no kernels.
+    // An address that was never registered and a name that the image does not have are no kernels.
     assert_eq!(launch(stand_in(FUNCTIONS + 1)), 98);
     assert_eq!(launch(std::ptr::null()), 98);
     let extra = Wrapper::new();
@@ -107,8 +106,8 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     assert_eq!(launch(stand_in(60_000)), 0);
     assert_eq!(last_launch().kernel, "late");
 
-    // The object is unloaded, another comes to the same address: no thread launches the old kernel.
-    // SAFETY: a handle that was answered, once.
+    // The object is unloaded and another is loaded at the same address: no thread launches the old kernel.
+    // SAFETY: a handle that was returned, used once.
     unsafe { calls::__cudaUnregisterFatBinary(handle) };
     assert_eq!(DRIVER.unloads.load(SeqCst), 1);
     assert_eq!(launch(stand_in(60_000)), 98);
@@ -119,11 +118,11 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     assert_eq!(launch(stand_in(5)), 0);
     assert_eq!(last_launch().kernel, "kernel", "the others stay");
 
-    // After exit began nothing is unloaded, and nothing crashes.
+    // Once the exit has started, nothing is unloaded and nothing crashes.
     DRIVER.life.store(4, SeqCst);
     let unloads = DRIVER.unloads.load(SeqCst);
     for handle in handles {
-        // SAFETY: a handle that was answered, once.
+        // SAFETY: a handle that was returned, used once.
         unsafe { calls::__cudaUnregisterFatBinary(handle) };
     }
     assert_eq!(DRIVER.unloads.load(SeqCst), unloads);

@@ -37,10 +37,10 @@ fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
     assert_eq!(value, 1075);
     // SAFETY: as above.
     assert_eq!(unsafe { calls::cudaDeviceGetAttribute(&raw mut value, 75, 2) }, 101);
-    // SAFETY: as above. An attribute of the driver alone.
+    // SAFETY: as above. The attribute is one that only the driver has.
     assert_eq!(unsafe { calls::cudaDeviceGetAttribute(&raw mut value, 102, 0) }, 1);
 
-    // A thread whose first call is a launch gets a context on the way.
+    // A thread whose first call is a launch gets its context from the launch.
     let wrapper = Wrapper::new();
     let handle = fatbin(&wrapper);
     function(handle, stand_in(1), c"kernel");
@@ -65,7 +65,7 @@ fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
     .join()
     .unwrap();
 
-    // One primary context a device, however many threads.
+    // Each device has one primary context, however many threads there are.
     assert_eq!(DRIVER.retains.load(SeqCst), 2);
 
     // A reset ends it; the next call makes another, in other threads too.

@@ -57,7 +57,8 @@ struct BridgeState {
     refused: u32,
 }
 
-/// Opens a device of version 1 and reads what it is. To be passed to [`vgpu_transport::Device::open`].
+/// Opens a device of version 1 and reads its facts. The program passes this function to
+/// [`vgpu_transport::Device::open`].
 ///
 /// # Errors
 /// Returns which file cannot be opened or mapped, or why the device cannot be used.
@@ -105,7 +106,7 @@ pub fn open(
 
 impl Version1 {
     fn query(mailbox: &Mailbox) -> Result<(u32, Box<DeviceFacts>), CallError> {
-        // A host of version 1 expects this call first. Its answer has no meaning.
+        // A host of version 1 expects this call first. Its result is ignored.
         match mailbox.call_plain(None, &Call::new(Op::Init, &[])) {
             Ok(_) | Err(CallError::Status(_)) => {}
             Err(lost) => return Err(lost),
@@ -130,7 +131,7 @@ impl Version1 {
         loop {
             match session.returns.next(&mut session.message) {
                 Ok(true) => {}
-                // The ring is empty, or another thread has closed the session.
+                // The ring is empty, or holds no message because another thread has closed the session.
                 Ok(false) | Err(()) => return Ok(()),
             }
             session.execute(&self.mailbox)?;
@@ -159,12 +160,12 @@ impl Version1 {
         core.session = None;
         let window = self.window().map_err(|_| CallError::Status(OUT_OF_MEMORY))?;
         let device_lock = self.mailbox.device_lock();
-        // From here on a process that finds the token's lock free has the host clean up.
+        // From here on, a process that finds the token's lock free has the host free the owner's objects.
         device_lock.owners.set_in_use(index, true)?;
         // An earlier process with this token may have left objects, even before the machine was rebooted
         // (Q12).
         self.clean_up_owner(index)?;
-        // Without a context, allocations would not be freed with their owner (Q11).
+        // Without a context, the host would not free the allocations with their owner (Q11).
         let retain = Call::new(Op::PrimaryCtxRetain, &[0, 0]).with_results(1);
         let [context, ..] = self.mailbox.call_plain(Some(index), &retain).map_err(lost_if_context_died)?;
         // A host whose context died returns success as well, but no context (Q31).
@@ -198,7 +199,8 @@ impl Version1 {
             core.session = None;
         }
         self.clean_up_owner(index)?;
-        // The pages outlive the process. As the window they would receive the answers of other processes.
+        // The pages outlive the process. As the window they would receive the answers to other processes'
+        // calls.
         self.mailbox.release_window_of(index)?;
         self.mailbox.device_lock().owners.set_in_use(index, false)?;
         Ok(())
@@ -239,7 +241,7 @@ impl Version1 {
             return Ok(0);
         }
         let core = match register {
-            // Threads that examine the device read it while another thread waits for a call.
+            // A thread that examines the device must not wait for another thread's call.
             channel::SESSION => match self.core.try_lock() {
                 Ok(core) => core,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -280,7 +282,8 @@ impl Version1 {
                 };
                 Ok(())
             }
-            // All sessions have the same number, and no write is delayed: this process executes it.
+            // All sessions have the same number, so it is not compared. A write is never delayed: this
+            // process executes it.
             (channel::DETACH_SESSION, _) => self.detach(&mut self.core(), index),
             _ => Ok(()),
         }
@@ -368,7 +371,7 @@ impl Registers for Version1 {
                     return self.detach(&mut poisoned.into_inner(), index).map_err(RegisterError::from);
                 }
                 // Another thread waits for a call. The next process that attaches finds the lock free and has
-                // the host clean up.
+                // the host free the owner's objects.
                 Err(TryLockError::WouldBlock) if Instant::now() >= end => {
                     return Err(RegisterError::TimedOut);
                 }

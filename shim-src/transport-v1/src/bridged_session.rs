@@ -12,7 +12,7 @@ use crate::return_area::ReturnArea;
 use crate::status::{INVALID_CONTEXT, OUT_OF_MEMORY};
 use crate::translate::Translator;
 
-/// An attached session, as the bridge sees it.
+/// An attached session: what the bridge knows of it beside its objects.
 #[derive(Debug)]
 pub(crate) struct BridgedSession {
     /// Index of the channel, which is also the token.
@@ -62,7 +62,7 @@ impl BridgedSession {
     }
 }
 
-/// Returns the text that goes with the error code of a reply. A host of version 1 returns no text of its own.
+/// Returns the reason that a reply states beside its error code. A host of version 1 returns none.
 const fn failure_text(body: &Body) -> &'static str {
     match body {
         Body::ModuleOpen(_) | Body::ModuleLoad(_) | Body::FunctionGet(_) => {
@@ -72,8 +72,8 @@ const fn failure_text(body: &Body) -> &'static str {
     }
 }
 
-/// Converts the error of a call that any owner may make. A host that has no room for another owner returns
-/// out-of-memory for every call.
+/// Converts the error of a call that any owner may make. A host without room for another owner returns
+/// out-of-memory for every call, so that error becomes [`GoneReason::Owners`].
 pub(crate) const fn lost_if_host_is_full(error: CallError) -> CallError {
     match error {
         CallError::Status(OUT_OF_MEMORY) => {
@@ -84,7 +84,8 @@ pub(crate) const fn lost_if_host_is_full(error: CallError) -> CallError {
 }
 
 /// Converts the error of a call whose owner the host knows. After a fault has ended the context that all
-/// processes share, the host returns invalid-context to each of them (Q31).
+/// processes share, the host returns invalid-context to each of them (Q31), so that error becomes
+/// [`GoneReason::Context`].
 pub(crate) const fn lost_if_context_died(error: CallError) -> CallError {
     match error {
         CallError::Status(INVALID_CONTEXT) => {

@@ -8,7 +8,7 @@ use vgpu_transport::{GoneReason, SessionError};
 use vgpu_wire::v1::RESULTS;
 use vgpu_wire::v1::call::Op;
 
-/// Reasons for which a call can fail.
+/// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallError {
     /// The host executed the call and returned this `CUresult`.
@@ -55,7 +55,7 @@ impl From<io::Error> for CallError {
 pub(crate) enum Payload<'a> {
     /// Bytes in memory that only this process writes.
     Bytes(&'a [u8]),
-    /// Start and length of memory to which no reference may exist. Whoever makes the value promises that the
+    /// Start and length of memory to which no reference may exist. The creator of the value promises that the
     /// memory is readable.
     Memory(*const u8, usize),
 }
@@ -95,10 +95,10 @@ pub(crate) struct Call<'a> {
     pub(crate) op: Op,
     pub(crate) args: &'a [u32],
     pub(crate) payload: Payload<'a>,
-    /// Whether a short payload may be padded, which lets it travel through the window. The host ignores the
-    /// bytes behind it.
+    /// Whether a short payload may be padded, so that the window can carry it. The host ignores the bytes
+    /// after it.
     pub(crate) pads: bool,
-    /// Destination and exact length of the answer's payload. The memory is writable for that length.
+    /// Address and exact length in bytes of the memory that receives the answer's payload. It is writable.
     pub(crate) back: Option<(NonNull<u8>, usize)>,
     /// Number of results to read, at most [`RESULTS`].
     pub(crate) results: usize,

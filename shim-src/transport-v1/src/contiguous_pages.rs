@@ -1,7 +1,7 @@
 //! A contiguous range of guest-physical memory that belongs to this process.
 //!
 //! A kernel allocates large pages in any order, often from the highest address down. So this process
-//! allocates more than it needs, if there are more, maps the longest run in the order of its addresses, and
+//! allocates more than it needs, if more are free, maps the longest run in the order of its addresses, and
 //! frees the others.
 //!
 //! A host may still write its answer to the pages of a process that was killed during a call. So the pages
@@ -16,9 +16,10 @@ use vgpu_transport::parts::{Descriptor, LARGE_PAGE, Mapping, MemoryType, lock_ra
 
 use crate::page_files::{self, AbandonedFile, NewPageFile};
 
-/// Number of large pages that make each half of the range as long as the longest payload of a call.
+/// Number of large pages with which each half of the range holds the longest payload of a call.
 const WANTED_PAGES: usize = 8;
-/// Number of large pages among which a run is searched if the first ones do not contain it.
+/// Number of large pages to allocate for a longer run, if the first ones do not contain one of the wanted
+/// length.
 const EXAMINED_PAGES: usize = 64;
 /// Sizes to try on a simulated bus, in this order.
 const SIZES: [usize; 4] = [16 << 20, 8 << 20, 4 << 20, 2 << 20];
@@ -59,7 +60,7 @@ impl ContiguousPages {
         if first.bytes as usize == WANTED_PAGES * LARGE_PAGE || free_pages() == 0 {
             return Some(first);
         }
-        // Frees its pages for the larger attempt. No host knows them.
+        // This frees the pages for the larger attempt. No host was told of them.
         drop(first);
         let _ = std::fs::remove_file(path);
         Self::longest_run_of(&folder, EXAMINED_PAGES.min(free_pages())).map(|(run, _)| run)
@@ -72,7 +73,7 @@ impl ContiguousPages {
             (0..).map(|halved| count >> halved).take_while(|&count| count > 0).find_map(|count| {
                 let new = NewPageFile::create(folder, count).ok()?;
                 let order: Vec<usize> = (0..count).collect();
-                // Fails if another process allocated the pages meanwhile.
+                // This fails if another process has allocated the pages meanwhile.
                 let all = Mapping::of_large(new.file().ok()?.as_raw_fd(), &order, LARGE_PAGE).ok()?;
                 Some((new, all))
             })?;

@@ -3,11 +3,11 @@
 //! The lock is `flock` on the file that old guests lock too. It is opened for reading, which `flock` permits,
 //! because old guests leave it writable for root alone. The file of owners beside it ([`crate::owners_file`])
 //! records the last holder. A process that was the last holder finds the registers as it left them, unless an
-//! old guest has made a call since: that leaves its process id in `SCRATCH` and writes nothing to the file of
-//! owners. So `SCRATCH` is always read first. The list of process ids that old guests keep is not sufficient:
-//! other services cannot see it (systemd's `PrivateTmp`), and guests that open files by their own `fopen` do
-//! not write it. A process that notices an old guest records it for all others until the machine is rebooted
-//! ([`DeviceLockGuard::note_old_guest`]).
+//! old guest has made a call since: an old guest leaves its process id in `SCRATCH` and writes nothing to the
+//! file of owners. So `SCRATCH` is always read first. The list of process ids that old guests keep is not
+//! sufficient: other services cannot see it (systemd's `PrivateTmp`), and guests that open files by their own
+//! `fopen` do not write it. A process that notices an old guest records it for all others until the machine
+//! is rebooted ([`DeviceLockGuard::note_old_guest`]).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -34,7 +34,8 @@ pub(crate) struct DeviceLock {
 pub(crate) struct DeviceLockGuard<'a> {
     lock: &'a DeviceLock,
     number: RawFd,
-    /// Whether this process was the last holder, as far as new guests record.
+    /// Whether this process was the last holder, as far as the file of owners states. Old guests do not write
+    /// it.
     pub(crate) mine: bool,
     /// Whether old guests may be running.
     pub(crate) old_guests: bool,
@@ -60,7 +61,8 @@ impl DeviceLock {
         let number = {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
             if !file.intact() {
-                // The program closed it. The old number may name another file, so it is not closed.
+                // The program closed the descriptor. Its number may name another file, so it is not closed
+                // here.
                 let again = Descriptor::adopt(shared(&self.files.lock, FilePurpose::Locks)?.into())?;
                 core::mem::forget(core::mem::replace(&mut *file, again));
             }
@@ -90,7 +92,7 @@ impl DeviceLockGuard<'_> {
         Ok(())
     }
 
-    /// Records whose pages are the window from now on; `None` means no pages of a new guest.
+    /// Records the process whose pages are the window from now on; `None` means that they are no new guest's.
     pub(crate) fn set_registered(&mut self, registrant: Option<Registrant>) -> io::Result<()> {
         if self.registered != registrant {
             self.lock.owners.set_registered(registrant)?;
@@ -105,7 +107,7 @@ impl DeviceLockGuard<'_> {
         let Some(registrant) = self.registered.filter(|registrant| registrant.token != me) else {
             return Ok(None);
         };
-        // Whether a process without a token lives cannot be known.
+        // Whether a process without a token lives cannot be known, because it holds no record lock.
         let left = registrant.token.map_or(Ok(true), |token| self.lock.owners.is_free(token))?;
         Ok(left.then_some(registrant))
     }

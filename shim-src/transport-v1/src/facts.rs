@@ -56,8 +56,8 @@ pub(crate) fn from_gpu_info(info: &GpuInfo) -> DeviceFacts {
     facts.cc_major = major.cast_unsigned();
     facts.cc_minor = minor.cast_unsigned();
     facts.granularity = 2 << 20;
-    // Version 1 does not state these. A GPU's driver accepts both; if a host refuses a cubin, libcuda sends
-    // the PTX of the same image.
+    // Version 1 does not state which code a host accepts. A GPU's driver accepts both; if a host refuses a
+    // cubin, libcuda sends the PTX of the same image.
     facts.abilities = exec::KERNELS | exec::CUBIN | exec::PTX;
     let [block_x, block_y, block_z] = info.max_block.map(I32::get);
     let [grid_x, grid_y, grid_z] = info.max_grid.map(I32::get);
@@ -113,11 +113,11 @@ pub(crate) fn from_gpu_info(info: &GpuInfo) -> DeviceFacts {
 /// Resources of a kernel that limit its [`occupancy`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelUsage {
-    /// Threads of a block.
+    /// Number of threads of a block.
     pub(crate) threads: u32,
-    /// Registers of a thread.
+    /// Number of registers of a thread.
     pub(crate) registers: u32,
-    /// Static and dynamic shared memory of a block.
+    /// Static and dynamic shared memory of a block in bytes.
     pub(crate) shared_bytes: u64,
 }
 

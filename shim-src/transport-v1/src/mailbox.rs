@@ -21,12 +21,12 @@ use crate::port::{BOUNCE, MailboxState, OldGuestWindow, Port, WindowOwner, is_ol
 use crate::status::UNKNOWN;
 use crate::window;
 
-/// Number of reads of the status before the first sleep. Each costs an exit, and most calls complete
-/// meanwhile.
+/// Number of reads of the status before the first sleep. Each costs an exit of the virtual machine, during
+/// which most calls complete.
 const READS_BEFORE_SLEEP: u32 = 16;
 /// The longest sleep between two reads of the status.
 const SLEEP_MAX: Duration = Duration::from_millis(2);
-/// Shortest and longest pause before a call that the mediator has rejected is made again.
+/// Shortest and longest pause before a call is made again that the mediator has rejected.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
 
 /// How one attempt at a call ended.
@@ -125,7 +125,8 @@ impl Mailbox {
         let mut guard = self.device_lock.acquire(token)?;
         // SAFETY: as the caller promises.
         let attempt = unsafe { self.attempt_in(state, &mut guard, token, call) };
-        // Also after a failure: the next holder of the lock must not find this process's pages registered.
+        // This is done after a failure too: the next holder of the lock must not find this process's pages
+        // registered.
         let left = if guard.old_guests {
             window::restore_for_old_guests(&self.port, state, &mut guard)
         } else {
@@ -175,7 +176,7 @@ impl Mailbox {
             Ok(ErrorCode::Quarantined) => Err(GoneReason::Quarantined.into()),
             Ok(ErrorCode::MediatorUnavailable) if hanging_up => Ok(Attempt::Limited),
             Ok(ErrorCode::MediatorUnavailable) => Err(GoneReason::Mediator.into()),
-            // The device cannot access the pages. It can access BAR1.
+            // The device cannot access the pages, but it can access BAR1.
             Ok(ErrorCode::InvalidRequest) if state.window == WindowOwner::Ours && bytes > INLINE_BYTES => {
                 window::give_up(&self.port, state, guard)?;
                 Ok(Attempt::Again)
@@ -211,7 +212,7 @@ impl Mailbox {
             }
             _ => false,
         };
-        // The kernel may have given the pages of a dead process to another one.
+        // The kernel may have given the pages of a dead process to another process.
         if let Some(left) = guard.abandoned_window(token)? {
             window::release_registrant(&self.port, state, guard, left)?;
         }
@@ -231,7 +232,8 @@ impl Mailbox {
     ) -> Result<u32, CallError> {
         let [status] = self.port.registers.read([reg::STATUS])?;
         if status == reg::BUSY {
-            // This process holds the lock and makes no call, so its token had another owner at that time.
+            // This process holds the lock and makes no call, so a call with its own token is that of an
+            // earlier owner of the token.
             let dead =
                 |dead| if Some(dead) == token { Ok(true) } else { self.device_lock.owners.is_free(dead) };
             if token_of(whose).map_or(Ok(false), dead)? {
@@ -245,8 +247,8 @@ impl Mailbox {
     }
 
     /// Releases the window if it consists of this process's pages. It is called when the program waits for
-    /// results, after which the next call may take long to come: an old guest that starts meanwhile without
-    /// pages assumes that there is no window (Q30).
+    /// results, after which a long time may pass before the next call: an old guest without pages that starts
+    /// meanwhile assumes that there is no window (Q30).
     pub(crate) fn release_window_while_idle(&self, token: u32) -> Result<(), CallError> {
         if self.lock().window == WindowOwner::Ours { self.release_window_of(token) } else { Ok(()) }
     }
@@ -270,7 +272,7 @@ impl Mailbox {
         while status == reg::BUSY {
             reads += 1;
             if reads > READS_BEFORE_SLEEP {
-                // The end is noticed late by an eighth of the wait at most.
+                // The status is read again after at most an eighth of the time waited so far.
                 std::thread::sleep((start.elapsed() / 8).min(SLEEP_MAX));
             }
             [status] = self.port.registers.read([reg::STATUS])?;

@@ -1,4 +1,4 @@
-//! The file of owners, by which the processes of new guests know of each other.
+//! The file of owners, in which processes of new guests record their tokens and the window for each other.
 //!
 //! The process with token *i* holds a POSIX record lock on byte *i* as long as it lives
 //! ([`vgpu_transport::parts::LockFile`]). Byte 64 + *i* is 1 while the host may hold objects of that token.
@@ -47,7 +47,7 @@ pub(super) struct LockRecord {
     pub(super) mine: bool,
     /// Whether an old guest was noticed since the machine booted.
     pub(super) old_guests: bool,
-    /// The process of a new guest whose pages are registered as the window.
+    /// Process of a new guest whose pages are registered as the window; `None` if there is none.
     pub(super) registered: Option<Registrant>,
 }
 
@@ -66,7 +66,8 @@ impl OwnersFile {
     /// # Errors
     /// Fails if the file cannot be opened, or is not a regular file with one name.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // Opened only to create it: closing a second descriptor of the file drops the record locks.
+        // The file is opened here only to create it: closing a second descriptor later would drop the record
+        // locks.
         if !path.exists() {
             shared(&path, FilePurpose::Marks)?;
         }
@@ -119,7 +120,7 @@ impl OwnersFile {
         self.with(|file| file.write_all_at(&self.boot, OLD_GUESTS))
     }
 
-    /// Records whose pages are the window; `None` means no pages of a new guest.
+    /// Records the process whose pages are the window; `None` means that they are no new guest's.
     pub(super) fn set_registered(&self, registrant: Option<Registrant>) -> io::Result<()> {
         let (token, address) = registrant.map_or((0, 0), |registrant| {
             (registrant.token.map_or(NOBODY, |token| token as u8 + 1), registrant.address)
@@ -133,7 +134,7 @@ impl OwnersFile {
     fn bytes(&self) -> io::Result<[u8; BYTES]> {
         let mut bytes = [0; BYTES];
         self.with(|file| {
-            // A file that was just created is shorter: the rest is zero.
+            // A file that was just created is shorter, and the bytes that it lacks are zero.
             file.read_at(&mut bytes, 0)
         })?;
         Ok(bytes)
@@ -167,8 +168,8 @@ fn registrant(bytes: &[u8; BYTES]) -> Option<Registrant> {
     Some(Registrant { token, address })
 }
 
-/// Identifies this boot of the machine; never zeros. If the kernel does not provide an id, all boots have the
-/// same.
+/// Returns an identifier of this boot of the machine, which is never all zeros. If the kernel provides none,
+/// all boots have the same identifier.
 fn this_boot() -> [u8; 8] {
     let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.first_chunk().copied().unwrap_or([1; 8])

@@ -64,7 +64,7 @@ pub(super) fn abandoned(folder: &Path) -> impl Iterator<Item = AbandonedFile> + 
         }
         let order: Option<Vec<usize>> = order.split('-').map(|page| page.parse().ok()).collect();
         let Some(order) = order else {
-            // No host knows its pages.
+            // No host was told of its pages.
             let _ = dir.remove(&name);
             return None;
         };

@@ -1,5 +1,5 @@
-//! The BARs and guest pages through which calls reach a device of version 1, and what this process knows of
-//! the device's registers.
+//! The BARs and guest pages through which calls reach a device of version 1, and the register values that
+//! this process knows.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::contiguous_pages::ContiguousPages;
 use crate::data_bar::DataBar;
 use crate::staged_registers::StagedRegisters;
 
-/// Size of the buffer for copies between a BAR and memory to which no reference may exist.
+/// Size in bytes of the buffer for copies between a BAR and memory to which no reference may exist.
 pub(super) const BOUNCE: usize = 32 << 10;
 
 /// The memory through which a device is reached.
@@ -52,7 +52,7 @@ pub(super) enum OldGuestWindow {
     Theirs([u32; 3]),
 }
 
-/// What this process knows of the device. Valid until another process acquires the lock.
+/// State of the device as this process knows it. Valid until another process acquires the lock.
 #[derive(Debug)]
 pub(super) struct MailboxState {
     pub(super) staged: StagedRegisters,
@@ -71,7 +71,7 @@ pub(super) struct MailboxState {
 }
 
 impl MailboxState {
-    /// Creates the state for a device of which nothing is known.
+    /// Creates the state of a device whose registers have not been read.
     pub(super) fn new() -> Self {
         Self {
             staged: StagedRegisters::new(),

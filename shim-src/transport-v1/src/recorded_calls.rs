@@ -1,6 +1,6 @@
 //! Tests of the accesses of single calls against sequences written by hand from the protocol's worked
-//! examples. They differ from an old guest's in leaving out accesses that the device does not need:
-//! read-backs, and stores of values that are already there.
+//! examples. An old guest makes more accesses, which the device does not need: it reads values back, and
+//! stores values that are already there.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -138,14 +138,14 @@ const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(re
 #[test]
 fn an_allocation() {
     let (_dir, device, mailbox) = machine(0);
-    // Something is under way when the process comes, and the call itself takes a while.
+    // Another call is in progress when the process makes its own, which takes a while itself.
     device.0.lock().unwrap().busy = 2;
     device.answer(&[(0x004, 2), (0x900, 0x1000), (0x904, 0x7f)]);
     let call = Call::new(Op::MemAlloc, &[4096, 0, 0, 0]).with_results(1);
     let [address, ..] = mailbox.call_plain(Some(2), &call).unwrap();
     assert_eq!(address, 0x7f_0000_1000);
     let mut expected = vec![Access::Read(reg::STATUS); 4];
-    // The owner of the call is no process that could be checked.
+    // The other call's owner is no token, so it cannot be checked.
     expected[0] = MINE[0];
     expected.extend(writes(&[
         (0x03c, scratch(2)),
@@ -162,7 +162,7 @@ fn an_allocation() {
     expected.extend([Access::Read(0x900), Access::Read(0x904)]);
     assert_eq!(device.log(), expected);
 
-    // The same call again: only the doorbell, and a second read of the status.
+    // The same call again takes only the doorbell, and a second read of the status.
     device.0.lock().unwrap().busy = 1;
     mailbox.call_plain(Some(2), &call).unwrap();
     let rest = [reg::STATUS, 0x900, 0x904].map(Access::Read);
@@ -277,7 +277,7 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     device.log();
     let looks = [reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL].map(Access::Read);
     let (given, taken) = (Access::Write(reg::SHMEM_CTRL, 0), Access::Write(reg::SHMEM_CTRL, 1));
-    // The window belonged to this process before they came.
+    // The window belonged to this process before the old guests came.
     mailbox.call_plain(Some(0), &call).unwrap();
     assert_eq!(device.log(), [&MINE[..], &looks, &RING, &[given]].concat());
     // From then on it is registered for each call that needs it.
@@ -322,7 +322,7 @@ fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
         assert!(log.contains(&Access::Write(register, value)), "{register:#x}: {log:?}");
     }
     assert_eq!(log.last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)), "{log:?}");
-    // The next old guest may come at any time, and other new processes know that too.
+    // Another old guest may come at any time, and other new processes know that too.
     mailbox.call_plain(Some(0), &upload).unwrap();
     assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
     let (_, sibling) = self::mailbox(dir.path(), 0);
@@ -377,7 +377,7 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
         let expected = [&asks[..], &cleanup(5)].concat();
         assert_eq!(log[..expected.len()], expected, "the token is free, or was: {token:?}");
     }
-    // Somebody has it, whose descriptor of the lock the program closed; an old guest's process; a looker's.
+    // A live process whose device lock was closed; an old guest; a process without a token; no token.
     assert!(mailbox.device_lock().owners.is_free(7).unwrap());
     let owners = vgpu_transport::parts::LockFile::open(mailbox.device_lock().owners.path()).unwrap();
     assert!(owners.try_lock(7).unwrap());
@@ -420,7 +420,7 @@ fn errors_are_told_apart() {
         CallError::Status(999),
         "a failure without a code"
     );
-    // Section 5, code by code; 0x0a is another test's. 46: CUDA_ERROR_DEVICE_UNAVAILABLE.
+    // These are the codes of section 5, except 0x0a. 46 is CUDA_ERROR_DEVICE_UNAVAILABLE.
     for (code, reason) in [
         (0, GoneReason::Nonsense),
         (1, GoneReason::Nonsense),
@@ -435,7 +435,7 @@ fn errors_are_told_apart() {
         (0x0c, GoneReason::Nonsense),
         (u32::MAX, GoneReason::Nonsense),
     ] {
-        // What an earlier call left in the result's register is not looked at.
+        // The result's register, in which an earlier call left 600, is not read.
         assert_eq!(failed(&[(0x004, 3), (0x014, code), (0x0f0, 600)]), gone(reason), "error {code:#x}");
         assert_eq!((SessionError::Gone { reason }).code(), 46);
     }
@@ -457,9 +457,9 @@ fn a_call_that_was_turned_away_is_made_again() {
     assert_eq!(doorbells, 3);
 }
 
-/// Section 10.5: The mediator hangs up after it rejects a call, and what the device sends before it notices
-/// is lost. The next caller, this process or another, is told that there is no mediator, and finds it at the
-/// next try.
+/// Section 10.5: The mediator hangs up after it rejects a call, and a call that the device sends before it
+/// notices is lost. The next caller, this process or another, gets the error for a missing mediator, and its
+/// next try succeeds.
 #[test]
 fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     let (_dir, device, mailbox) = machine(0);
@@ -476,7 +476,7 @@ fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
         mailbox.call_plain(Some(0), &call).unwrap();
         device.0.lock().unwrap().answers.clear();
     }
-    // It is not tried twice, nor after a call that was answered.
+    // A call is not repeated twice, nor after a call that was answered.
     for answer in &[limited, missing, missing] {
         device.answer(answer);
     }

@@ -1,4 +1,4 @@
-//! The host's half of a channel's area. This process writes what a host of version 2 would write.
+//! The host's half of a channel's area, to which this process writes in place of a host of version 2.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -14,7 +14,7 @@ pub(crate) struct ReturnArea {
     window: Arc<Mapping>,
     /// Offset of the area in the window.
     base: u64,
-    /// Bytes of the ring consumed since the session started.
+    /// Number of bytes of the ring that were consumed since the session started.
     head: u64,
     /// Number of messages executed.
     done: u64,
@@ -40,8 +40,8 @@ impl ReturnArea {
         self.window.store64(self.base + area::RETURN + offset, value, Ordering::Release);
     }
 
-    /// Copies the next message out of the ring. Returns false if the ring is empty, and `Err` if it holds no
-    /// message, because another thread has closed the session.
+    /// Copies the next message out of the ring. Returns false if the ring is empty, and an error if it does
+    /// not hold a whole message, because another thread has closed the session.
     pub(crate) fn next(&mut self, message: &mut Vec<u8>) -> Result<bool, ()> {
         let tail = self.window.load64(self.base + area::SUBMIT + area::SUBMIT_TAIL, Ordering::Acquire);
         if tail == self.head {

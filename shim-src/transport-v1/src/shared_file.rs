@@ -43,7 +43,7 @@ const SHARED_MODE: u32 = 0o666;
 /// administrator chose keeps it. Returns whether the mode was changed.
 fn share_if_left(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
-    // SAFETY: asks for a number.
+    // SAFETY: takes no arguments and always succeeds.
     let user = unsafe { libc::geteuid() };
     let was_left = metadata.mode() & 0o7777 == LEFT_MODE && metadata.uid() == user;
     if was_left {

@@ -1,8 +1,8 @@
 //! Chooses which of BAR0, BAR1 and the shared window carries a payload, and whose pages are the window.
 //!
 //! The device decides this for the whole virtual machine, by rules that read the contents of these
-//! (`vgpu_wire::v1::route`). So this process ensures the state of the window before each call that needs it,
-//! or that must not reach another process's. The callers hold the device's lock.
+//! (`vgpu_wire::v1::route`). So before each call whose payload may go through the window, or must not go
+//! through another process's, this process ensures the window's state. The callers hold the device's lock.
 
 use vgpu_transport::parts::Access;
 use vgpu_transport::{GoneReason, SessionError};
@@ -51,7 +51,7 @@ pub(super) fn place_payload(
     // SAFETY: readable, as whoever made the payload promised; nobody has a pointer into the window.
     unsafe { pages.mapping.stream_in(0, call.payload.start(), call.payload.len()) };
     pages.mapping.order_stores();
-    // The device takes a payload that starts with zeros from BAR1 if that contains anything (Q6).
+    // The device reads a payload that starts with zeros from BAR1 if BAR1 starts with other bytes (Q6).
     if call.op.is_bulk() && !state.clean && begins_with_zeros(call.payload) {
         if let Some(data) = &port.data {
             data.write(reg::BAR1_TO_HOST, &[0; PREFIX_BYTES as usize])?;
@@ -81,7 +81,7 @@ fn prepare(
     if state.window == WindowOwner::Ours {
         return Ok(());
     }
-    // Recorded first, so that other processes know the owner of the window if this process dies.
+    // The owner is recorded first, so that other processes know it if this process dies.
     guard.set_registered(Some(Registrant { token, address: pages.address }))?;
     let [low, high] = vgpu_wire::v1::split(pages.address);
     // A host may check the owner of the window.

@@ -4,8 +4,8 @@
 //! program may ever be where a device pointer could point, and no two functions may share addresses. The
 //! range that a function announces is mapped without any access at the attach, once for all sessions of the
 //! process on that function, and unmapped with the last of them. It takes no memory, but counts as address
-//! space (`ulimit -v`). A process that only looks for devices reserves nothing. A forked child inherits
-//! nothing: it can neither use its parent's sessions nor attach.
+//! space (`ulimit -v`). A process that only lists devices reserves nothing. A forked child inherits nothing:
+//! it can neither use its parent's sessions nor attach.
 //!
 //! The host's driver may place a module's variables outside the range that its function announces. Their
 //! pages are reserved in the same way when the program learns of them, and are refused if the process has
@@ -139,7 +139,7 @@ pub(crate) fn reserve(
         return Ok(Some(Reservation { function, ranges: vec![range] }));
     }
     let overlapping = all.iter().find(|held| held.range.overlaps(&range));
-    // A device that was started anew may have another range that overlaps that of its lost session.
+    // A restarted device may announce another range than before, which overlaps that of its lost session.
     if let Some(held) = overlapping.filter(|held| held.function != function) {
         return Err(AddressRefusal::Shared { range, other: held.function });
     }
@@ -179,7 +179,7 @@ pub(crate) fn reserve_outside(
     if next < range.end() {
         made.push(AddressRange { base: next, bytes: range.end() - next });
     }
-    // What was mapped of them is unmapped again if one is refused.
+    // If one range is refused, those that were mapped for this call are unmapped again.
     let mappings = made.iter().map(|&range| map(range)).collect::<Result<Vec<_>, _>>()?;
     for held in all.iter_mut().filter(|held| shared.contains(&held.range)) {
         held.users += 1;
@@ -347,8 +347,8 @@ mod tests {
         };
         let before = tables();
         let held = reserve(function(6), &facts(base, 512 * BYTES)).unwrap();
-        // Other tests run beside this one and map and unmap what they like, so that the figures
-        // are those of the one mapping. Only of the tables does the kernel keep no such figure.
+        // Other tests of this process map and unmap memory meanwhile, so the figures below are those of the
+        // one mapping. The kernel has no figure for the page tables of one mapping.
         assert!(tables() < before + 16 * 1024, "{before} {}", tables());
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let (_, of_ours) = maps.split_once(&format!("{base:x}-{:x} ---p", base + 512 * BYTES)).unwrap();

@@ -42,7 +42,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
     compare(&device)?;
     let mappings = device.mappings().map_err(AttachError::Open)?;
     let (registers, lock) = (Arc::clone(&device.registers), &mappings.lock);
-    // Everything that takes time comes before the host's new thread starts to spin for the greeting.
+    // All slow preparations precede the attach, because the host's new thread spins until the greeting comes.
     let parts = Parts::new(device.identity.wake_futex);
     let start = Instant::now();
     let mut refused = None;
@@ -60,11 +60,12 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
                 }
             };
         }
-        // Dead processes make room when their sessions have ended.
+        // A dead process frees a channel when its session has ended.
         let ending = dead_processes::end(registers.as_ref(), lock, device.areas_of_owners())?;
         let left = ROOM_LIMIT.saturating_sub(start.elapsed());
         let freed = ending.wait_for_one(registers.as_ref(), lock, device.pool.as_ref(), left)?;
-        // Or the processes that raced this one for channels have theirs by now.
+        // The processes that competed with this one for channels may have theirs by now, so a second try may
+        // succeed.
         if !freed && !std::mem::take(&mut again) {
             return Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }));
         }
@@ -144,8 +145,9 @@ fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Beg
                 path.page_bytes = 0;
             }
             Err(error) => {
-                // If nothing answered, nobody knows whether a session has started; its pages then stay what
-                // they are. So they do where a session of a dead process has them.
+                // If the device did not answer, it may have started a session that writes to the pages. If
+                // the channel is busy, a dead process's session may write to them. In both cases they are
+                // kept.
                 if matches!(error, AttachError::Version { .. } | AttachError::Digest { .. })
                     || matches!(error, AttachError::Refused(refusal) if refusal != Refusal::Busy)
                 {
@@ -187,7 +189,8 @@ fn begin(device: &Device, index: u32, pages: Option<&Offer>) -> Result<u32, Atta
     if generation != probe.generation {
         return Err(AttachError::Gone);
     }
-    // Another's session may be attached where ours was refused.
+    // The state is also attached if the session of another process owns the channel; the error then says
+    // busy.
     if state != regs::STATE_ATTACHED || error != 0 {
         return Err(match Refusal::try_from(error) {
             Ok(Refusal::Version) => AttachError::Version { guest: WIRE_VERSION, host: probe.wire_version },
@@ -278,15 +281,15 @@ fn greet(core: &SessionCore, others: bool) -> Result<DeviceFacts, AttachError> {
         return Err(AttachError::Strange("its greeting is for another session"));
     }
     if let Some(reserved) = addresses::reserve(link.function, &reply.facts)? {
-        // The session is new and has none yet.
+        // The session is new, so the value is not set yet.
         let _ = core.addresses.set(reserved);
     }
     core.window.set_bytes(reply.window_bytes.min(link.window.bytes()));
-    // Texts end, whatever the device says.
+    // The device may send texts without a zero at their end.
     reply.facts.name[255] = 0;
     reply.facts.driver_text[79] = 0;
     core.pages.register(&core.messenger).map_err(AttachError::Lost)?;
-    // That dead processes could not be freed is not this session's trouble, unless the device is gone.
+    // A failure to end sessions of dead processes does not affect this session, unless the device is gone.
     core.reclaimer.end_dead(link, others).map_err(AttachError::Lost)?;
     Ok(reply.facts)
 }
@@ -303,7 +306,8 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
     if wide(values[1], values[2]) != 0 {
         let BarMappings { lock, .. } =
             device.mappings().map_err(|error| AttachError::Open(error).into_lost())?;
-        // A process that only looks waits once for a session that does not end.
+        // Only a session that this call has ended is waited for. A process that polls free memory thus waits
+        // only once for a session that does not end.
         let ended = dead_processes::end(registers, lock, device.areas_of_owners()).map_err(gone)?.told();
         if ended.wait_for_all(registers, lock, device.pool.as_ref(), DETACH_LIMIT).map_err(gone)? > 0 {
             values = read()?;

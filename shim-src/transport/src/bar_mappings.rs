@@ -1,5 +1,5 @@
-//! Resources of a function that only a session needs: the mapped window, and the lock file that tells who
-//! owns a channel.
+//! Resources of a function that only a session needs: the mapped window, and the lock file that states which
+//! process owns a channel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl BarMappings {
         let polled = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
         let lock = LockFile::open_watched(&path, areas.base + area::FACTS, polled)
             .map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        // Memory that a file does not have would be a bus error.
+        // An access to mapped memory beyond the end of the file would raise a bus error.
         let room = lock.bytes().map_err(|source| OpenError::Open { path: path.clone(), source })?;
         if room < bytes {
             return Err(OpenError::ShortWindow { path, holds: room, announced: bytes });
@@ -70,7 +70,8 @@ impl BarMappings {
         Ok(mappings)
     }
 
-    /// Maps a part of the window that is written, or read in bulk.
+    /// Maps a part of the window that is written, or read in bulk. Bytes that are not mapped that way stay
+    /// inaccessible.
     fn lay(&self, offset: u64, bytes: u64) -> io::Result<()> {
         match (bytes, &self.combined) {
             (0, _) => Ok(()),
@@ -170,7 +171,7 @@ pub fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenE
     let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     let there = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if there < bytes {
-        // A load behind the end of the file would end the process.
+        // A load beyond the end of the file would end the process.
         let source = io::Error::other(format!("the file has {there} bytes, and the BAR {bytes}"));
         return Err(OpenError::Map { path: path.to_owned(), source });
     }

@@ -1,8 +1,8 @@
-//! The seam behind which a device of another version is presented as one of version 2.
+//! The interface by which a device of another version is presented as one of version 2.
 //!
-//! Whoever opens a [`Device`](crate::Device) passes the [`OpenBridge`] of a crate that knows the older
-//! version. That crate implements [`Bridge`] on [`crate::parts`]; this crate knows nothing of it. A device of
-//! version 2 has no bridge, so its data path pays one comparison.
+//! The program that opens a [`Device`](crate::Device) passes the [`OpenBridge`] of a crate that knows the
+//! older version. That crate implements [`Bridge`] on [`crate::parts`]; this crate knows nothing of it. A
+//! device of version 2 has no bridge, so its data path pays one comparison.
 
 use std::io;
 use std::path::Path;

@@ -76,7 +76,8 @@ impl Channel {
         self.submit.store32(self.base + area::SUBMIT + area::SUBMIT_RELEASED, hold, Ordering::Release);
     }
 
-    /// Stores who owns the channel. Whoever reads the process's number finds the rest stored.
+    /// Stores the identity of the channel's owner. The process id is stored last, so that a process which
+    /// reads it also reads the other fields.
     pub(crate) fn set_owner(&self, owner: &Owner) {
         let page = self.base + area::SUBMIT;
         self.submit.store64(page + area::SUBMIT_PROGRAM, owner.program, Ordering::Relaxed);
@@ -87,7 +88,7 @@ impl Channel {
         self.submit.order_stores();
     }
 
-    /// Removes this process as the owner, unless the channel is another's by now.
+    /// Removes this process as the owner, unless another process has become the owner.
     pub(crate) fn clear_owner(&self) {
         let place = self.base + area::SUBMIT + area::SUBMIT_PROCESS;
         if self.submit.load32(place, Ordering::Relaxed) == std::process::id() {
@@ -114,7 +115,7 @@ impl Channel {
         self.word(area::RETURN_HEAD)
     }
 
-    /// Returns the number of messages that the host has executed.
+    /// Returns the number of messages that the host's executor has taken.
     pub(crate) fn done(&self) -> u64 {
         self.word(area::RETURN_DONE)
     }

@@ -117,7 +117,8 @@ pub(crate) unsafe fn download(
     let mut under_way: VecDeque<PendingDownload<'_>> = VecDeque::new();
     loop {
         while asked < bytes {
-            // A thread that holds a buffer does not wait for another: two threads could wait for each other.
+            // A thread that holds a buffer does not wait for another one: two such threads could wait for
+            // each other.
             let held = if under_way.is_empty() {
                 pool.acquire(link, fences, || memory_of(core, pool))?
             } else {
@@ -127,7 +128,7 @@ pub(crate) unsafe fn download(
                 if !under_way.is_empty() {
                     break;
                 }
-                // The channel's own buffers are always there.
+                // The channel's own buffers always exist.
                 let next = if pool.is_small() { &staging.own } else { &staging.small };
                 (pool, part) = (next, next.bytes);
                 continue;

@@ -1,4 +1,4 @@
-//! Sessions of dead processes: how they are found and ended, and how long a process waits for that.
+//! Sessions of dead processes: finds them, has the host end them, and waits for their end.
 //!
 //! A channel that is not free and whose lock is free belongs to a process that died, or that ended before the
 //! host had detached it, or that has closed its descriptors and lives ([`crate::owner`]). The process that
@@ -27,12 +27,12 @@ pub(crate) fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> 
     Ok(wide(low, high))
 }
 
-/// A session of a dead process that the host has been told to end.
+/// A session of a dead process that is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct One {
     channel: u32,
     number: u32,
-    /// Whether this process has told the host, in this call.
+    /// Whether this process told the host to end it, in this call.
     told: bool,
 }
 
@@ -53,14 +53,14 @@ pub(crate) fn end(
     let attached = attached(registers)?;
     let mut ending = Ending::default();
     for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
-        // Nobody takes the lock of a process that lives, which may be about to take it again. An error of the
-        // lock file is as good as a lock that somebody has: nothing is taken away.
+        // The lock of a living process is not taken, because that process may be about to take it again. An
+        // error of the lock file counts as a lock that another process holds.
         let area = areas.map(|areas| areas.offset_of(channel));
         if lock.has_owner(channel, area) || !lock.try_lock(channel).unwrap_or(false) {
             continue;
         }
-        // While this process holds the lock nobody attaches. The channel may have changed since the bits were
-        // read.
+        // While this process holds the lock, no other attaches to the channel. The channel may have changed
+        // since the bits were read.
         let one = end_one(registers, channel);
         lock.unlock(channel);
         ending.0.extend(one?);
@@ -88,7 +88,7 @@ impl Ending {
         self.0.len() as u32
     }
 
-    /// Keeps only those that this process has told the host to end.
+    /// Keeps only the sessions that this process has told the host to end.
     pub(crate) fn told(mut self) -> Self {
         self.0.retain(|one| one.told);
         self

@@ -1,9 +1,9 @@
 //! Descriptors in a process that belongs to another program.
 //!
-//! Programs close, duplicate and reuse low descriptors; some close all that they do not know. So those that a
-//! session needs are moved high, are closed on exec, and are recognised by the file behind the number: before
-//! a use that matters, [`Descriptor::intact`] checks whether the number still names the same file. A
-//! descriptor that names another file is neither used nor closed.
+//! Programs close, duplicate and reuse low descriptors; some close all that they did not open. So the
+//! descriptors that a session needs get high numbers, are closed on exec, and are recognised by the file
+//! behind the number: before a use that matters, [`Descriptor::intact`] checks whether the number still names
+//! the same file. A descriptor that names another file is neither used nor closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -40,9 +40,9 @@ impl Descriptor {
         Ok(Self { number: moved.unwrap_or(owned).into_raw_fd(), identity })
     }
 
-    /// Takes over a descriptor with its number, for one that is read only now and then and may be closed by
-    /// the program. To move it high would make the kernel allocate room for 700 numbers in a process that may
-    /// only look.
+    /// Takes over a descriptor with its number, for one that is read rarely and may be closed by the program.
+    /// For a high number the kernel would allocate room for 700 descriptors, in a process that may only list
+    /// devices.
     pub(crate) fn adopt_in_place(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         Ok(Self { number: owned.into_raw_fd(), identity })

@@ -18,34 +18,35 @@ pub(crate) fn detach(core: &SessionCore) {
     if link.in_forked_child() {
         return;
     }
-    // A session that the host ended still has its channel; one whose device is gone has none.
+    // A session that the host ended still has its channel. A session whose device is gone has none.
     let attached = match link.lost() {
         None | Some(SessionError::Ended { .. }) => true,
         Some(SessionError::Gone { reason }) => reason == GoneReason::Nonsense,
         Some(_) => false,
     };
     link.lose(SessionError::Closed);
-    // Until the lock is free, it says whose the channel is.
+    // The owner's description is removed first: until the lock is released, it shows that the channel has an
+    // owner.
     link.channel.clear_owner();
-    // Guest pages are this process's own until the host has released them.
+    // The host may write to guest pages until it has released them, so they are not replaced yet.
     let pages = core.pages.all();
     let polled = if pages.is_none() { link.channel.make_private() } else { Ok(()) };
     if link.window.make_private().and(polled).is_err() {
-        // Threads could still write to memory that would be another process's. The kernel drops the lock when
-        // this one ends.
+        // Other threads could still write to memory that another process gets. The kernel drops the lock when
+        // this process ends.
         return;
     }
     if attached {
-        // A slow device detaches all the same, and this session only, however late; if it never answers, the
-        // next process that checks finds the lock free.
+        // A slow device detaches this session, and no other, however late it reads the register. If it never
+        // answers, the next process that checks finds the lock free.
         let end = Instant::now() + DETACH_LIMIT;
         let register = regs::base(link.index) + regs::DETACH_SESSION;
         let told = link.registers.write_within(register, link.number, DETACH_LIMIT);
         let free = told.is_ok() && dead_processes::is_free_by(link.registers.as_ref(), link.index, end);
         if let (true, Some(pages)) = (free, pages) {
-            // A store to a BAR may still be under way when the write returns; what is read after it is
-            // ordered after it. A host that has not released the pages keeps them, and so does whoever is
-            // next on this channel.
+            // A store to a BAR may still be in flight when the write returns; the read of the state is
+            // ordered after it. If the host has not released the pages, they are kept for the next owner of
+            // the channel.
             pages.release();
         }
     }

@@ -71,7 +71,7 @@ impl Device {
         // From here on a forked child of this process is recognised.
         let _ = Home::get();
 
-        // A device whose registers nobody could reach later is not there, whatever its page says.
+        // A device whose registers cannot be accessed is an error, even if its page can be read.
         let path = function.dir.join("resource0");
         let metadata =
             std::fs::metadata(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
@@ -171,7 +171,7 @@ impl Device {
     }
 
     /// Makes a round trip to the device's own process, by reading a register that is on no page of memory.
-    /// Waits as long as the answer takes; the caller limits it.
+    /// Waits for the answer without a limit.
     ///
     /// # Errors
     /// Fails if the device is gone or refuses.

@@ -1,4 +1,4 @@
-//! Fences: completion words of a channel, whose values tell how far the device has come.
+//! Fences: completion words of a channel, whose values tell which work has completed.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

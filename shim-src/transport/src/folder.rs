@@ -76,7 +76,7 @@ impl Folder {
             to.copy_from_slice(part);
             rest = behind;
         }
-        // Where VGPU_SYSFS names the folder a FIFO may stand there: it is not waited for.
+        // In a directory that VGPU_SYSFS names, the file may be a FIFO. Opening it must not block.
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: the path ends in a zero, for the last byte of the array is never written.
         let number = unsafe { libc::openat(self.0.as_raw_fd(), path.as_ptr().cast(), flags) };

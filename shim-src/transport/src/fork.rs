@@ -4,7 +4,7 @@
 //! Words that are zero in a child distinguish the two at the cost of a load: they are in a page that the
 //! kernel zeroes in a child (`MADV_WIPEONFORK`, Linux 4.14), even one that was forked by a raw system call.
 //! On older kernels a handler of `pthread_atfork` clears it. There is only one page, because each costs a
-//! process that only looks for devices.
+//! process that only lists devices.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -54,8 +54,8 @@ fn make() -> &'static Page {
     match PAGE.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) if wiped => {}
         Ok(_) => {
-            // If this fails too (no memory), children are told apart by nothing: the price of a kernel of
-            // before 2017.
+            // If this fails too, for lack of memory, a child is not recognised. That takes a kernel before
+            // 4.14.
             // SAFETY: the handler is a function that lives as long as this object, and does nothing but
             // stores.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

@@ -34,7 +34,7 @@ pub struct Probe {
     pub vm_id: u32,
 }
 
-/// Registers that identify the device. A device of version 1 has only the first two.
+/// Registers that identify the device. Of these, a device of version 1 has only the first two.
 const IDENTITY: [u32; 13] = [
     reg::PROTOCOL_VER,
     reg::CAPABILITIES,

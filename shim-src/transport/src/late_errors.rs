@@ -33,7 +33,7 @@ impl LateErrors {
             return Some(LateError::of_lost(lost));
         }
         let stored = link.channel.error();
-        // If the session was lost meanwhile, the memory is empty by now.
+        // If the session was lost meanwhile, the memory reads zeros.
         if let Some(lost) = link.lost() {
             return Some(LateError::of_lost(lost));
         }
@@ -49,7 +49,7 @@ impl LateErrors {
         if error.sticky {
             return Some(error);
         }
-        // Several threads may find it; one of them hands it out.
+        // Several threads may find the error. One of them returns it.
         let told = self.told.load(Ordering::Relaxed);
         let first = told != stored.message
             && self.told.compare_exchange(told, stored.message, Ordering::Relaxed, Ordering::Relaxed).is_ok();

@@ -1,10 +1,11 @@
-//! The guest's end of VGPU-STUB: finds the function, maps it, opens a channel, writes messages, waits.
+//! The guest's end of VGPU-STUB: finds a function, maps it, attaches to a channel, writes messages, and
+//! waits.
 //!
-//! Runs inside other people's processes, so: nothing here starts a thread, prints, aborts, changes a signal's
-//! disposition or a thread's settings, or blocks a process that wants to exit. The contract is [`vgpu_wire`];
-//! this crate is one reader of it.
+//! This crate runs inside other programs' processes. So nothing here starts a thread, prints, aborts, changes
+//! a signal's disposition or a thread's settings, or blocks a process that exits. The contract is
+//! [`vgpu_wire`].
 //!
-//! # The staircase
+//! # Layers
 //!
 //! A file uses those below it, and never one above.
 //!
@@ -31,33 +32,33 @@
 //! `mapping`, with `stream`, is the only file that touches shared memory. `registers` and `sim` are the only
 //! ones that touch BAR0.
 //!
-//! # In other people's processes
+//! # In other programs' processes
 //!
 //! * **They fork.** A child finds [`SessionError::Forked`] in every call and touches neither memory nor
 //!   descriptors of its parent; its exit ends nothing (`fork`).
-//! * **They die.** Nothing needs to be said to the host: the kernel drops the lock on the channel, and the
-//!   next process that attaches, finds no room or waits for a second takes the channel back (`lock`,
-//!   `dead_processes`), as does `vgpu-run reap` (`reap`).
+//! * **They die.** No process has to tell the host: the kernel drops the lock on the channel, and the next
+//!   process that attaches, finds no room or waits for a second ends the session (`lock`, `dead_processes`),
+//!   as does `vgpu-run reap` (`reap`).
 //! * **They exit at any moment.** [`Session::close`] waits for no other thread, and for the host at most a
-//!   fifth of a second. It puts private memory in the window's place, so that threads which still write reach
-//!   nobody (`detach`).
-//! * **They are killed while the host writes.** Guest pages that a session was given stay what they are until
-//!   its channel has been detached (`pages`).
-//! * **They close descriptors** that are not theirs. Ours have high numbers, and each examination of the
-//!   device, and each register access, first checks that the number still names our file; if not, the file is
-//!   opened and the lock taken again. Until then, at most half a second, another process that attaches could
-//!   take the channel for a dead one's: the session is then [`GoneReason::Channel`], and the other's may end
-//!   too. That takes a program that closes everything and lives on: programs that do so before they exec lose
-//!   nothing (`descriptor`).
+//!   fifth of a second. It replaces the window by private memory, so that threads which still write affect no
+//!   other process (`detach`).
+//! * **They are killed while the host writes.** Guest pages that a session was given are not reused until its
+//!   channel has been detached (`pages`).
+//! * **They close descriptors** that are not theirs. Those of a session have high numbers, and each
+//!   examination of the device, and each register access, first checks that the number still names its file;
+//!   if not, the file is opened and the lock taken again. Until then, at most half a second while the session
+//!   is used, the owner's description in the channel's area keeps other processes from ending the session
+//!   (`descriptor`, `owner`). Behind a bridge, and where `/proc` does not show the owner, the channel can be
+//!   lost: the session is then [`GoneReason::Channel`].
 //! * **They cancel threads.** Calls that may block are raw system calls, which are no cancellation points.
-//! * **They handle signals.** Every interrupted call is taken up again.
+//! * **They handle signals.** Every interrupted call is repeated.
 //!
-//! # What is fast
+//! # Costs
 //!
-//! [`Session::send`] takes a lock, copies, and publishes: no allocation, no system call while the host is
-//! awake, no register access but one examination of the device each 0.4 s. [`Session::late_error`],
-//! [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run --release -p vgpu-testbed --
-//! bench transport` measures.
+//! [`Session::send`] takes a lock, copies, and publishes: it makes no allocation, no system call while the
+//! host is awake, and no register access but one examination of the device every 0.4 s.
+//! [`Session::late_error`], [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run
+//! --release -p vgpu-testbed -- bench transport` measures them.
 
 mod addresses;
 mod areas;

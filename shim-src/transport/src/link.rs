@@ -1,10 +1,10 @@
 //! The link between a session and its channel on the device, on which all other parts of a session are built.
 //!
-//! It owns the access to the device (registers, channel, window, lock) and is the only one to decide whether
-//! the session still stands. The device is gone when there is evidence: registers that read all ones, a
-//! changed generation, a closed socket, a channel with another session's number. Silence is no evidence. The
-//! device is examined at most every [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process
-//! that does none of these need not know.
+//! It owns the access to the device (registers, channel, window, lock), and it alone decides whether the
+//! session still stands. A device counts as gone only on evidence: registers that read all ones, a changed
+//! generation, a closed socket, a channel with another session's number. Silence is no evidence. The device
+//! is examined at most every [`PING_EVERY_MS`], by a thread that sends, waits or polls. A process that does
+//! none of these does not notice a lost device.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ use crate::tracer::Tracer;
 /// Minimum time between two examinations of the device by [`Link::ping`], in milliseconds.
 const PING_EVERY_MS: u64 = 400;
 
-/// Minimum time between two looks for dead processes by a process that waits, in milliseconds.
+/// Minimum time between two searches for dead processes by a process that waits, in milliseconds.
 const DEAD_EVERY_MS: u64 = 1000;
 
 /// [`Link::state`]: the session stands.
@@ -50,7 +50,7 @@ pub(crate) struct Link {
     lost: OnceLock<SessionError>,
     /// Time of the last examination of the device, in milliseconds of the coarse clock.
     examined: AtomicU64,
-    /// Time of the last look for dead processes, in milliseconds of the coarse clock.
+    /// Time of the last search for dead processes, in milliseconds of the coarse clock.
     reaped: AtomicU64,
     pub(crate) reply_slots: ReplySlots,
     pub(crate) counters: Live,
@@ -152,11 +152,11 @@ impl Link {
             self.reply_slots.wake_all();
             wake(self.channel.futex());
             if lost == (SessionError::Gone { reason: GoneReason::Channel }) {
-                // Whoever finds the lock free may end what is left of the session.
+                // A process that finds the lock free may end the session's remains.
                 self.channel.clear_owner();
                 // The channel's memory may belong to another session by now, but the program has pointers to
-                // it. (What the host ended stays the session's until it detaches.) Without memory for this
-                // the program itself will not get far.
+                // it. (The memory of a session that the host ended stays the session's until it detaches.) A
+                // failure is ignored: it means that the process has no memory left.
                 let _ = self.window.make_private();
             }
             if lost != SessionError::Closed {
@@ -201,7 +201,7 @@ impl Link {
         }
         self.ended()?;
         let error = self.channel.error();
-        // If the session was lost meanwhile, the memory is empty by now.
+        // If the session was lost meanwhile, the memory reads zeros.
         self.enter()?;
         Err(SessionError::Ended { code: known(error.code), message: error.message })
     }
@@ -216,7 +216,7 @@ impl Link {
 
     #[cold]
     fn ping_now(&self, examined: u64, now: u64) -> Result<(), SessionError> {
-        // One thread does it for all.
+        // Of several threads, one examines the device.
         if self.examined.compare_exchange(examined, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return Ok(());
         }
@@ -228,7 +228,7 @@ impl Link {
     pub(crate) fn ping_waiting(&self) -> Result<(), SessionError> {
         self.ping()?;
         let (now, reaped) = (coarse_milliseconds(), self.reaped.load(Ordering::Relaxed));
-        // One thread does it for all.
+        // Of several threads, one searches.
         let due = now.wrapping_sub(reaped) >= DEAD_EVERY_MS
             && self.reaped.compare_exchange(reaped, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !due {
@@ -245,8 +245,8 @@ impl Link {
             Ok(Renewal::Kept) => {}
             Ok(Renewal::Reopened) => notify(&Notice::Reopened { function: self.function }),
             Ok(Renewal::Lost) => return Err(self.gone(GoneReason::Channel)),
-            // The file is removed with its device. If the device lives, its registers will say so below, and
-            // a lock that cannot be taken again is as bad as one that is lost.
+            // The file is removed with its device. If the device is alive, its registers answer below, and a
+            // lock that cannot be taken again counts as lost.
             Err(_) => {
                 self.examine_registers()?;
                 return Err(self.gone(GoneReason::Channel));
@@ -265,7 +265,7 @@ impl Link {
         if generation != self.generation {
             return Err(self.gone(GoneReason::Generation));
         }
-        // A session that the host ended says so in its return area, and may keep its number or not.
+        // A session that the host ended states so in its return area. Its number may read 0 or not.
         self.ended()?;
         if session != self.number {
             return Err(self.gone(GoneReason::Channel));

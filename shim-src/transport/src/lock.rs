@@ -9,9 +9,10 @@
 //! held through it. A process never conflicts with itself, so the table also records which channels this
 //! process owns.
 //!
-//! A program that closes descriptors that are not its own drops the locks. Whoever next needs the file reopens
-//! it and takes them again: a session that starts, and [`LockFile::renew`], part of every examination of the
-//! device. Until then the owner's description in the channel's area keeps the channel ([`crate::owner`]).
+//! A program that closes descriptors which are not its own drops the locks. The next call that needs the file
+//! opens it again and takes them again: a session that starts, and [`LockFile::renew`], part of every
+//! examination of the device. Until then the owner's description in the channel's area keeps the channel
+//! ([`crate::owner`]).
 //!
 //! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
 //! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
@@ -42,10 +43,10 @@ pub struct LockFile {
     identity: Identity,
 }
 
-/// Locks of channels, as far as finding the dead needs them.
+/// Operations on the locks of channels by which dead processes are found.
 pub(crate) trait ChannelLocks {
-    /// Returns whether a living process owns a channel, or nobody can tell. `area` is the offset of the
-    /// channel's area in the window, if its owner describes itself there.
+    /// Returns whether a living process owns a channel, and true if that cannot be determined. `area` is the
+    /// offset of the channel's area in the window, if its owner describes itself there.
     fn has_owner(&self, channel: u32, area: Option<u64>) -> bool;
 
     /// Tries to lock a channel. Returns false if another process has locked it.
@@ -100,8 +101,8 @@ impl OpenLockFile {
         if descriptor.identity() != self.descriptor.identity() {
             return Err(closed());
         }
-        // The old number is not ours any more. The new one may be the same number, and it is the same file: to
-        // drop the old descriptor would close the new one.
+        // The old number no longer belongs to this value. The new one may be the same number, so dropping the
+        // old descriptor could close the new one.
         core::mem::forget(core::mem::replace(&mut self.descriptor, descriptor));
         for channel in (0..u64::BITS).filter(|channel| self.held & (1 << channel) != 0) {
             set(self.descriptor.number(), channel, libc::F_WRLCK)?;
@@ -121,7 +122,8 @@ fn closed() -> io::Error {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    // Some lie where anybody can put a link in their place, or a FIFO, which would hold whoever opens it.
+    // The directory may be one in which others can replace the file by a link, or by a FIFO, at which opening
+    // would block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
 }
@@ -180,13 +182,14 @@ impl LockFile {
 
     fn open_with(path: &Path, presence: impl FnOnce(&Path) -> Option<Mapping>) -> io::Result<Self> {
         let mut files = files();
-        // Asked of the path: opening the file to compare it would be a second descriptor.
+        // The identity is that of the path: opening the file to identify it would be a second descriptor.
         let identity = Identity::from_path(path)?;
         if let Some(entry) = files.iter_mut().find(|entry| entry.descriptor.identity() == identity) {
             entry.handles += 1;
             return Ok(Self { identity });
         }
-        // First, because its descriptor is closed, which would drop locks.
+        // This is done before the descriptor is opened, because it opens and closes the file, which drops
+        // locks.
         let presence = presence(path);
         let descriptor = open(path)?;
         let identity = descriptor.identity();
@@ -195,7 +198,8 @@ impl LockFile {
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. It is opened again if the program closed it.
+    /// Calls `what` with the file's descriptor, for mapping. The file is opened again first if the program
+    /// closed it.
     pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
         self.with_open(|entry| what(entry.descriptor.number()))
     }
@@ -245,12 +249,13 @@ impl LockFile {
     /// Ensures that a channel which this process locked is still locked by it.
     pub(crate) fn renew(&self, channel: u32) -> io::Result<Renewal> {
         self.with(|entry| {
-            // A thread may look after a session that another one has just closed.
+            // Another thread may just have closed the session.
             if entry.held & (1 << channel) == 0 {
                 return Ok(Renewal::Lost);
             }
             let reopened = entry.reopen_if_closed()?;
-            // To lock again what is locked does nothing; to lock what somebody else has by now fails.
+            // Locking a byte again that this process has locked has no effect. If another process has locked
+            // it, the call fails.
             if !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(Renewal::Lost);
             }
@@ -272,7 +277,7 @@ pub(crate) enum Renewal {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // The table's mutex may have been held by another thread at the fork, for ever.
+        // Another thread may have held the table's mutex at the fork, and never releases it in this process.
         if fork::forked() {
             return;
         }

@@ -89,7 +89,7 @@ impl Mapping {
     /// Fails with `AlreadyExists` if the process has mapped something there, otherwise with the kernel's
     /// error, such as `ENOMEM` above a limit of address space.
     pub(crate) fn reserved_at(address: u64, bytes: usize) -> io::Result<Self> {
-        // A kernel before 4.17 does not know MAP_FIXED_NOREPLACE, and takes the address for a wish.
+        // A kernel before 4.17 does not know MAP_FIXED_NOREPLACE, and treats the address as a hint.
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         let at = ptr::without_provenance_mut(address as usize);
         // SAFETY: a new mapping, which replaces none: the kernel puts it at a free address, or refuses.
@@ -105,7 +105,7 @@ impl Mapping {
     }
 
     /// Replaces the memory at `offset` by `bytes` of a file from `from` on. All three are multiples of the
-    /// page size. Nobody may use that memory meanwhile.
+    /// page size. No thread may use that memory meanwhile.
     pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         let at = self.pointer(offset, bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -370,7 +370,7 @@ impl Mapping {
         unsafe { self.copy_out(offset, destination.as_mut_ptr(), destination.len()) };
     }
 
-    /// Returns the address of a range, for its owner, or `None` if it is not mapped.
+    /// Returns the address of a range, or `None` if it is not mapped. Only the range's owner may use it.
     pub fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes()).then(|| self.at(offset, bytes as usize)).and_then(NonNull::new)

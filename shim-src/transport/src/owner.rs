@@ -1,9 +1,9 @@
 //! The owner of a channel, as it describes itself in the channel's submit page.
 //!
-//! A channel's lock tells of its owner's death, but not only: a program that closes all descriptors, as
-//! daemons do when they start, drops the lock and lives on with its session. So whoever finds the lock free
-//! looks whether the process that attached still runs. Its number alone would not do, because numbers are
-//! reused and belong to a namespace.
+//! A channel's lock becomes free when its owner dies, but not only then: a program that closes all
+//! descriptors, as daemons do when they start, drops the lock and lives on with its session. So a process
+//! that finds the lock free checks whether the owner still runs. The process id alone would not do, because
+//! ids are reused and belong to a namespace.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -28,17 +28,18 @@ fn directory(process: &str) -> PathBuf {
     ["/proc", process].iter().collect()
 }
 
-/// Returns the PID namespace of a process, which only its own user and root may know.
+/// Returns the inode number of a process's PID namespace, or `None` if this process may not read it. The
+/// kernel shows it only to the process's own user and to root.
 fn namespace(process: &str) -> Option<u32> {
     Some(fs::metadata(directory(process).join("ns/pid")).ok()?.ino() as u32)
 }
 
-/// Returns the inode number of the program that a process runs, as far as this process may know it.
+/// Returns the inode number of the program that a process runs, or `None` if this process may not read it.
 fn program(process: &str) -> Option<u64> {
     Some(fs::metadata(directory(process).join("exe")).ok()?.ino())
 }
 
-/// Returns when a process was started, if it runs.
+/// Returns the start time of a process in clock ticks since boot, or `None` if it does not run.
 fn started(process: &str) -> Option<u64> {
     parse_started(&fs::read_to_string(directory(process).join("stat")).ok()?)
 }
@@ -48,9 +49,9 @@ fn started(process: &str) -> Option<u64> {
 fn parse_started(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
-    // Fields are counted from 1, and the state is the third.
+    // Fields are counted from 1. The state is the third, the number of threads the twentieth.
     let threads: u64 = fields.nth(20 - 4)?.parse().ok()?;
-    // A process whose first thread has ended waits for its parent, or for its other threads.
+    // A zombie with more than one thread has lost its first thread only, and lives.
     let dead = matches!(state, "Z" | "X" | "x") && threads <= 1;
     (!dead).then(|| fields.nth(22 - 21)?.parse().ok()).flatten()
 }
@@ -73,13 +74,13 @@ impl Owner {
         })
     }
 
-    /// Returns whether the owner lives, as far as `/proc` shows. Returns false for this process: it knows which
-    /// channels it owns, and those that it had before an `exec` are unused.
+    /// Returns whether the owner lives, as far as `/proc` shows. Returns false for this process, which knows
+    /// by itself which channels it owns; those that it owned before an `exec` are unused.
     pub(crate) fn is_alive(&self) -> bool {
         if namespace("self") == Some(self.namespace) {
             return self.process != std::process::id() && self.is(&self.process.to_string());
         }
-        // Of another namespace, which processes of an outer one can see.
+        // Processes of inner namespaces are visible to those of an outer one.
         let within = |process: &str| {
             namespace(process) == Some(self.namespace) && number_within(process) == Some(self.process)
         };
@@ -89,7 +90,7 @@ impl Owner {
         numbers.any(|process| within(&process) && self.is(&process))
     }
 
-    /// Returns whether the process of a number is this one, and runs.
+    /// Returns whether the process with this id is the owner, and runs.
     fn is(&self, process: &str) -> bool {
         let same = program(process).is_none_or(|program| self.program == 0 || program == self.program);
         started(process) == Some(self.started) && same

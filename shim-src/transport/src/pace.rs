@@ -32,8 +32,8 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(futex: bool) -> Self {
         let processors = u32::try_from(processors()).unwrap_or(u32::MAX);
-        // A host that wakes by futex runs in the same kernel and needs a processor. Another's has processors
-        // of its own, however few this virtual machine has.
+        // A host that wakes by futex runs on the same kernel, and one processor is left to it. Any other host
+        // has processors of its own, however few this virtual machine has.
         let spinners = if futex { processors - processors.min(1) } else { processors };
         Self { spinners, futex, sleepers: Mutex::new(0) }
     }

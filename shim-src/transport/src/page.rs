@@ -1,9 +1,9 @@
 //! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process
-//! keeps up to date: to read a device's state and facts is one read and wakes nobody.
+//! keeps up to date: reading a device's state and facts takes one system call and wakes no process.
 //!
-//! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies,
-//! however it dies: a process that gets the lock has found the remains of a dead device. A guest holds it
-//! shared for a moment at most, so that guests do not mistake each other for devices.
+//! The device's process holds a lock (`flock`) on the file. The kernel drops it when that process dies,
+//! however it dies, so a process that gets the lock has found the file of a dead device. A guest holds the
+//! lock shared, and only for a moment, so that guests do not mistake each other for devices.
 
 use std::io;
 use std::path::Path;
@@ -58,8 +58,8 @@ impl Page {
         if got == values.0.len() as isize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Returns whether the device's process is alive. If that cannot be determined it counts as alive, and
-    /// the socket tells more.
+    /// Returns whether the device's process is alive. If that cannot be determined it counts as alive, and an
+    /// access to the socket decides.
     fn locked(&self) -> bool {
         // SAFETY: asks for a lock on a descriptor of this value.
         if unsafe { libc::flock(self.0.number(), libc::LOCK_SH | libc::LOCK_NB) } != 0 {

@@ -1,7 +1,7 @@
 //! Ends the sessions of dead processes for a process that has no session itself.
 //!
-//! The lock file is opened for reading only. A file that was open for writing tells its watchers when it is
-//! closed, and what is watched is the death of processes: whoever reaps must not look like one.
+//! The lock file is opened for reading only. Watchers learn of the death of processes when a file that was
+//! open for writing is closed, so closing this one must not look like a death.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +24,8 @@ pub struct Reaped {
     pub ended: u32,
 }
 
-/// Locks that only exclude those who attach. Closing the file drops all locks that this process has on it.
+/// Shared locks, which exclude only processes that attach. Closing the file drops all locks that this process
+/// has on it.
 struct ReadLocks {
     path: PathBuf,
     file: File,
@@ -32,7 +33,7 @@ struct ReadLocks {
 
 impl ReadLocks {
     fn open(path: &Path) -> io::Result<Self> {
-        // As in `lock`, what has been put in the file's place neither leads elsewhere nor blocks.
+        // As in `lock`, a link or a FIFO in the file's place must neither be followed nor block.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         Ok(Self { path: path.to_owned(), file })

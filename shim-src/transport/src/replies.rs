@@ -68,7 +68,7 @@ fn exchange(
     reply: &mut [u8],
 ) -> Result<Answer, SessionError> {
     let number = submission.send(link, message)?;
-    // A slot holds the number of an earlier message, or 0, until the answer to this one is there.
+    // Until the reply is stored, the slot holds 0 or the number of an earlier message.
     wait_until(link, Awaited::Answer, usual, || Ok(link.channel.ticket(slot) == number), Link::ended)?;
     let (status, bytes) = link.channel.answer(slot);
     if u64::from(bytes) > REPLY_DATA_MAX {

@@ -3,7 +3,7 @@
 //!
 //! The speed of reads from a BAR depends on the hypervisor: as fast as memory, or a hundred times slower, a
 //! trip over the bus for each load. Guest pages are memory in any case. If there are some, both are measured
-//! with a few loads, and pages are used unless the BAR is much faster, which is not known of any machine.
+//! with a few loads, and pages are used unless the BAR is much faster, for which no machine is known.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::pages::{HugePages, REST, device_key};
 
 /// Number of words loaded to measure memory: tens of microseconds if each is a trip over the bus.
 const WORDS: u64 = 64;
-/// Ratio above which pages are too slow: pages that are more than this many times slower than the BAR are not
-/// used. Less is noise, because either may win where both are memory.
+/// Ratio above which pages are too slow: they are not used if they are more than this many times slower than
+/// the BAR. Smaller differences are noise, because either may be faster where both are memory.
 const MUCH: u64 = 4;
 /// Ratio above which window memory is too slow: memory that is read more than this many times slower than
 /// ordinary memory is not handed to programs.
@@ -139,7 +139,7 @@ fn time_loads(memory: &Mapping, offset: u64) -> u64 {
             core::hint::black_box(memory.load64(offset + 8 * word, Ordering::Relaxed));
         }
     };
-    // The first access to the page, and an emulated processor's first translation of this code, are not to be
+    // The first access to the page, and an emulated processor's first translation of this code, must not be
     // measured.
     load(1);
     let mut best = u64::MAX;
@@ -148,7 +148,7 @@ fn time_loads(memory: &Mapping, offset: u64) -> u64 {
         let start = Instant::now();
         load(WORDS);
         best = best.min(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        // Slow memory needs no second round; on a busy machine fast memory may.
+        // Slow memory needs no second round. Fast memory may need one on a busy machine.
         let spent = begin.elapsed().as_micros();
         if spent > 2000 || (round >= 3 && spent > 500) {
             break;

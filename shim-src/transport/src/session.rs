@@ -40,7 +40,7 @@ pub struct Session {
     closed: AtomicBool,
 }
 
-/// State of a session that is not attached.
+/// State of a session before the attach, or after one that failed for good.
 #[derive(Debug)]
 enum Before {
     /// The device is open, and the first message attaches.
@@ -174,7 +174,7 @@ impl Session {
     /// room in it. Returns whether it was sent.
     ///
     /// # Errors
-    /// The session is lost.
+    /// Fails if the session is lost.
     pub fn try_send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<bool, SessionError> {
         self.core()?.messenger.try_send(&Outgoing::new(body, Tail::Pieces(tail)))
     }
@@ -201,8 +201,9 @@ impl Session {
         }
     }
 
-    /// Lets the streams continue that wait for holds up to this number. The caller releases holds in the
-    /// order of their numbers and sends [`StreamRelease`](vgpu_wire::body::stream::StreamRelease) for each.
+    /// Lets the streams continue that wait for holds up to this number, by storing it where the host's GPU
+    /// may poll it. The caller releases holds in the order of their numbers and sends
+    /// [`StreamRelease`](vgpu_wire::body::stream::StreamRelease) for each.
     pub fn release_holds(&self, hold: u32) {
         if let Some(core) = self.core.get()
             && core.link().enter().is_ok()
@@ -274,7 +275,8 @@ impl Session {
         Explanation::read(&core.link().channel, error.message)
     }
 
-    /// Tells the tracer of `vgpu-run trace`, if it is in this process, the number of a kernel in messages.
+    /// Reports the name of a kernel and its number in messages to the tracer of `vgpu-run trace`, if it is in
+    /// this process.
     #[cold]
     pub fn trace_kernel(&self, function: u32, name: impl FnOnce() -> String) {
         if let Some(core) = self.core.get() {
@@ -282,7 +284,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of messages that the host has executed.
+    /// Returns the number of messages that the host's executor has taken.
     pub fn done(&self) -> u64 {
         self.attached_here().map_or(0, |core| core.link().channel.done())
     }
@@ -363,8 +365,8 @@ impl Session {
         WindowMemory::new(Arc::clone(self.core()?), bytes)
     }
 
-    /// Detaches the channels of dead processes, and returns how many. To be called when an allocation finds
-    /// no room, before it is tried once more.
+    /// Ends the sessions of dead processes, and returns how many have ended. A caller whose allocation finds
+    /// no room calls it before it tries once more.
     ///
     /// # Errors
     /// Fails if the session is lost.
@@ -398,7 +400,8 @@ impl Session {
             if let Some(core) = self.core.get() {
                 detach(core);
             } else if let Ok(mut before) = self.before.try_lock() {
-                // The thread that holds the lock is attaching; its channel is freed when the process ends.
+                // Another thread is attaching while it holds the lock. Its channel is freed when the process
+                // ends.
                 *before = Before::Over(SessionError::Closed);
             }
         }

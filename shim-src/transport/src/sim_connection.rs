@@ -19,7 +19,7 @@ use crate::sleep::{processors, timespec};
 
 /// Time to poll for an answer before sleeping. An attach, which starts a thread, takes less.
 const LOOK: Duration = Duration::from_micros(150);
-/// Time that one `recv` waits. The silence is reported then, and the wait continues.
+/// Time that one `recv` waits. The silence is then reported, and the wait continues.
 static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
 /// Length of the path in a socket's address, with the zero.
 const SUN_PATH: usize = 108;

@@ -28,8 +28,9 @@ pub(crate) fn timespec(time: Duration) -> libc::timespec {
 /// of these happened within `limit`.
 pub(crate) fn sleep_on(word: &AtomicU32, value: u32, limit: Duration) -> bool {
     let limit = timespec(limit);
-    // SAFETY: the kernel reads the word, which the reference keeps mapped, and the time. Not private: who
-    // wakes is in another process. Every way in which it returns is one to look again.
+    // SAFETY: the kernel reads the word, which the reference keeps mapped, and the time. The futex is not
+    // private, because the process that wakes it is another one. The caller checks its condition again,
+    // whatever ends the call.
     let slept =
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const limit) };
     slept == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)

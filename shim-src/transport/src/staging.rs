@@ -2,9 +2,9 @@
 //!
 //! A mark on a buffer's own word tells when its last use has completed and it can be reused. Buffers are
 //! allocated at the first copy that needs them, because most processes never copy. There are small and large
-//! ones. The large ones together are far more than two sides at work need: on a busy machine one side may not
-//! run for some milliseconds, in which the other continues. The next buffer is chosen for the caches: the
-//! free one that was used last.
+//! ones. There are far more large ones than two sides at work need: on a busy machine one side may not run
+//! for some milliseconds, in which the other continues. The free buffer that was used last is taken next,
+//! because it is still in the caches.
 //!
 //! Downloads pass through guest pages where the session has some ([`crate::guest_pages`]): those are memory,
 //! which a BAR may not be. While the window is full, they pass through the two buffers that each channel has

@@ -22,7 +22,7 @@ pub(crate) unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usiz
         // SAFETY: as above, and aligned, since lines and steps are.
         unsafe { _mm_stream_si128(to.cast(), value) };
     }
-    // Only a fence orders such stores.
+    // Only a fence orders stores that bypass the caches.
     store_fence();
 }
 
@@ -36,7 +36,8 @@ pub(crate) unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usiz
 pub(crate) unsafe fn stream_lines_out(source: *const u8, destination: *mut u8, bytes: usize) {
     use core::arch::x86_64::{__m128i, _mm_mfence, _mm_storeu_si128, _mm_stream_load_si128};
     const STEP: usize = size_of::<__m128i>();
-    // Such loads may return lines that were fetched before the other side said that all is there.
+    // Without the fence, such loads may return lines that were fetched before the other side had published
+    // its data.
     _mm_mfence();
     for at in (0..bytes).step_by(STEP) {
         // SAFETY: `at` is below `bytes`, for which the caller promises both.

@@ -61,8 +61,8 @@ impl Submission {
         Ok(number)
     }
 
-    /// Sends a message if that needs no wait, neither for the host nor for another thread that waits for it.
-    /// Returns whether it was sent.
+    /// Sends a message if that needs no wait, neither for room in the ring nor for another thread that waits
+    /// for room. Returns whether it was sent.
     pub(crate) fn try_send(&self, link: &Link, message: &Outgoing<'_>) -> Result<bool, SessionError> {
         link.enter()?;
         let mut tries = 0;
@@ -70,7 +70,8 @@ impl Submission {
             match self.ring.try_lock() {
                 Ok(ring) => break ring,
                 Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                // One that waits for room keeps the lock, and any other gives it back at once.
+                // A thread that waits for room keeps the lock. Any other thread releases it within a few
+                // hundred tries.
                 Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => {
                     tries += 1;
                     core::hint::spin_loop();
@@ -127,7 +128,7 @@ impl Submission {
     #[cold]
     fn send_joins(&self, link: &Link, ring: &mut Ring) -> Result<(), SessionError> {
         while ring.joins.len() > 1 {
-            // The others must not ride on a message that is a join itself.
+            // The other joins must not be added to a message that is a join itself.
             let mut others = std::mem::take(&mut ring.joins);
             let join = Join { stream: others.pop().unwrap_or_default(), reserved: 0 };
             let message = Outgoing::new(&join, Tail::Pieces(&[]));
@@ -142,13 +143,13 @@ impl Submission {
     /// order in which they were sent.
     #[cold]
     fn make_room(&self, link: &Link, ring: &mut Ring, needed: u64) -> Result<(), SessionError> {
-        // The host may not have been rung for the messages before this one yet.
+        // The doorbell may not have been rung yet for the messages before this one.
         let tail = ring.tail;
         self.rouse(link, tail)?;
         let mut head = ring.head;
         let ready = || {
             head = link.channel.head();
-            // The host consumes only what was written, and what it has consumed stays consumed.
+            // The host consumes only bytes that were published, and its head never decreases.
             if head < ring.head || head > tail {
                 return Err(link.gone(GoneReason::Nonsense));
             }
@@ -163,8 +164,8 @@ impl Submission {
     /// `tail`.
     #[inline]
     fn rouse(&self, link: &Link, tail: u64) -> Result<(), SessionError> {
-        // The host says that it sleeps, fences, and reads the tail once more. So this side stores the tail,
-        // fences, and reads whether the host sleeps.
+        // Before it sleeps, the host sets its flag, fences, and reads the tail once more. This side stores
+        // the tail, fences, and reads the flag, so that one of the two sees the other's store.
         fence(Ordering::SeqCst);
         if link.channel.host_sleeps() { self.ring_doorbell(link, tail) } else { Ok(()) }
     }

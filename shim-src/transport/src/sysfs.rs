@@ -65,7 +65,7 @@ pub struct ScanError {
 /// # Errors
 /// Fails if an existing file cannot be read, or does not have the contents that sysfs defines.
 pub fn scan(root: &Path) -> Result<Vec<PciFunction>, ScanError> {
-    // A session may have to open files again after the program has changed its folder.
+    // A session may have to open files again after the program has changed its working directory.
     let devices = std::path::absolute(root).unwrap_or_else(|_| root.to_owned()).join("bus/pci/devices");
     let error = |source| ScanError { path: devices.clone(), source };
     let folder = match Folder::open(&devices) {
@@ -106,7 +106,7 @@ fn function(
     let files = Files { folder, name, devices };
     let identity = match files.modalias()? {
         Some(identity) => identity,
-        // Not before, and never of other functions.
+        // The files are read only without `modalias`, and of a function with other ids only two.
         None => match files.identity()? {
             Some(identity) => identity,
             None => return Ok(None),
@@ -168,7 +168,8 @@ impl Files<'_> {
     /// Reads a file of sysfs and parses it.
     fn read<T>(&self, file: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, ScanError> {
         let error = |source| ScanError { path: self.dir().join(file), source };
-        // It comes whole in one read, and none of those read here is longer.
+        // A file of sysfs is returned whole by one read, and none of those read here is longer than the
+        // buffer.
         let mut buffer = [0; 2048];
         let bytes = self.folder.read(self.name, file, &mut buffer).map_err(error)?;
         let text = std::str::from_utf8(&buffer[..bytes]).ok();
@@ -202,7 +203,7 @@ impl Files<'_> {
 
 fn hexadecimal(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     digits
         .bytes()
         .all(|byte| byte.is_ascii_hexdigit())

@@ -1,6 +1,6 @@
-//! The tracer of `vgpu-run trace`, if it is in this process. It is told of every message, of every wait that
-//! was not over at once or takes long, of kernels' names, and why the host refused a request. Without it that
-//! costs a message one branch.
+//! The tracer of `vgpu-run trace`, if it is in this process. It receives every message, every wait that was
+//! not over at once or takes long, the names of kernels, and the reasons of the host's refusals. Without a
+//! tracer, a message pays one branch for that.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,7 +94,7 @@ impl Tracer {
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
     }
 
-    /// Reports that a wait that started at `begin` is over.
+    /// Reports the end of a wait that started at `begin`.
     pub(crate) fn wait(self, awaited: Awaited, begin: u64, slept: bool) {
         if let Some(event) = self.event {
             event(RecordKind::Wait as u32, awaited.index(), begin, 0, 0, u64::from(slept));

@@ -85,7 +85,8 @@ impl Device {
             return Ok(None);
         }
         let at = |register| usage::base(channel) + register;
-        // The first is not all ones while the device is there, whatever a guest process wrote to the others.
+        // Registers that read all ones mean a lost device, so the first one is never all ones while the
+        // device exists. A guest process chooses the value of others.
         let registers = [
             usage::USAGE_BUSY_HI,
             usage::USAGE_BUSY_LO,

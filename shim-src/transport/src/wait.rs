@@ -12,8 +12,8 @@
 //! pages in one kernel, but late if a GPU has stored the word. Elsewhere only time can wake it. So it sleeps
 //! in steps ([`crate::poll_schedule`]) and is never late by more than an eighth. Where a futex wakes it, it
 //! does so only for waits that are usually long, and until twice the usual time has passed. Timer slack, a
-//! setting of the host program's thread, is left unchanged. In both cases the thread checks its device twice
-//! a second, and looks for dead processes once.
+//! setting of the host program's thread, is left unchanged. In both cases the thread examines its device
+//! twice a second, and searches for dead processes once a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};

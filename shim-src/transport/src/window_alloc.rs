@@ -68,7 +68,7 @@ impl WindowAllocator {
             OUT_OF_MEMORY => return Ok(None),
             _ => return Err(messenger.link.gone(GoneReason::Nonsense)),
         }
-        // The device must not make this process write where channels or nothing at all lie.
+        // A device must not make this process write to channels' areas, or beyond the window.
         let window = &messenger.link.window;
         let good = given.offset.is_multiple_of(WINDOW_GRANULE)
             && given.bytes >= bytes

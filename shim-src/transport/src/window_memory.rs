@@ -50,7 +50,7 @@ impl WindowMemory {
 
 impl Drop for WindowMemory {
     fn drop(&mut self) {
-        // A session that is lost has given everything back already.
+        // If the session is lost, the host has freed the memory already.
         let _ = free(&self.core.messenger, self.grant);
     }
 }

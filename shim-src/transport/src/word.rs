@@ -56,7 +56,7 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        // In a forked child the lock may be held for ever by a thread that is not there.
+        // In a forked child the lock may be held forever by a thread that the child does not have.
         if !self.core.link().in_forked_child() {
             self.core.fences.release_word(self.index);
         }

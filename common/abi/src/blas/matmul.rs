@@ -44,7 +44,7 @@ const _: () = {
     assert!(offset_of!(MatmulHeuristicResult, reserved) == 80);
 };
 
-/// Size of `cublasLtMatmulDescOpaque_t`.
+/// Size of `cublasLtMatmulDescOpaque_t` in bytes.
 pub const MATMUL_DESC_BYTES: usize = 256;
 
 /// Returns the size of `cublasLtMatrixLayoutOpaque_t` in bytes.

@@ -19,7 +19,7 @@ pub const SIDE_LEFT: c_int = 0;
 /// `cublasSideMode_t`: the triangle stands right of the unknowns.
 pub const SIDE_RIGHT: c_int = 1;
 
-/// `cublasMath_t`: the bit that may be added to a mode.
+/// `cublasMath_t`: a bit that may be combined with a mode.
 pub const MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: c_int = 16;
 
 /// `CUBLAS_GEMM_DEFAULT`, a `cublasGemmAlgo_t`.

@@ -41,7 +41,7 @@ macro_rules! statuses {
     };
 }
 
-/// Name and text of a code that does not exist.
+/// Name and text of an unknown code.
 const UNRECOGNIZED: &CStr = c"unrecognized status";
 
 statuses! {

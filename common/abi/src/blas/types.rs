@@ -64,7 +64,7 @@ pub const fn element_bytes(kind: c_int) -> Option<u64> {
     })
 }
 
-/// How a product is computed.
+/// Types in which a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// The `cublasComputeType_t` in which products are summed.
@@ -86,8 +86,8 @@ pub const fn canonical_compute(compute: c_int) -> c_int {
     }
 }
 
-/// Returns how a product with these element types of A, B and C is computed under `compute`, or `None` where
-/// cuBLAS has no such product.
+/// Returns the types in which a product with these element types of A, B and C is computed under `compute`,
+/// or `None` if cuBLAS has no such product.
 ///
 /// The combinations are those that the manual lists for `cublasGemmEx`, and the further ones that the
 /// libraries of CUDA 12.9 and 13.5 accept (the `FAST` types with 16-bit elements). Whether the device can

@@ -12,12 +12,12 @@ macro_rules! functions {
     };
     (@one $name:ident $args:tt) => {
         unsafe extern "C" {
-            #[doc = concat!("`", stringify!($name), "`")]
+            #[doc = concat!("Calls `", stringify!($name), "` of the libcuda that the object is linked with.")]
             #[allow(non_snake_case, reason = "the name is CUDA's")]
             pub fn $name $args -> CUresult;
         }
 
-        #[doc = concat!("`", stringify!($name), "`")]
+        #[doc = concat!("Type of a pointer to `", stringify!($name), "`.")]
         #[allow(non_camel_case_types, reason = "the name is CUDA's")]
         pub type $name = unsafe extern "C" fn $args -> CUresult;
     };

@@ -24,7 +24,7 @@ macro_rules! handles {
 handles! {
     /// Handle of a context.
     CUcontext;
-    /// A stream, or one of the special values 0, [`STREAM_LEGACY`] and [`STREAM_PER_THREAD`].
+    /// Handle of a stream, or one of the special values 0, [`STREAM_LEGACY`] and [`STREAM_PER_THREAD`].
     CUstream;
     /// Handle of an event.
     CUevent;

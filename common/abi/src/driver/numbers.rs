@@ -20,7 +20,7 @@ pub mod attribute {
     pub const MAX_PITCH: c_int = 11;
     /// Maximum number of registers of a block.
     pub const MAX_REGISTERS_PER_BLOCK: c_int = 12;
-    /// Clock rate in kHz.
+    /// Clock rate of the multiprocessors in kHz.
     pub const CLOCK_RATE: c_int = 13;
     /// Alignment of textures in bytes.
     pub const TEXTURE_ALIGNMENT: c_int = 14;
@@ -204,7 +204,7 @@ pub mod pointer_attribute {
 pub mod limit {
     use core::ffi::c_uint;
 
-    /// Stack of each thread in bytes.
+    /// Size of the stack of each thread in bytes.
     pub const STACK_SIZE: c_uint = 0;
     /// Size of the buffer of `printf` in bytes.
     pub const PRINTF_FIFO_SIZE: c_uint = 1;
@@ -216,7 +216,7 @@ pub mod limit {
     pub const DEV_RUNTIME_PENDING_LAUNCH_COUNT: c_uint = 4;
     /// Maximum number of bytes the L2 cache fetches at once, which is a hint.
     pub const MAX_L2_FETCH_GRANULARITY: c_uint = 5;
-    /// Bytes of the L2 cache that are set aside for persisting accesses.
+    /// Number of bytes of the L2 cache that are set aside for persisting accesses.
     pub const PERSISTING_L2_CACHE_SIZE: c_uint = 6;
 }
 

@@ -167,7 +167,7 @@ layout! {
         pub win32: *mut c_void = 16,
         /// Maximum number of bytes that can be allocated from the pool; 0 for no limit.
         pub max_size: usize = 24,
-        /// Bits of the pool's intended use, then reserved bytes.
+        /// Bits of the pool's intended use, then reserved words.
         pub rest: [u16; 28] = 32,
     }
 

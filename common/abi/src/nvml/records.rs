@@ -12,7 +12,7 @@ layout! {
     pub struct Memory = 24 {
         /// Size of the device memory in bytes.
         pub total: c_ulonglong = 0,
-        /// Bytes that are not allocated.
+        /// Number of bytes that are not allocated.
         pub free: c_ulonglong = 8,
         /// Number of bytes that are allocated or reserved.
         pub used: c_ulonglong = 16,
@@ -26,9 +26,9 @@ layout! {
         pub total: c_ulonglong = 8,
         /// Number of bytes that are reserved by the system.
         pub reserved: c_ulonglong = 16,
-        /// Bytes that are not allocated.
+        /// Number of bytes that are not allocated.
         pub free: c_ulonglong = 24,
-        /// Bytes that are allocated.
+        /// Number of bytes that are allocated.
         pub used: c_ulonglong = 32,
     }
 

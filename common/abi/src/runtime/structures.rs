@@ -1,5 +1,5 @@
-//! Structures of the runtime API that the shims read or write, with their sizes and offsets
-//! (`driver_types.h` and `vector_types.h` 12.9, 13.0 and 13.5). They are alike in both majors but for
+//! Structures of the runtime API that the shims read or write, with their sizes and offsets (`driver_types.h`
+//! and `vector_types.h` 12.9, 13.0 and 13.5). They are the same in both majors, except for
 //! `cudaPointerAttributes`.
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
@@ -47,7 +47,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaFuncAttributes`; what CUDA 13.5 names beyond these is zero in `reserved`.
+    /// `cudaFuncAttributes`. The fields that only CUDA 13.5 has are part of `reserved`, and zero.
     pub struct FuncAttributes = 144 {
         pub sharedSizeBytes: usize = 0,
         pub constSizeBytes: usize = 8,

@@ -1,5 +1,5 @@
 //! Copies and fills. Host memory appears only as spans of shared memory: the guest copies a pageable source
-//! there before, and a result from there afterwards.
+//! to shared memory before, and a result from there afterwards.
 
 use crate::span::{Mark, Span};
 
@@ -28,7 +28,7 @@ wire_struct! {
         pub reserved: u32 = 4,
         /// First device address to read.
         pub source: u64 = 8,
-        /// Where the bytes go, in the window or in guest pages. Never inline.
+        /// Range that receives the bytes, in the window or in guest pages. Never inline.
         pub destination: Span = 16,
         /// Stored once the bytes are at the destination.
         pub written: Mark = 40,

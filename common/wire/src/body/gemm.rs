@@ -56,7 +56,7 @@ wire_struct! {
         pub stream: u32 = 0,
         /// Combination of [`GEMM_POINTERS`] and [`GEMM_DEVICE_SCALARS`].
         pub flags: u32 = 4,
-        /// `cublasSideMode_t`: on which side of X A stands.
+        /// `cublasSideMode_t`: whether A is left or right of X.
         pub side: u32 = 8,
         /// `cublasFillMode_t`: which triangle of A is read.
         pub fill: u32 = 12,

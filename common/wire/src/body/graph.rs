@@ -1,4 +1,4 @@
-//! Graphs. A node is an ordinary message. The guest sends a graph once, later only the nodes that change, and
+//! Graphs. A node is an ordinary message. The guest sends a graph once and later only the nodes that change;
 //! a launch is one message.
 
 use crate::span::Span;

@@ -39,11 +39,11 @@ wire_struct! {
         pub alpha: [u8; 16] = 176,
         /// Beta in the type that `scale` names, or its device address.
         pub beta: [u8; 16] = 192,
-        /// Device address of the bias, or of where its gradient is stored.
+        /// Device address of the bias, or of the vector that receives its gradient.
         pub bias: u64 = 208,
         /// Elements from one product's bias to the next product's.
         pub bias_stride: i64 = 216,
-        /// Device address of the auxiliary matrix.
+        /// Device address of the auxiliary matrix, if the epilogue has one.
         pub aux: u64 = 224,
         /// Leading dimension of the auxiliary matrix in elements; for ReLU's mask in bits, a multiple of 128.
         pub aux_leading: u64 = 232,

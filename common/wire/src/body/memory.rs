@@ -12,7 +12,8 @@ wire_struct! {
     }
 }
 
-/// [`MemAlloc::flags`]: memory that guest and device both access, where the executor has it.
+/// [`MemAlloc::flags`]: memory that guest and device access by one address. An executor without such memory
+/// refuses the allocation.
 pub const MEM_MANAGED: u32 = 1 << 0;
 
 wire_struct! {
@@ -86,7 +87,7 @@ wire_struct! {
         /// Length in bytes, a multiple of
         /// [`DeviceFacts::granularity`](crate::facts::DeviceFacts::granularity).
         pub bytes: u64 = 8,
-        /// Alignment in bytes, a power of two; 0 for no wish beyond the granularity.
+        /// Alignment in bytes, a power of two; 0 requests the granularity.
         pub alignment: u64 = 16,
         /// Address that the program prefers, or 0. The host may return another.
         pub hint: u64 = 24,

@@ -1,5 +1,5 @@
-//! The bodies of messages, by chapter of the CUDA manual: the meaning of each, its tail, and when its marks
-//! are stored. The table of kinds is in `message.rs`.
+//! The bodies of messages, by chapter of the CUDA manual. Each states its meaning, its tail, and when its
+//! marks are stored. The table of kinds is in `message.rs`.
 //!
 //! Conventions: `reply` is the index of a reply slot; `stream` is 0 for the legacy default stream or a minted
 //! number; device addresses are the executor's; a field named `reserved` is zero.

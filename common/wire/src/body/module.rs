@@ -92,8 +92,7 @@ wire_struct! {
 wire_struct! {
     /// What `cuFuncGetAttribute` returns for the kernel, which the guest keeps.
     pub struct FunctionReply = 64 {
-        /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`: the most threads of a block with which it can be
-        /// launched.
+        /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`: maximum number of threads of a block of this kernel.
         pub max_threads: u32 = 0,
         /// `CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`: static shared memory of a block, in bytes.
         pub shared_bytes: u32 = 4,
@@ -107,11 +106,11 @@ wire_struct! {
         pub ptx_version: u32 = 20,
         /// `CU_FUNC_ATTRIBUTE_BINARY_VERSION`: 10 * major + minor of the machine code's architecture.
         pub binary_version: u32 = 24,
-        /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`: the most dynamic shared memory of a launch, in
+        /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`: maximum dynamic shared memory of a launch, in
         /// bytes.
         pub max_dynamic_shared: u32 = 28,
-        /// Length of the parameters in bytes. The guest compares it with the length that it read in the
-        /// image.
+        /// Length of the parameters in bytes, or 0 if the host does not know it. The guest compares it with
+        /// the length that it read in the image, unless it is 0.
         pub param_bytes: u32 = 32,
         /// Reserved: the host stores zeros.
         pub reserved: [u32; 7] = 36,

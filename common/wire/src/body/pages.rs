@@ -10,10 +10,10 @@ pub const RUNS_MAX: u32 = 512;
 
 wire_struct! {
     /// Registers pages under a segment number that the guest mints. The tail is `runs` records of
-    /// [`PageRun`], 1 to [`RUNS_MAX`]; they lie one behind the other in the segment, and a span lies within
-    /// one of them. Reply: no data; the status is not-supported where the host cannot, not-permitted without
-    /// the key, invalid-value where the pages are no memory or somebody's already, out-of-memory above
-    /// [`RUNS_MAX`] of the session.
+    /// [`PageRun`], 1 to [`RUNS_MAX`]; they follow each other in the segment, and a span lies within one of
+    /// them. Reply: no data. The status is not-supported if the host cannot map guest pages, not-permitted
+    /// without the key, invalid-value if the pages are not memory of the guest or are already in use, and
+    /// out-of-memory if the session would exceed [`RUNS_MAX`].
     pub struct PagesRegister = 16 {
         /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
@@ -38,7 +38,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Ends a registration. Reply: no data. Once it has come, the host does not touch the pages any more.
+    /// Ends a registration. Reply: no data. After it, the host no longer accesses the pages.
     pub struct PagesUnregister = 8 {
         /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,

@@ -44,7 +44,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Place of the allocated window memory, which reads zeros.
+    /// Location of the allocated window memory, which reads as zeros.
     pub struct WindowAllocReply = 16 {
         /// Offset in BAR2 of the first byte.
         pub offset: u64 = 0,
@@ -54,7 +54,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Frees window memory. Another allocation gets it only when no earlier work of the session refers to it.
+    /// Frees window memory. The host allocates it again only once no earlier work of the session refers to
+    /// it.
     pub struct WindowFree = 8 {
         /// Offset in BAR2, as [`WindowAllocReply::offset`] gave it.
         pub offset: u64 = 0,

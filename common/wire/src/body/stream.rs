@@ -1,4 +1,4 @@
-//! Streams and events, and the marks by which the guest learns how far they are.
+//! Streams and events, and the marks that tell the guest which of their work has completed.
 
 use crate::span::Mark;
 
@@ -36,7 +36,7 @@ wire_struct! {
         pub stream: u32 = 0,
         /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Mark to store at that moment.
+        /// Mark to store once the work has completed.
         pub mark: Mark = 8,
     }
 }

@@ -1,9 +1,9 @@
-//! The calls: their numbers, and which of them the running host carries out.
+//! The calls of version 1: their numbers, and whether existing hosts execute them.
 
-/// What a version 1 host does with a call.
+/// Treatment of a call by a host of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// The host carries the call out.
+    /// The host executes the call.
     Done,
     /// The host returns success and does nothing.
     Ignored,
@@ -258,7 +258,7 @@ ops! {
 
 impl Op {
     /// Returns whether the device looks for a payload above [`super::INLINE_BYTES`] by the rules for bulk
-    /// calls ([`super::route`]).
+    /// calls ([`super::route::to_host`]).
     #[must_use]
     pub const fn is_bulk(self) -> bool {
         is_bulk(self as u32)
@@ -283,20 +283,21 @@ pub const CHUNK_MIDDLE: u32 = 4;
 /// [`CHUNK_ARG`]: the payload is the only piece.
 pub const CHUNK_SINGLE: u32 = CHUNK_FIRST | CHUNK_LAST;
 
-/// Maximum number of owners that a host keeps apart. One more gets `CUDA_ERROR_OUT_OF_MEMORY` for every call.
+/// Maximum number of owners that a host distinguishes. A further owner gets `CUDA_ERROR_OUT_OF_MEMORY` for
+/// every call.
 pub const OWNERS_MAX: usize = 64;
-/// Maximum number of an owner's allocations that a host keeps track of. One more works, but no cleanup frees
-/// it (Q21).
+/// Maximum number of an owner's allocations that a host tracks. A further allocation succeeds, but no cleanup
+/// frees it (Q21).
 pub const ALLOCATIONS_MAX: usize = 4096;
-/// Maximum number of an owner's modules that a host keeps track of (Q21).
+/// Maximum number of an owner's modules that a host tracks (Q21).
 pub const MODULES_MAX: usize = 2048;
 /// Maximum number of an owner's libraries (Q21).
 pub const LIBRARIES_MAX: usize = 4096;
-/// Maximum number of an owner's functions that a host keeps track of (Q21).
+/// Maximum number of an owner's functions that a host tracks (Q21).
 pub const FUNCTIONS_MAX: usize = 8192;
-/// Maximum number of an owner's streams that a host keeps track of (Q21).
+/// Maximum number of an owner's streams that a host tracks (Q21).
 pub const STREAMS_MAX: usize = 128;
-/// Maximum number of an owner's events. One more is refused as out of memory.
+/// Maximum number of an owner's events. A further one is refused as out of memory.
 pub const EVENTS_MAX: usize = 256;
 /// Maximum number of an owner's cuBLAS handles (Q21).
 pub const CUBLAS_MAX: usize = 128;

@@ -13,15 +13,15 @@ pub const MAGIC: u32 = 0x5647_5055;
 pub const REQUEST: u32 = 1;
 /// [`Header::kind`]: the answer to a request of the legacy path.
 pub const RESPONSE: u32 = 2;
-/// [`Header::kind`]: asks whether the peer is there. The answer is [`PONG`].
+/// [`Header::kind`]: asks whether the peer is alive. The answer is [`PONG`].
 pub const PING: u32 = 3;
 /// [`Header::kind`]: the answer to [`PING`].
 pub const PONG: u32 = 4;
-/// [`Header::kind`]: the virtual machine's rate is limited; the call may be tried again. The mediator closes
-/// the connection.
+/// [`Header::kind`]: the virtual machine has exceeded its rate; the call may be made again. The mediator
+/// closes the connection.
 pub const BUSY: u32 = 5;
-/// [`Header::kind`]: the virtual machine is shut out until an administrator changes that. The mediator closes
-/// the connection.
+/// [`Header::kind`]: the mediator rejects every call of the virtual machine until an administrator lifts the
+/// quarantine. The mediator closes the connection.
 pub const QUARANTINED: u32 = 6;
 /// [`Header::kind`]: a call. The payload is a [`Call`] and the call's own payload.
 pub const CUDA_CALL: u32 = 0x10;
@@ -34,9 +34,9 @@ pub const PAYLOAD_BYTES_MAX: u32 = size_of::<Call>() as u32 + PAYLOAD_MAX;
 wire_struct! {
     /// Header of every frame.
     pub struct Header = 24 {
-        /// [`MAGIC`], by which a peer knows a frame.
+        /// [`MAGIC`], by which a peer recognises a frame.
         pub magic: U32 = 0,
-        /// What the frame is, one of the constants above.
+        /// Kind of the frame, one of the constants above.
         pub kind: U32 = 4,
         /// Number of the virtual machine that the device belongs to.
         pub vm_id: U32 = 8,
@@ -159,7 +159,7 @@ impl Header {
     /// accept any length (Q13).
     ///
     /// # Errors
-    /// Fails if the bytes are not a frame.
+    /// Returns [`FrameError::Magic`] or [`FrameError::Length`].
     pub fn check(&self) -> Result<(), FrameError> {
         if self.magic != MAGIC {
             return Err(FrameError::Magic(self.magic.get()));
@@ -175,7 +175,7 @@ impl Call {
     /// Splits a frame's payload into the call and its own payload, with the checks of the mediator.
     ///
     /// # Errors
-    /// Fails if the bytes are not a call.
+    /// Returns [`FrameError::Short`], [`FrameError::Magic`], [`FrameError::Args`] or [`FrameError::Data`].
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (call, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         if call.magic != MAGIC {
@@ -202,7 +202,7 @@ impl Outcome {
     /// than stated is returned as it is.
     ///
     /// # Errors
-    /// Fails if the bytes are fewer than an outcome's.
+    /// Returns [`FrameError::Short`] if the bytes are fewer than an outcome has.
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (outcome, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         let length = data.len().min(outcome.data_len.get() as usize);

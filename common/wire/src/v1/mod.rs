@@ -1,20 +1,20 @@
 //! # The VGPU-STUB contract, version 1
 //!
-//! What hosts that exist speak. One function has one call in flight, for all processes of its guest: the
-//! guest writes the call's number, arguments and length into *staging registers* of BAR0, the payload to one
-//! of three places, and rings a doorbell; the device hands the call as one frame to a *mediator* process on
-//! the host, and shows its answer in BAR0.
+//! Existing hosts speak this version. One function has one call in flight, for all processes of its guest:
+//! the guest writes the call's number, arguments and length into *staging registers* of BAR0, stores the
+//! payload in BAR0, in a shared window or in BAR1, and rings a doorbell. The device sends the call as one
+//! frame to a *mediator* process on the host, and stores the status and the results of its answer in BAR0.
 //!
 //! ```text
 //!   guest ── BAR0: op, args[16], data_len, doorbell ──► device ── frame: header, call, payload ──► mediator
 //!         ── payload: BAR0 inline │ shared window │ BAR1          ◄── frame: header, result, payload ──
 //! ```
 //!
-//! [`registers`] has the map, [`call`] the numbers and what each takes and gives, [`route`] which place a
-//! payload takes, both ways, [`payload`] the structures that travel as payloads, [`frame`] what device and
-//! mediator say to each other. Where this version's headers and its running code disagree, the running code
-//! counts; oddities that a user of this module must know are named `Q1` to `Q32` in the comments here, as in
-//! the protocol's catalogue of quirks.
+//! [`registers`] has the offsets and values of registers, [`call`] the numbers of calls with their arguments
+//! and results, [`route`] the rules for where a payload lies in each direction, [`payload`] the structures
+//! that travel as payloads, and [`frame`] the messages between device and mediator. Where this version's
+//! headers and its running code disagree, the running code counts; quirks that a user of this module must
+//! know are named `Q1` to `Q32` in the comments here, as in the protocol's catalogue of quirks.
 //!
 //! All integers are little endian. A 64-bit argument takes two of the sixteen, the low half first ([`split`],
 //! [`join`]). Structures have no alignment, since they lie at any byte of a frame.
@@ -52,14 +52,15 @@ pub const fn join(args: &[u32; ARGS], at: usize) -> u64 {
     args[at] as u64 | (args[at + 1] as u64) << 32
 }
 
-/// Returns the owner of what a call makes, as the device writes it into the call's header: the number of the
-/// virtual machine, and below it the guest's token (`SCRATCH`). Token 0 is the virtual machine itself.
+/// Returns the owner of the objects that a call creates, as the device writes it into the call's header: the
+/// number of the virtual machine, and below it the guest's token (`SCRATCH`). Token 0 is the virtual machine
+/// itself.
 #[must_use]
 pub const fn owner(vm_id: u32, token: u32) -> u32 {
     if token == 0 { vm_id } else { (vm_id & 0xff) << 24 | token & TOKEN_MASK }
 }
 
-/// Bits of `SCRATCH` that tell owners apart.
+/// Mask of the bits of `SCRATCH` that distinguish owners.
 pub const TOKEN_MASK: u32 = 0x00ff_ffff;
 
 /// Returns whether a function with these BAR sizes and registers speaks version 1. A real H100 has the same

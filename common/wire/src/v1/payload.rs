@@ -13,9 +13,9 @@ wire_struct! {
         pub total_bytes: U64 = 272,
         /// Device memory in bytes that is free now.
         pub free_bytes: U64 = 280,
-        /// Compute capability, the number before the point.
+        /// Major number of the compute capability.
         pub cc_major: I32 = 288,
-        /// Compute capability, the number behind the point.
+        /// Minor number of the compute capability.
         pub cc_minor: I32 = 292,
         /// Number of multiprocessors.
         pub multiprocessors: I32 = 296,

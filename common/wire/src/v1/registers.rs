@@ -27,7 +27,7 @@ pub const REQUEST_ID: u32 = 0x030;
 pub const TIMESTAMP_LO: u32 = 0x034;
 /// Read: high half of [`TIMESTAMP_LO`].
 pub const TIMESTAMP_HI: u32 = 0x038;
-/// Read and write: token of the guest process, which owns all that the call makes.
+/// Read and write: token of the guest process, which owns all objects that the call creates.
 pub const SCRATCH: u32 = 0x03c;
 /// Offset of the legacy request buffer, of which 64 bytes can be reached.
 pub const LEGACY_REQUEST: u32 = 0x040;
@@ -37,7 +37,7 @@ pub const LEGACY_REQUEST_END: u32 = 0x080;
 pub const CUDA_OP: u32 = 0x080;
 /// Read and write: number that the guest gives the call, which the result's frame repeats.
 pub const CUDA_SEQ: u32 = 0x084;
-/// Read and write: number of arguments that travel; more than 16 count as 16.
+/// Read and write: number of arguments that the device sends; more than 16 count as 16.
 pub const CUDA_NUM_ARGS: u32 = 0x088;
 /// Read and write: length of the payload in bytes.
 pub const CUDA_DATA_LEN: u32 = 0x08c;
@@ -78,7 +78,7 @@ pub const RING: u32 = 1;
 
 /// [`STATUS`]: no call has been submitted yet.
 pub const IDLE: u32 = 0;
-/// [`STATUS`]: a call is under way.
+/// [`STATUS`]: a call is in progress.
 pub const BUSY: u32 = 1;
 /// [`STATUS`]: the call has completed with `CUresult` 0.
 pub const DONE: u32 = 2;
@@ -96,7 +96,8 @@ pub const BAR1_TO_HOST: u32 = 0;
 /// Offset in BAR1 of payload for the guest.
 pub const BAR1_TO_GUEST: u32 = 0x80_0000;
 /// Offset in BAR1 of a copy of [`STATUS`], which hides payload that lies there (Q3). In a load of 8 bytes
-/// that ends with it, the low half reads 0 (Q28). It is not brought up to date when a send fails (Q5).
+/// that ends with it, the low half reads 0 (Q28). The device does not update it when a send to the mediator
+/// fails (Q5).
 pub const BAR1_STATUS: u32 = 0xff_fffc;
 
 register_enum! {
@@ -114,7 +115,7 @@ register_enum! {
         Cuda = 5,
         /// Defined by the headers; no device sets it.
         InvalidPool = 6,
-        /// The legacy path alone sets it.
+        /// Only the legacy path sets it.
         QueueFull = 7,
         /// Defined by the headers; a call that the host does not know ends in [`ErrorCode::Cuda`] with 801.
         UnsupportedOp = 8,

@@ -1,10 +1,10 @@
-//! Chooses which of three places holds a payload. The device decides by the contents of these places, and the
-//! guest must predict its decision.
+//! Rules for where a payload lies: in the inline registers of BAR0, in the shared window, or in BAR1. The
+//! device decides by the contents of these, and the guest must predict its decision.
 
 use super::call::{Op, is_bulk};
 use super::{INLINE_BYTES, PAYLOAD_MAX};
 
-/// Place of the payload of a call, or of its answer.
+/// Location of the payload of a call, or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The call or the answer has no payload.
@@ -30,10 +30,10 @@ pub struct Preferences {
     pub probe_fresh_library: bool,
 }
 
-/// Length in bytes of the prefix by which the device finds out where a bulk payload is.
+/// Length in bytes of the prefix that the device checks for nonzero bytes to find a bulk payload.
 pub const PREFIX_BYTES: u32 = 512;
 
-/// What a device sees in the places of a payload when a bulk call comes.
+/// Where a device finds nonzero bytes when a bulk call arrives. Each field covers the first [`PREFIX_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
     /// Whether the window's first bytes are not all zero.
@@ -62,8 +62,8 @@ pub fn to_host(op: u32, bytes: u32, half: u32, seen: Prefixes, prefer: Preferenc
     if half != 0 { (Place::Window, bytes.min(half)) } else { (Place::Bar1, bytes.min(PAYLOAD_MAX)) }
 }
 
-/// Returns where a bulk payload that fits the window is read: in the window, unless it looks as if it were in
-/// BAR1 (Q6).
+/// Returns where the device reads a bulk payload that fits the window. That is the window, except for an
+/// upload or a library of which only BAR1 shows nonzero first bytes (Q6), and as [`Preferences`] changes it.
 fn bulk(op: u32, seen: Prefixes, prefer: Preferences) -> Place {
     let copy = op == Op::MemcpyHtoD as u32 || op == Op::MemcpyHtoDAsync as u32;
     let library = op == Op::LibraryLoadData as u32;

@@ -69,7 +69,8 @@ exports! {
         create(context, flags, device)
     }
 
-    /// Creates a context from a structure of parameters and makes it current.
+    /// Creates a context from a structure of parameters and makes it current. Execution affinity and graphics
+    /// interoperation are not supported.
     pub fn cuCtxCreate_v4(
         context: Out<CUcontext>, params: In<CUctxCreateParams>, flags: c_uint, device: CUdevice,
     ) -> CUresult {
@@ -141,7 +142,7 @@ exports! {
         device.set(current::or_given(context)?.gpu().ordinal())
     }
 
-    /// Stores the flags of the current context.
+    /// Stores the `CUctx_flags` of the current context.
     pub fn cuCtxGetFlags(flags: Out<c_uint>) -> CUresult { flags.set(current::context()?.flags()) }
 
     /// Replaces the flags of the current context.
@@ -152,12 +153,13 @@ exports! {
         Ok(())
     }
 
-    /// Stores a number that no other context of the process has had.
+    /// Stores the id of a context, which no other context of the process has had. Null names the current
+    /// context.
     pub fn cuCtxGetId(context: CUcontext, id: Out<c_ulonglong>) -> CUresult {
         id.set(current::or_given(context)?.id())
     }
 
-    /// Stores the API version of a context, the same for all contexts.
+    /// Stores the API version of a context, which is 3020 for every context.
     pub fn cuCtxGetApiVersion(context: CUcontext, version: Out<c_uint>) -> CUresult {
         current::or_given(context)?;
         version.set(API_VERSION)

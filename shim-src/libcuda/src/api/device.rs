@@ -63,7 +63,8 @@ exports! {
         bytes.set(c_uint::try_from(gpu.shown.facts.total_bytes).unwrap_or(c_uint::MAX))
     }
 
-    /// Stores an attribute of a device.
+    /// Stores an attribute of a device, 0 if neither the guest nor the host knows it. An id that CUDA 13 does
+    /// not define is an invalid value.
     pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) -> CUresult {
         lifecycle::devices()?;
         let out = value.check()?;

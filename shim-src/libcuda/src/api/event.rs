@@ -45,24 +45,28 @@ exports! {
         event::synchronize(event::get(event)?)
     }
 
-    /// Stores the time between two completed events in milliseconds.
+    /// Stores the time from `start` to `end` in milliseconds, negative if `end` completed first. Fails with
+    /// not-ready while either has not completed.
     pub fn cuEventElapsedTime(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CUresult {
         elapsed(milliseconds, start, end)
     }
 
-    /// Stores the time between two completed events in milliseconds.
+    /// Stores the time from `start` to `end` in milliseconds, negative if `end` completed first. Fails with
+    /// not-ready while either has not completed.
     pub fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CUresult {
         elapsed(milliseconds, start, end)
     }
 }
 
 export_ptsz! {
-    /// `cuEventRecord`
+    /// Records an event in a stream. While the stream is captured, the event stands for the position in the
+    /// capture, and nothing is sent.
     pub fn cuEventRecord, fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
         record(event, stream, 0, default)
     }
 
-    /// `cuEventRecordWithFlags`
+    /// Records an event in a stream, as `cuEventRecord` does. `CU_EVENT_RECORD_EXTERNAL` (1) is not
+    /// supported.
     pub fn cuEventRecordWithFlags, fn cuEventRecordWithFlags_ptsz(
         event: CUevent, stream: CUstream, flags: c_uint
     ) |default| {

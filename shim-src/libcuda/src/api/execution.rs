@@ -15,7 +15,8 @@ use crate::submit::host_function::{self, HostCall};
 use crate::submit::launch::{LaunchShape, Params, read_attributes, submit_launch};
 
 export_ptsz! {
-    /// `cuLaunchKernel`
+    /// Launches a kernel in the order of a stream. The parameters are given by `params`, a pointer to each,
+    /// or by `extra`, which describes a buffer that holds all of them.
     pub fn cuLaunchKernel, fn cuLaunchKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint,
@@ -32,7 +33,8 @@ export_ptsz! {
         unsafe { submit_launch(context, function, &shape, stream, default, params) }
     }
 
-    /// `cuLaunchCooperativeKernel`
+    /// Launches a kernel whose blocks are all resident at once. Fails with cooperative-launch-too-large if
+    /// they do not fit the device.
     pub fn cuLaunchCooperativeKernel, fn cuLaunchCooperativeKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint,
@@ -48,7 +50,8 @@ export_ptsz! {
         unsafe { submit_launch(context, function, &shape, stream, default, params) }
     }
 
-    /// `cuLaunchKernelEx`
+    /// Launches a kernel with attributes. Those that are hints are ignored; those for events and for kernel
+    /// nodes that kernels update are not supported.
     pub fn cuLaunchKernelEx, fn cuLaunchKernelEx_ptsz(
         config: In<CUlaunchConfig>, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void
     ) |default| {
@@ -67,15 +70,17 @@ export_ptsz! {
 }
 
 export_ptsz! {
-    /// `cuLaunchHostFunc`
+    /// Calls a host function once the stream's earlier work has completed. Later work of the stream waits
+    /// until it has returned. The function is skipped if the earlier work failed. Not supported by a host
+    /// that cannot hold streams.
     pub fn cuLaunchHostFunc, fn cuLaunchHostFunc_ptsz(
         stream: CUstream, call: Option<CUhostFn>, data: *mut c_void
     ) |default| {
         host_function::launch(find(stream, default)?, host_function::function(call)?, data)
     }
 
-    /// `cuLaunchHostFunc_v2`. The mode (0 or 1) says how the device waits meanwhile, which the host decides
-    /// itself.
+    /// Calls a host function as `cuLaunchHostFunc` does. `mode` (0 or 1) says how the device waits meanwhile,
+    /// which the host decides itself.
     pub fn cuLaunchHostFunc_v2, fn cuLaunchHostFunc_v2_ptsz(
         stream: CUstream, call: Option<CUhostFn>, data: *mut c_void, mode: c_uint
     ) |default| {
@@ -86,7 +91,8 @@ export_ptsz! {
         host_function::launch(stream, host_function::function(call)?, data)
     }
 
-    /// `cuStreamAddCallback`
+    /// Calls a callback with the stream's handle and status once the stream's earlier work has completed or
+    /// failed. `flags` must be 0.
     pub fn cuStreamAddCallback, fn cuStreamAddCallback_ptsz(
         handle: CUstream, callback: Option<CUstreamCallback>, data: *mut c_void, flags: c_uint
     ) |default| {
@@ -139,11 +145,11 @@ exports! {
         count.set(get(function)?.layout().params.len())
     }
 
-    /// Stores whether the host has loaded the kernel.
+    /// Stores 1 if the host has loaded the kernel, otherwise 0.
     pub fn cuFuncIsLoaded(state: Out<c_uint>, function: CUfunction) -> CUresult {
         state.set(c_uint::from(get(function)?.is_loaded()))
     }
 
-    /// Loads a kernel's module on the host if that has not happened yet.
+    /// Loads a kernel's module and the kernel on the host, unless that has been done.
     pub fn cuFuncLoad(function: CUfunction) -> CUresult { get(function)?.number().map(drop) }
 }

@@ -64,8 +64,8 @@ exports! {
         kind.set(graph.with(index, |node| Ok(node.work.node_type()))?)
     }
 
-    /// Stores the handles of the nodes that a node depends on, or only their number. Fails if it would hide
-    /// that an edge is programmatic.
+    /// Stores the handles of the nodes that a node depends on, or only their number if `nodes` is null. Fails
+    /// with lossy-query if an edge is programmatic, because the list does not show that.
     pub fn cuGraphNodeGetDependencies(
         node: CUgraphNode, nodes: Out<CUgraphNode>, count: InOut<usize>,
     ) -> CUresult {
@@ -179,8 +179,8 @@ exports! {
     }
 }
 
-/// Instantiates a graph for the functions that take a buffer for a text about a failure. Stores an empty text
-/// there.
+/// Instantiates a graph for the functions with a buffer for an error log. Stores an empty text in the buffer,
+/// and null as the node at fault.
 fn instantiate_with_log(
     out: Out<CUgraphExec>,
     graph: CUgraph,
@@ -196,14 +196,14 @@ fn instantiate_with_log(
 }
 
 exports! {
-    /// Instantiates a graph, with a buffer for a text about a failure.
+    /// Instantiates a graph. The error log stays empty and the node at fault null, even after a failure.
     pub fn cuGraphInstantiate(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
         instantiate_with_log(out, graph, error_node, log, bytes)
     }
 
-    /// Instantiates a graph, with a buffer for a text about a failure.
+    /// Instantiates a graph. The error log stays empty and the node at fault null, even after a failure.
     pub fn cuGraphInstantiate_v2(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
@@ -220,7 +220,8 @@ exports! {
         flags.set(graph_exec::get(graph)?.flags())
     }
 
-    /// Updates an instantiated graph from a graph of the same shape, and stores why it could not.
+    /// Updates an instantiated graph from a graph of the same shape. Stores the `CUgraphExecUpdateResult`,
+    /// and the node that prevents the update or null.
     pub fn cuGraphExecUpdate(
         handle: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<c_uint>,
     ) -> CUresult {
@@ -230,7 +231,8 @@ exports! {
         if code == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
     }
 
-    /// Updates an instantiated graph from a graph of the same shape, and stores outcome and nodes at fault.
+    /// Updates an instantiated graph from a graph of the same shape. Stores the `CUgraphExecUpdateResult`,
+    /// and the node that prevents the update or null. The node at the start of an edge is always null.
     pub fn cuGraphExecUpdate_v2(
         handle: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>,
     ) -> CUresult {
@@ -244,7 +246,8 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuGraphInstantiateWithParams`. Every instantiation uploads the graph.
+    /// Instantiates a graph with the flags in `params`, and stores there whether it failed. Every
+    /// instantiation uploads the graph, so the stream in `params` is not used.
     pub fn cuGraphInstantiateWithParams, fn cuGraphInstantiateWithParams_ptsz(
         out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>
     ) |_default| {
@@ -256,13 +259,13 @@ export_ptsz! {
         done
     }
 
-    /// `cuGraphUpload`. The graph was uploaded when it was instantiated.
+    /// Succeeds without effect, because a graph is uploaded when it is instantiated.
     pub fn cuGraphUpload, fn cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
         graph_exec::get(graph)?;
         find(stream, default).map(drop)
     }
 
-    /// `cuGraphLaunch`
+    /// Launches an instantiated graph in the order of a stream. A launch is one message.
     pub fn cuGraphLaunch, fn cuGraphLaunch_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
         let exec = graph_exec::get(graph)?;
         graph_exec::launch(exec, find(stream, default)?)

@@ -8,8 +8,9 @@ use crate::arg::{In, InOut, Out};
 use crate::object::edge::{Edge, EdgeData};
 use crate::object::graph::{get, list, node_handle, node_place};
 
-/// Stores both nodes of each edge of a graph, and the data of the edges if `data` is not null, or only their
-/// number if there is no room for nodes. Fails if it would hide that an edge is programmatic.
+/// Stores both nodes of each edge of a graph, and the data of the edges if `data` is not null, or only the
+/// number of edges if all arrays are null. Fails with lossy-query if `data` is null and an edge is
+/// programmatic.
 fn list_edges(
     graph: CUgraph,
     [from, to]: [Out<CUgraphNode>; 2],
@@ -44,7 +45,7 @@ fn list_edges(
     list(to, count, &handles(|(to, _)| *to)?)
 }
 
-/// Adds edges to a graph, of which `data` tells what CUDA keeps about each. Without it all are full.
+/// Adds edges to a graph. `data` has the `CUgraphEdgeData` of each; if it is null, all edges are full.
 fn add_edges(
     graph: CUgraph,
     [from, to]: [In<CUgraphNode>; 2],
@@ -67,8 +68,8 @@ fn add_edges(
 }
 
 exports! {
-    /// Stores the handles of both nodes of each edge of a graph, or only the number of edges. Fails if it
-    /// would hide that an edge is programmatic.
+    /// Stores the handles of both nodes of each edge of a graph, or only the number of edges. Fails with
+    /// lossy-query if an edge is programmatic, because the list does not show that.
     pub fn cuGraphGetEdges(
         graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: InOut<usize>,
     ) -> CUresult {

@@ -13,11 +13,11 @@ use crate::code::jit_log::JitLogs;
 use crate::object::link::{self, LinkOptions};
 use crate::object::{capture, current};
 
-/// Returns the log buffers among the options of a link or of an input. An input without its own uses those of
-/// the link.
+/// Returns the log buffers among the options of a link. Options of a single input, and so their log buffers,
+/// are ignored.
 ///
 /// # Safety
-/// As [`JitLogs::of`].
+/// As for [`JitLogs::from_options`].
 unsafe fn logs(count: c_uint, options: In<c_uint>, values: *mut *mut c_void) -> Result<JitLogs> {
     // SAFETY: upheld by the caller.
     unsafe { JitLogs::from_options(options.slice(count as usize)?, values) }

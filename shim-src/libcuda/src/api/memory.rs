@@ -59,8 +59,8 @@ exports! {
         total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
     }
 
-    /// Stores start and size of the allocation that contains an address. In a reserved range that is what is
-    /// mapped at the address.
+    /// Stores start and size of the allocation that contains an address. For an address in a reserved range,
+    /// stores those of the mapping. Fails with not-found if there is neither.
     pub fn cuMemGetAddressRange_v2(
         base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
     ) -> CUresult {
@@ -97,8 +97,8 @@ exports! {
         out.set(pinned::find(address as usize).ok_or(CUresult::INVALID_VALUE)?.flags)
     }
 
-    /// Always fails: kernels cannot access the guest's memory, as `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY`
-    /// says.
+    /// Always fails, for pinned memory with not-supported: kernels cannot access the guest's memory, and
+    /// `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY` is 0.
     pub fn cuMemHostGetDevicePointer_v2(
         device: Out<CUdeviceptr>, address: *mut c_void, flags: c_uint,
     ) -> CUresult {
@@ -110,8 +110,9 @@ exports! {
         Err(CUresult::NOT_SUPPORTED)
     }
 
-    /// Always fails: host memory cannot be registered, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says.
-    /// Pinned memory has an error of its own, by which programs recognise it.
+    /// Always fails: host memory cannot be registered, and `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` is
+    /// 0. Pinned memory gets already-registered, by which programs recognise it; other memory gets
+    /// not-supported.
     pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         if address.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
@@ -124,13 +125,14 @@ exports! {
         })
     }
 
-    /// Always fails, because no memory can have been registered.
+    /// Always fails with not-registered, because no memory can have been registered.
     pub fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
         current::context()?;
         Err(if address.is_null() { CUresult::INVALID_VALUE } else { CUresult::HOST_MEMORY_NOT_REGISTERED })
     }
 
-    /// Always fails: there is no managed memory, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
+    /// Always fails with not-supported: there is no managed memory, and `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY`
+    /// is 0.
     pub fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         address.check()?;
@@ -140,68 +142,75 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuMemcpy`
+    /// Copies between two addresses, each of a device or, outside the ranges of all devices, of host memory.
+    /// All later work is ordered after the copy.
     pub fn cuMemcpy, fn cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
         by_address(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyAsync`
+    /// Copies between two addresses, as `cuMemcpy` does, in the order of a stream.
     pub fn cuMemcpyAsync, fn cuMemcpyAsync_ptsz(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         by_address(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
-    /// `cuMemcpyHtoD_v2`
+    /// Uploads bytes (H2D). Returns once the source may be changed. All later work is ordered after the
+    /// upload.
     pub fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds(
         to: CUdeviceptr, from: *const c_void, bytes: usize
     ) |default| {
         submit_upload(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyHtoDAsync_v2`
+    /// Uploads bytes in the order of a stream. Returns once the source may be changed, except for pinned
+    /// memory in the window, which the host reads in stream order.
     pub fn cuMemcpyHtoDAsync_v2, fn cuMemcpyHtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream
     ) |default| {
         submit_upload(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
-    /// `cuMemcpyDtoH_v2`
+    /// Downloads bytes (D2H). Returns once they have arrived.
     pub fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds(
         to: *mut c_void, from: CUdeviceptr, bytes: usize
     ) |default| {
         submit_download(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyDtoHAsync_v2`
+    /// Downloads bytes in the order of a stream. Returns once they have arrived, except for pinned memory in
+    /// the window, which the host writes in stream order.
     pub fn cuMemcpyDtoHAsync_v2, fn cuMemcpyDtoHAsync_v2_ptsz(
         to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         submit_download(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
-    /// `cuMemcpyDtoD_v2`
+    /// Copies within a device (D2D) or between two. All later work is ordered after the copy; the call does
+    /// not wait for one within a device. Different ranges that overlap are an invalid value.
     pub fn cuMemcpyDtoD_v2, fn cuMemcpyDtoD_v2_ptds(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize
     ) |default| {
         between(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyDtoDAsync_v2`
+    /// Copies within a device (D2D) or between two, in the order of a stream. A copy between two devices
+    /// returns once the source has been read.
     pub fn cuMemcpyDtoDAsync_v2, fn cuMemcpyDtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         between(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
-    /// `cuMemcpyPeer`
+    /// Copies between the devices of two contexts. All later work is ordered after the copy.
     pub fn cuMemcpyPeer, fn cuMemcpyPeer_ptds(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize
     ) |default| {
         peer(unnamed(default)?, (to, to_context), (from, from_context), bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyPeerAsync`. A copy between two devices is complete when the call returns.
+    /// Copies between the devices of two contexts, in the order of a stream. A copy between two devices
+    /// returns once the source has been read.
     pub fn cuMemcpyPeerAsync, fn cuMemcpyPeerAsync_ptsz(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
         stream: CUstream
@@ -211,80 +220,84 @@ export_ptsz! {
 }
 
 export_ptsz! {
-    /// `cuMemcpy2D_v2`
+    /// Copies `Height` rows of `WidthInBytes` bytes. Arrays are not supported. A pitch of device memory above
+    /// the device's maximum is an invalid value.
     pub fn cuMemcpy2D_v2, fn cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
         flat(unnamed(default)?, copy, Mode::Sync, true)
     }
 
-    /// `cuMemcpy2DUnaligned_v2`
+    /// Copies rows as `cuMemcpy2D_v2` does, with a pitch of any length.
     pub fn cuMemcpy2DUnaligned_v2, fn cuMemcpy2DUnaligned_v2_ptds(copy: In<Memcpy2D>) |default| {
         flat(unnamed(default)?, copy, Mode::Sync, false)
     }
 
-    /// `cuMemcpy2DAsync_v2`
+    /// Copies rows as `cuMemcpy2D_v2` does, in the order of a stream.
     pub fn cuMemcpy2DAsync_v2, fn cuMemcpy2DAsync_v2_ptsz(copy: In<Memcpy2D>, stream: CUstream) |default| {
         flat(find(stream, default)?, copy, Mode::Async, true)
     }
 
-    /// `cuMemcpy3D_v2`
+    /// Copies `Depth` slices of `Height` rows. Arrays are not supported.
     pub fn cuMemcpy3D_v2, fn cuMemcpy3D_v2_ptds(copy: In<Memcpy3D>) |default| {
         deep(unnamed(default)?, copy, Mode::Sync)
     }
 
-    /// `cuMemcpy3DAsync_v2`
+    /// Copies slices of rows as `cuMemcpy3D_v2` does, in the order of a stream.
     pub fn cuMemcpy3DAsync_v2, fn cuMemcpy3DAsync_v2_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 
-    /// `cuMemcpy3DPeer`. The addresses name the devices, so the contexts do not matter.
+    /// Copies slices of rows between devices. The addresses name the devices, so the contexts do not matter.
     pub fn cuMemcpy3DPeer, fn cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
         deep(unnamed(default)?, copy, Mode::Sync)
     }
 
-    /// `cuMemcpy3DPeerAsync`
+    /// Copies slices of rows between devices, as `cuMemcpy3DPeer` does, in the order of a stream.
     pub fn cuMemcpy3DPeerAsync, fn cuMemcpy3DPeerAsync_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 }
 
 export_ptsz! {
-    /// `cuMemsetD8_v2`
+    /// Fills `count` bytes. All later work is ordered after the fill, which the call does not wait for.
     pub fn cuMemsetD8_v2, fn cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) |default| {
         fill::submit(unnamed(default)?, line(to, count), c_uint::from(value), 1, Mode::Sync)
     }
 
-    /// `cuMemsetD16_v2`
+    /// Fills `count` elements of 16 bits, at a multiple of 2. All later work is ordered after the fill, which
+    /// the call does not wait for.
     pub fn cuMemsetD16_v2, fn cuMemsetD16_v2_ptds(to: CUdeviceptr, value: c_ushort, count: usize) |default| {
         fill::submit(unnamed(default)?, line(to, count), c_uint::from(value), 2, Mode::Sync)
     }
 
-    /// `cuMemsetD32_v2`
+    /// Fills `count` elements of 32 bits, at a multiple of 4. All later work is ordered after the fill, which
+    /// the call does not wait for.
     pub fn cuMemsetD32_v2, fn cuMemsetD32_v2_ptds(to: CUdeviceptr, value: c_uint, count: usize) |default| {
         fill::submit(unnamed(default)?, line(to, count), value, 4, Mode::Sync)
     }
 
-    /// `cuMemsetD8Async`
+    /// Fills `count` bytes in the order of a stream.
     pub fn cuMemsetD8Async, fn cuMemsetD8Async_ptsz(
         to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream
     ) |default| {
         fill::submit(find(stream, default)?, line(to, count), c_uint::from(value), 1, Mode::Async)
     }
 
-    /// `cuMemsetD16Async`
+    /// Fills `count` elements of 16 bits, at a multiple of 2, in the order of a stream.
     pub fn cuMemsetD16Async, fn cuMemsetD16Async_ptsz(
         to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream
     ) |default| {
         fill::submit(find(stream, default)?, line(to, count), c_uint::from(value), 2, Mode::Async)
     }
 
-    /// `cuMemsetD32Async`
+    /// Fills `count` elements of 32 bits, at a multiple of 4, in the order of a stream.
     pub fn cuMemsetD32Async, fn cuMemsetD32Async_ptsz(
         to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream
     ) |default| {
         fill::submit(find(stream, default)?, line(to, count), value, 4, Mode::Async)
     }
 
-    /// `cuMemsetD2D8_v2`
+    /// Fills `height` rows of `width` bytes, which start `pitch` bytes apart. All later work is ordered after
+    /// the fill.
     pub fn cuMemsetD2D8_v2, fn cuMemsetD2D8_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize
     ) |default| {
@@ -292,7 +305,8 @@ export_ptsz! {
         fill::submit(unnamed(default)?, shape, c_uint::from(value), 1, Mode::Sync)
     }
 
-    /// `cuMemsetD2D16_v2`
+    /// Fills `height` rows of `width` elements of 16 bits, which start `pitch` bytes apart. All later work is
+    /// ordered after the fill.
     pub fn cuMemsetD2D16_v2, fn cuMemsetD2D16_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize
     ) |default| {
@@ -300,14 +314,15 @@ export_ptsz! {
         fill::submit(unnamed(default)?, shape, c_uint::from(value), 2, Mode::Sync)
     }
 
-    /// `cuMemsetD2D32_v2`
+    /// Fills `height` rows of `width` elements of 32 bits, which start `pitch` bytes apart. All later work is
+    /// ordered after the fill.
     pub fn cuMemsetD2D32_v2, fn cuMemsetD2D32_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize
     ) |default| {
         fill::submit(unnamed(default)?, FillShape { destination, pitch, width, height }, value, 4, Mode::Sync)
     }
 
-    /// `cuMemsetD2D8Async`
+    /// Fills rows as `cuMemsetD2D8_v2` does, in the order of a stream.
     pub fn cuMemsetD2D8Async, fn cuMemsetD2D8Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream
     ) |default| {
@@ -315,7 +330,7 @@ export_ptsz! {
         fill::submit(find(stream, default)?, shape, c_uint::from(value), 1, Mode::Async)
     }
 
-    /// `cuMemsetD2D16Async`
+    /// Fills rows as `cuMemsetD2D16_v2` does, in the order of a stream.
     pub fn cuMemsetD2D16Async, fn cuMemsetD2D16Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream
     ) |default| {
@@ -323,7 +338,7 @@ export_ptsz! {
         fill::submit(find(stream, default)?, shape, c_uint::from(value), 2, Mode::Async)
     }
 
-    /// `cuMemsetD2D32Async`
+    /// Fills rows as `cuMemsetD2D32_v2` does, in the order of a stream.
     pub fn cuMemsetD2D32Async, fn cuMemsetD2D32Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream
     ) |default| {

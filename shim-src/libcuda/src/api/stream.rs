@@ -51,18 +51,19 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuStreamSynchronize`. Waits only while the host may use the program's memory. Otherwise it is enough
-    /// that all later work is ordered after the stream's.
+    /// Synchronises the program with a stream. Waits only while the host may use the program's memory;
+    /// otherwise it orders all later work after the stream's, which is enough.
     pub fn cuStreamSynchronize, fn cuStreamSynchronize_ptsz(stream: CUstream) |default| {
         submit::stream::synchronize(find(stream, default)?)
     }
 
-    /// `cuStreamQuery`
+    /// Returns success if all work of the stream has completed, otherwise not-ready.
     pub fn cuStreamQuery, fn cuStreamQuery_ptsz(stream: CUstream) |default| {
         if submit::stream::query(find(stream, default)?)? { Ok(()) } else { Err(CUresult::NOT_READY) }
     }
 
-    /// `cuStreamWaitEvent`
+    /// Orders later work of a stream after an event's newest record. `CU_EVENT_WAIT_EXTERNAL` (1) is not
+    /// supported.
     pub fn cuStreamWaitEvent, fn cuStreamWaitEvent_ptsz(
         stream: CUstream, event: CUevent, flags: c_uint
     ) |default| {
@@ -70,29 +71,30 @@ export_ptsz! {
         event::wait(stream, event::get(event)?, flags)
     }
 
-    /// `cuStreamGetFlags`
+    /// Stores the flags with which a stream was created.
     pub fn cuStreamGetFlags, fn cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint>) |default| {
         flags.set(find(stream, default)?.flags())
     }
 
-    /// `cuStreamGetPriority`
+    /// Stores the priority with which a stream was created; lower is more urgent.
     pub fn cuStreamGetPriority, fn cuStreamGetPriority_ptsz(
         stream: CUstream, priority: Out<c_int>
     ) |default| {
         priority.set(find(stream, default)?.priority())
     }
 
-    /// `cuStreamGetId`
+    /// Stores the id of a stream, which no other stream of the process has had.
     pub fn cuStreamGetId, fn cuStreamGetId_ptsz(stream: CUstream, id: Out<c_ulonglong>) |default| {
         id.set(find(stream, default)?.id())
     }
 
-    /// `cuStreamGetCtx`
+    /// Stores the handle of a stream's context.
     pub fn cuStreamGetCtx, fn cuStreamGetCtx_ptsz(stream: CUstream, context: Out<CUcontext>) |default| {
         context.set(CUcontext(find(stream, default)?.context()))
     }
 
-    /// `cuStreamGetCtx_v2`. No stream belongs to a green context.
+    /// Stores the handle of a stream's context, and null as its green context, because no stream belongs to
+    /// one.
     pub fn cuStreamGetCtx_v2, fn cuStreamGetCtx_v2_ptsz(
         stream: CUstream, context: Out<CUcontext>, green: Out<usize>
     ) |default| {
@@ -101,7 +103,7 @@ export_ptsz! {
         Ok(())
     }
 
-    /// `cuStreamGetDevice`
+    /// Stores the ordinal of a stream's device.
     pub fn cuStreamGetDevice, fn cuStreamGetDevice_ptsz(stream: CUstream, device: Out<CUdevice>) |default| {
         device.set(find(stream, default)?.gpu().ordinal())
     }
@@ -116,38 +118,41 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuStreamBeginCapture_v2`
+    /// Starts to capture a stream in a `CUstreamCaptureMode`. Not supported for the legacy stream.
     pub fn cuStreamBeginCapture_v2, fn cuStreamBeginCapture_v2_ptsz(
         stream: CUstream, mode: c_uint
     ) |default| {
         capture::begin(find(stream, default)?, mode)
     }
 
-    /// `cuStreamBeginCapture`, from CUDA 10.0, with the global mode.
+    /// Starts to capture a stream in the global mode, as CUDA 10.0 defined this function.
     pub fn cuStreamBeginCapture, fn cuStreamBeginCapture_ptsz(stream: CUstream) |default| {
         capture::begin(find(stream, default)?, capture_mode::GLOBAL)
     }
 
-    /// `cuStreamEndCapture`
+    /// Ends a stream's capture and stores its graph. Stores null and fails if the capture is invalid, has
+    /// work that did not join the stream, or was started on another stream.
     pub fn cuStreamEndCapture, fn cuStreamEndCapture_ptsz(stream: CUstream, graph: Out<CUgraph>) |default| {
         capture::end(find(stream, default)?, graph)
     }
 
-    /// `cuStreamIsCapturing`
+    /// Stores the `CUstreamCaptureStatus` of a stream.
     pub fn cuStreamIsCapturing, fn cuStreamIsCapturing_ptsz(stream: CUstream, out: Out<c_uint>) |default| {
         let stream = find(stream, default)?;
         let out = out.check()?;
         out.set(capture::status(stream)?.0)
     }
 
-    /// `cuStreamGetCaptureInfo`
+    /// Stores the `CUstreamCaptureStatus` of a stream and, while it is active, the capture's id.
     pub fn cuStreamGetCaptureInfo, fn cuStreamGetCaptureInfo_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>
     ) |default| {
         capture::info(find(stream, default)?, out, id, None)
     }
 
-    /// `cuStreamGetCaptureInfo_v2`
+    /// Stores status and id of a stream's capture, its graph, and the nodes on which the stream's next node
+    /// depends. The list of nodes is valid until the next query. Fails with lossy-query if an edge to one of
+    /// them is programmatic.
     pub fn cuStreamGetCaptureInfo_v2, fn cuStreamGetCaptureInfo_v2_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         count: Out<usize>
@@ -156,7 +161,7 @@ export_ptsz! {
         capture::info(find(stream, default)?, out, id, Some(&CaptureInfo { graph, nodes, edges, count }))
     }
 
-    /// `cuStreamGetCaptureInfo_v3`
+    /// Stores what `cuStreamGetCaptureInfo_v2` does, and the data of the edges to the nodes.
     pub fn cuStreamGetCaptureInfo_v3, fn cuStreamGetCaptureInfo_v3_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         edges: Out<*const c_void>, count: Out<usize>
@@ -164,7 +169,7 @@ export_ptsz! {
         capture::info(find(stream, default)?, out, id, Some(&CaptureInfo { graph, nodes, edges, count }))
     }
 
-    /// `cuStreamUpdateCaptureDependencies`
+    /// Adds nodes to those on which the stream's next node depends (`flags` 0), or replaces them (1).
     pub fn cuStreamUpdateCaptureDependencies, fn cuStreamUpdateCaptureDependencies_ptsz(
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint
     ) |default| {
@@ -172,7 +177,8 @@ export_ptsz! {
         capture::update(find(stream, default)?, nodes, In::nowhere(), count, flags)
     }
 
-    /// `cuStreamUpdateCaptureDependencies_v2`
+    /// Adds nodes, and the data of the edges to them, to those on which the stream's next node depends
+    /// (`flags` 0), or replaces them (1).
     pub fn cuStreamUpdateCaptureDependencies_v2, fn cuStreamUpdateCaptureDependencies_v2_ptsz(
         stream: CUstream, nodes: In<CUgraphNode>, edges: In<[u8; 8]>, count: usize, flags: c_uint
     ) |default| {

@@ -132,7 +132,7 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuMemAllocAsync`
+    /// Allocates memory from the current pool of the stream's device, in the order of the stream.
     pub fn cuMemAllocAsync, fn cuMemAllocAsync_ptsz(
         address: Out<CUdeviceptr>, bytes: usize, stream: CUstream
     ) |default| {
@@ -141,7 +141,7 @@ export_ptsz! {
         out.set(allocate_ordered(bytes, None, stream)?)
     }
 
-    /// `cuMemAllocFromPoolAsync`
+    /// Allocates memory from a pool of the stream's device, in the order of the stream.
     pub fn cuMemAllocFromPoolAsync, fn cuMemAllocFromPoolAsync_ptsz(
         address: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream
     ) |default| {
@@ -150,7 +150,7 @@ export_ptsz! {
         out.set(allocate_ordered(bytes, Some(pool), stream)?)
     }
 
-    /// `cuMemFreeAsync`
+    /// Frees an allocation, of a pool or of `cuMemAlloc`, in the order of a stream.
     pub fn cuMemFreeAsync, fn cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
         free_ordered(address, find(stream, default)?)
     }

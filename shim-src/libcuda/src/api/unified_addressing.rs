@@ -10,7 +10,8 @@ use crate::object::current;
 use crate::object::pointer::{find, store, value};
 
 exports! {
-    /// Stores an attribute of an address.
+    /// Stores an attribute of an address. An address that is neither device memory nor pinned memory is an
+    /// invalid value, and so is an attribute that does not apply.
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
         current::context()?;
         let known = find(address)?.ok_or(CUresult::INVALID_VALUE)?;

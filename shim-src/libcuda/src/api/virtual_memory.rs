@@ -106,10 +106,12 @@ exports! {
         physical::map(address, bytes, handle, flags == 0 && offset == 0)
     }
 
-    /// Unmaps whole mappings.
+    /// Unmaps the mappings that make up a range. A range that is not made up of whole mappings is an invalid
+    /// value.
     pub fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unmap(address, bytes) }
 
-    /// Sets the access rights of whole mappings.
+    /// Sets the device's access rights to the mappings that make up a range. Access by other devices is not
+    /// supported.
     pub fn cuMemSetAccess(
         address: CUdeviceptr, bytes: usize, rights: In<CUmemAccessDesc>, count: usize,
     ) -> CUresult {

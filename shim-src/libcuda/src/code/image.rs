@@ -1,5 +1,5 @@
-//! Images, in which programs pass code, and which part of them fits a device. Choosing a part reads only
-//! headers; unpacking it waits until the code is needed.
+//! Images, in which programs pass code, and the choice of the part that fits a device. Choosing a part reads
+//! only headers; a part is unpacked when its code is needed.
 
 use std::ffi::{CStr, c_void};
 use std::slice;
@@ -30,7 +30,7 @@ pub struct Image {
 #[derive(Debug)]
 pub struct Code {
     part: ImagePart,
-    /// PTX of the same image that fits the device too, where this is a cubin.
+    /// PTX of the same image that fits the device too. `None` if this part is PTX, or there is none.
     instead: Option<Arc<Code>>,
     read: Mutex<Read>,
 }
@@ -82,7 +82,7 @@ impl Image {
         // SAFETY: as in `read`.
         let magic = unsafe { start.cast::<[u8; 4]>().read() };
         if u32::from_le_bytes(magic) == fatbin::MAGIC {
-            // SAFETY: a fat binary begins with a header of this size.
+            // SAFETY: a fat binary starts with a header of this size.
             let header = unsafe { start.cast::<[u8; fatbin::HEADER]>().read() };
             let bytes = fatbin::length(header).map_err(refuse)?;
             // SAFETY: the container is as long as its header says; the lifetime is used only as far as `kept`
@@ -142,7 +142,7 @@ impl Image {
     fn of_ptx(text: &[u8], kept: bool) -> Result<Self> {
         let head = ptx::outline(text).map_err(|error| {
             refusal::report(format_args!("an image is refused: {error}"));
-            // Text that does not even begin like PTX is no image at all.
+            // A text that does not start like PTX is no image at all.
             if error == PtxError::Begin { CUresult::INVALID_IMAGE } else { CUresult::INVALID_PTX }
         })?;
         Ok(Self::alone(Kind::Ptx, head.sm, head.specific, text, kept))
@@ -169,7 +169,8 @@ impl Image {
             Arc::new(Code { part: part.clone(), instead, read: Mutex::default() })
         };
         if let Some(part) = best(&|_| true) {
-            // A part of a fat binary is read when it is unpacked, and this one not again.
+            // A part of a fat binary is checked when it is unpacked. A part that is passed by itself is
+            // checked here.
             if part.alone {
                 refuse_managed(part.kind, &part.unpack().map_err(refuse)?)?;
             }

@@ -20,7 +20,7 @@ mod id {
     pub(super) const ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 }
 
-/// One log buffer of the program, and the address of its size.
+/// One log buffer of the program, and the address at which the length of its text is stored.
 #[derive(Debug)]
 struct Log {
     buffer: *mut u8,
@@ -63,7 +63,7 @@ pub struct JitLogs {
 }
 
 impl JitLogs {
-    /// Reads the options.
+    /// Reads the log buffers among the options of a call. Other options are ignored.
     ///
     /// # Safety
     /// `values` is null or has a value for each of the options, of the type that the manual says, until the

@@ -9,9 +9,9 @@ thread_local! {
     static WHY: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps a reason. Several are kept on separate lines.
+/// Stores a reason for this thread. Several reasons are kept on separate lines.
 pub fn record(why: &str) {
-    // Nobody asks any more while the thread ends.
+    // While the thread ends, no call of it takes the reasons any more.
     let _ = WHY.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if !kept.is_empty() {

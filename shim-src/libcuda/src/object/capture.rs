@@ -57,8 +57,7 @@ struct Capture {
     shown: (Vec<CUgraphNode>, Vec<EdgeData>),
 }
 
-/// Compute capability, without the part behind the point, from which on kernels overlap by programmatic
-/// dependent launch.
+/// Major number of the compute capability from which on kernels overlap by programmatic dependent launch.
 const PROGRAMMATIC_FROM: u32 = 9;
 
 static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
@@ -166,7 +165,7 @@ pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Returns the stream's place in its capture, which an event recorded now stands for.
+/// Returns the stream's position in its capture, which an event recorded now stands for.
 pub fn place(stream: &Stream) -> Result<CapturePoint> {
     let mut captures = CAPTURES.lock();
     let capture = find_capture(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
@@ -329,7 +328,9 @@ pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
     Ok(())
 }
 
-/// Ends a stream's capture and stores its graph.
+/// Ends a stream's capture and stores its graph. Fails, with the capture invalidated, for a stream other than
+/// the origin and for another thread than the capture's mode allows. A capture that is invalid, or has work
+/// that did not join the origin, ends without a graph.
 pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     let out = out.check()?;
     out.set(CUgraph::NULL)?;
@@ -392,7 +393,8 @@ pub struct CaptureInfo {
     pub count: Out<usize>,
 }
 
-/// `cuStreamGetCaptureInfo`
+/// Stores status and id of a stream's capture and, if `info` is given and the capture is active, its graph
+/// and the dependencies of the stream's next node (`cuStreamGetCaptureInfo` in all versions).
 pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: Option<&CaptureInfo>) -> Result {
     let out = out.check()?;
     let (status, number) = status(stream)?;
@@ -421,7 +423,8 @@ pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: Option<&Captu
     Ok(())
 }
 
-/// Returns the edges that a program gives as nodes of a graph and data. Without data all are full.
+/// Returns the edges that a program gives as nodes of a graph and the data of each. Without data all are
+/// full.
 fn edges_to(
     (handle, graph): (usize, &Graph),
     nodes: In<CUgraphNode>,

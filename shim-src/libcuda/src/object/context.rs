@@ -22,7 +22,8 @@ pub struct Context {
     handle: AtomicUsize,
     id: AtomicU64,
     primary: AtomicBool,
-    /// Number of users of a primary context, which is active while there are any; 1 for any other context.
+    /// Number of users of a primary context, which is active while there are any. For any other context, 1
+    /// until it ends.
     retained: AtomicU32,
     /// Held while `retained` is changed.
     retain: Mutex<()>,
@@ -42,8 +43,8 @@ static CONTEXTS: Slab<Context> = Slab::new(1);
 const FLAGS_MASK: u32 = 0xff;
 /// `CU_CTX_SCHED_MASK`, the flags of which only one may be set: 1, 2 or 4.
 const SCHED_MASK: u32 = 7;
-/// CUDA's initial limits, indexed by `CUlimit`: stack, printf, heap, two of dynamic parallelism, L2 fetch
-/// granularity, persisting L2.
+/// CUDA's initial limits, indexed by `CUlimit`: stack of a thread, buffer of `printf` and heap in bytes,
+/// depth and number of launches of dynamic parallelism, bytes of an L2 fetch, bytes of persisting L2.
 const LIMITS: [u64; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 /// The most urgent priority of a stream; lower is more urgent. CUDA has it on every GPU from compute
 /// capability 7 on. A host with fewer levels uses its most urgent one.
@@ -137,7 +138,8 @@ impl Context {
         Ok(())
     }
 
-    /// Ends the contents of a primary context through `end_contents`. Its users keep it.
+    /// Ends the contents of an active primary context through `end_contents`, and resets its flags. Its users
+    /// keep it.
     pub fn reset(&self, end_contents: impl FnOnce(&Self)) {
         let _retain = self.retain.lock();
         if self.active() {

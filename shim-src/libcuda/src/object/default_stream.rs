@@ -1,4 +1,4 @@
-//! Finds the stream that a handle means to the calling thread, default streams included.
+//! Finds the stream of a handle, which for the default streams depends on the calling thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -31,7 +31,7 @@ pub fn find_in(
     }
 }
 
-/// Returns the stream that is used by calls that name none.
+/// Returns the default stream, which calls without a stream argument use.
 pub fn unnamed(default: DefaultStream) -> Result<&'static Stream> {
     find(CUstream::NULL, default)
 }

@@ -21,7 +21,8 @@ const LAUNCH_ORDER: EdgeData = [2, 0, 1, 0, 0, 0, 0, 0];
 pub struct Edge {
     /// Index of the earlier node.
     pub node: u32,
-    /// Whether the later kernel may start before the earlier one has ended, for which it waits by itself.
+    /// Whether the later kernel may start before the earlier one has ended. It then waits by itself
+    /// (`griddepcontrol.wait`).
     pub programmatic: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct Event {
 /// The newest record of an event.
 #[derive(Default)]
 struct EventState {
-    /// Its fence point; `None`: never recorded.
+    /// Fence point of the record; `None` if the event was never recorded.
     fence: Option<FencePoint>,
     /// Id of the stream in which it was recorded.
     stream: u64,
@@ -52,12 +52,12 @@ struct EventState {
     observed_epoch: u64,
     /// Whether the program has been told that the record's work is complete.
     told: bool,
-    /// Set if the newest record is part of a capture.
+    /// Position in the capture of which the newest record is part; `None` if it is part of none.
     captured: Option<capture::CapturePoint>,
 }
 
-/// Time by which a host stores a mark after another one that is ordered after it, at most. Hosts whose GPU
-/// stores marks itself notice an event with timing up to a millisecond later.
+/// Maximum time by which a host stores a mark later than the mark of work that is ordered after it. Hosts
+/// whose GPU stores marks itself notice an event with timing up to a millisecond later.
 const LATE_MOST: Duration = Duration::from_millis(100);
 
 static EVENTS: Slab<Event> = Slab::new(3);
@@ -113,14 +113,15 @@ impl EventState {
         Ok(false)
     }
 
-    /// Counts that the program learns of the completion, the first time that it does.
+    /// Counts an observed completion, when the program first learns that the record has completed.
     fn tell(&mut self, queue: &Queue) {
         if !std::mem::replace(&mut self.told, true) {
             queue.observe_completion();
         }
     }
 
-    /// Returns whether the record's work has completed. If so, stores the time and frees the word.
+    /// Returns whether the record's work has completed. If so, stores the time of an event with timing and
+    /// frees its word.
     fn done(&mut self, queue: &Queue) -> Result<bool> {
         let Some((word, value)) = self.fence else { return Ok(true) };
         if self.time.is_some() {
@@ -147,7 +148,7 @@ pub fn get(event: CUevent) -> Result<&'static Event> {
     EVENTS.get(event.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Records an event in a stream, with flags that matter only to a capture.
+/// Records an event in a stream. `flags` must be 0: an external record (1) is not supported.
 pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     if flags != 0 {
         // An external record would be a node of its own in a graph, which the contract lacks.
@@ -210,7 +211,8 @@ fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
     gpu.queue.take_word()
 }
 
-/// Orders later work of a stream after an event's newest record.
+/// Orders later work of a stream after an event's newest record. For an event of another device the calling
+/// thread waits. `flags` must be 0: an external wait (1) is not supported.
 pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
     if flags != 0 {
         return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
@@ -306,7 +308,8 @@ fn time(event: &Event, epoch: u64) -> Result<u64> {
     record.time.ok_or(CUresult::UNKNOWN)
 }
 
-/// Returns the milliseconds between two events.
+/// Returns the milliseconds from `start` to `end`, negative if `end` completed first. Fails with not-ready
+/// while either has not completed, and with invalid-handle if one is without timing or was never recorded.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     if !ptr::eq(start.gpu(), end.gpu()) {
         return Err(CUresult::INVALID_HANDLE);

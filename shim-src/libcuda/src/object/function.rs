@@ -72,7 +72,7 @@ pub fn in_module(module: &Module, name: &str) -> Result<usize> {
     })
 }
 
-/// Ends the function of a handle.
+/// Invalidates the handle of a function and frees what the guest keeps of it.
 pub fn discard(handle: usize) {
     FUNCTIONS.remove(handle, |function| *function.inner.lock() = Inner::default());
 }
@@ -155,7 +155,7 @@ impl Function {
             }
         })?;
         let expected = self.layout().bytes;
-        // A host that does not look into code answers 0.
+        // 0 means that the host does not know the length.
         if reply.param_bytes != 0 && reply.param_bytes != expected {
             log::error(format_args!(
                 "kernel {}: {} bytes of parameters for the host, {expected} here",

@@ -31,17 +31,17 @@ pub struct Gpu {
     pub memory: Memory,
     /// Timeline of all streams together, for calls that wait for all work.
     pub everything: Timeline,
-    /// Handle of the device's default memory pool; 0 until the device is attached.
+    /// Handle of the device's default memory pool; 0 until `pool::create_default`.
     pub default_pool: AtomicUsize,
-    /// Handle of the memory pool from which `cuMemAllocAsync` allocates.
+    /// Handle of the memory pool from which `cuMemAllocAsync` allocates; 0 until `pool::create_default`.
     pub current_pool: AtomicUsize,
-    /// Handle of the primary context; 0 until the device is attached.
+    /// Handle of the primary context; 0 until `context::create_primary`.
     pub primary: AtomicUsize,
-    /// Addresses of device memory for sums that no call uses at the moment.
+    /// Addresses of the device memory for sums that no call is using.
     pub sums: Mutex<Vec<u64>>,
     /// Abilities that the host lacks and that the log has already named.
     told_missing: AtomicU32,
-    /// See [`Gpu::peer_copy_timeline`].
+    /// The peer-copy stream, which [`Gpu::peer_copy_timeline`] creates.
     peer_copy: OnceLock<Timeline>,
     /// Held while the peer-copy stream is created.
     peer_copy_create: Mutex<()>,
@@ -141,8 +141,8 @@ impl Gpu {
         usize::try_from(id).ok().and_then(|id| self.shown.facts.attributes.get(id)).copied().unwrap_or(0)
     }
 
-    /// Returns free and total memory of the device. Free memory is read from a register, or requested from
-    /// the host once the process has submitted work.
+    /// Returns free and total memory of the device in bytes. Free memory is read from a register until the
+    /// session attaches, and requested from the host after that.
     pub fn memory_info(&self) -> Result<MemInfoReply> {
         match self.queue.session.free_memory().map_err(|lost| self.queue.report(&lost))? {
             Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
@@ -201,8 +201,9 @@ impl Gpu {
         self.queue.async_error()
     }
 
-    /// What CUDA calls an implicit synchronization: all later work is ordered after all earlier work, and the
-    /// host uses none of the program's memory any more. Waits only while the host uses some.
+    /// Performs what CUDA calls an implicit synchronization: orders all later work after all earlier work,
+    /// and ensures that the host uses none of the program's memory any more. Waits only while the host uses
+    /// some.
     pub fn quiesce_pinned(&self) -> Result {
         if self.queue.pending.forget_done(&self.queue.session) {
             self.queue.join(JOIN_ALL);

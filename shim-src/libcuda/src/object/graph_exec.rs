@@ -147,8 +147,8 @@ pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
     EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Returns the kind of difference that prevents an update of a graph, and the node at fault. `None` if it can
-/// be updated.
+/// Returns the `CUgraphExecUpdateResult` of the first difference that prevents an update, and the index of
+/// the node at fault, if one is. Returns `None` if the graph can be updated.
 fn difference(old: &[(Work, Vec<Edge>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
     if old.len() != new.len() {
         return Some((graph_update::TOPOLOGY_CHANGED, None));
@@ -167,7 +167,8 @@ fn difference(old: &[(Work, Vec<Edge>)], new: &[Node]) -> Option<(u32, Option<u3
     None
 }
 
-/// Updates an instantiated graph from a graph. Returns the result and the node at fault.
+/// Updates an instantiated graph from a graph. Returns the `CUgraphExecUpdateResult`, and the node at fault
+/// or null.
 pub fn update(handle: CUgraphExec, with: CUgraph) -> Result<(u32, CUgraphNode)> {
     let exec = get(handle)?;
     let graph = graph::get(with)?;

@@ -45,7 +45,8 @@ impl Introduction {
         Ok(number)
     }
 
-    /// Resets the record for a new object. Returns the number under which the host knows the old one.
+    /// Resets the record for a new object. Returns the number of the old one, or `None` if the host never
+    /// knew it.
     pub fn reset(&self) -> Option<u32> {
         *self.refused.lock() = None;
         Some(self.number.swap(0, Ordering::AcqRel)).filter(|&number| number != 0)

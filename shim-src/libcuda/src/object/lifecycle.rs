@@ -1,4 +1,4 @@
-//! Life cycle of a process that uses CUDA: not initialised, attached, initialised, forked, ended.
+//! Life cycle of a process that uses CUDA: not initialised, bus scanned, initialised, forked, ended.
 //!
 //! The devices are reached through two words that read as 0 in a forked child, however it was forked
 //! ([`vgpu_transport::wiped`]). So a child finds no devices and returns not-initialised, and no call has to
@@ -22,7 +22,7 @@ static WORDS: AtomicPtr<[AtomicUsize; 2]> = AtomicPtr::new(ptr::null_mut());
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 /// Whether exit handlers have run.
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// Held while the process attaches or initialises.
+/// Held while the process scans the bus or initialises CUDA.
 static BEGIN: Mutex<()> = Mutex::new(());
 
 /// The two words, each the address of a leaked value or 0.
@@ -106,7 +106,7 @@ pub fn status() -> Result {
     }
 }
 
-/// Returns the process's functions on the bus. The first call scans the bus but attaches to no device.
+/// Returns the process's functions on the bus. The first call scans the bus but opens no device.
 pub fn attached() -> Result<&'static Process> {
     status()?;
     let _begin = BEGIN.lock();

@@ -56,7 +56,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// Reads the options; those that say nothing to a host are passed over.
+    /// Reads the options that are sent to the host. Other options are ignored.
     ///
     /// # Safety
     /// `values` has a value for each of the options, of the type that the manual says, or is null if there
@@ -97,13 +97,13 @@ struct Inner {
     /// Number of the link in messages.
     number: u32,
     logs: JitLogs,
-    /// The linked image, and its length in bytes. A text has a zero after the image.
+    /// The linked image, and its length in bytes. PTX ends with a zero, which the length counts.
     image: Option<(Box<[u8]>, usize)>,
 }
 
 static LINKS: Slab<Link> = Slab::new(12);
 
-/// Begins a link in a context.
+/// Starts a link in a context.
 pub fn create(context: &Context, options: &LinkOptions, logs: JitLogs) -> Result<usize> {
     let gpu = context.gpu();
     gpu.needs(exec::LINKS, "links (cuLinkCreate)")?;
@@ -237,7 +237,7 @@ fn fetch(gpu: &Gpu, link: u32) -> Result<(Box<[u8]>, usize)> {
         log::error(format_args!("device {}: a linked image of {bytes} bytes", gpu.index));
         return Err(CUresult::UNKNOWN);
     }
-    // A text ends with zero, for those who take it for one, and its size counts that.
+    // PTX ends with a zero, for programs that treat it as a C string, and its length counts that.
     let length = bytes as usize + usize::from(image == IMAGE_PTX);
     let mut fetched = Vec::new();
     fetched.try_reserve_exact(length).map_err(|_| CUresult::OUT_OF_MEMORY)?;

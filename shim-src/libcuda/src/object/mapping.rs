@@ -81,8 +81,8 @@ impl Mappings {
         true
     }
 
-    /// Removes whole mappings and returns the handles of what was mapped. `None`: the range does not consist
-    /// of such.
+    /// Removes whole mappings and returns the handles of their physical memory. Returns `None` if the range
+    /// does not consist of whole mappings.
     pub fn unmap(&mut self, start: u64, bytes: u64) -> Option<Vec<u64>> {
         let found = self.whole(start, bytes)?;
         Some(found.iter().filter_map(|start| self.0.remove(start)).map(|mapping| mapping.physical).collect())

@@ -1,4 +1,4 @@
-//! Ranges of device addresses that the process owns, and what is known of them without asking the host.
+//! Ranges of device addresses that the process owns, so that queries about an address need no message.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use crate::object::mapping::Mappings;
 use crate::sync::RwLock;
 
-/// What a range of device addresses consists of.
+/// Origin of a range of device addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The range was allocated by `cuMemAlloc` or a similar function.
@@ -27,7 +27,7 @@ pub struct Range {
     pub start: u64,
     /// Size of the range in bytes.
     pub bytes: u64,
-    /// What the range consists of.
+    /// Origin of the range.
     pub source: Source,
     /// Handle of the context with which the range ends.
     pub context: usize,
@@ -100,7 +100,7 @@ impl Memory {
         self.mappings.write()
     }
 
-    /// Removes and returns the range that starts there, if it is as expected.
+    /// Removes and returns the range that starts at `start`, if `expected` accepts it.
     pub fn remove(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
         let mut ranges = self.ranges.write();
         if !ranges.get(&start).is_some_and(expected) {

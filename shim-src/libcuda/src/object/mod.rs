@@ -1,4 +1,4 @@
-//! What the guest knows of a program's objects, and the process that has them.
+//! The objects of a program as the guest keeps them, and the state of the process that owns them.
 //!
 //! ```text
 //!   uses of them     teardown (the end of a context)  default_stream  event  graph_exec ─► capture ─► graph ─► work

@@ -90,7 +90,7 @@ pub fn get(handle: CUmodule) -> Result<&'static Module> {
     MODULES.get(handle.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The module of a handle, whatever context is current.
+/// Returns the module of a handle, whatever context is current.
 pub fn from_handle(handle: usize) -> Option<&'static Module> {
     MODULES.get(handle)
 }
@@ -117,7 +117,7 @@ impl Module {
         self.number.get(|refused| {
             let mut inner = self.inner.lock();
             let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
-            // An error of earlier work is not one of this code.
+            // An error of earlier work must not be taken for one of this code.
             self.gpu().queue.async_error()?;
             let number = send_best(self.gpu(), &mut inner, &code).inspect_err(|&error| {
                 log::error(format_args!("failed to load a module for sm_{}: {error}", code.sm()));

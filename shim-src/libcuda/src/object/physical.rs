@@ -40,7 +40,7 @@ struct PhysicalTable {
     physical: BTreeMap<u64, Physical>,
 }
 
-/// What is mapped ([`Gpu::memory`]) changes under this lock alone.
+/// The mappings of all devices ([`Gpu::memory`]) change only while this lock is held.
 static TABLE: Mutex<PhysicalTable> = Mutex::new(PhysicalTable { newest: 0, physical: BTreeMap::new() });
 
 impl PhysicalTable {
@@ -74,7 +74,7 @@ pub fn at(location: CUmemLocation) -> Result<&'static Gpu> {
     supported(address::at(location)?)
 }
 
-/// Returns the device on which physical memory with these properties is.
+/// Returns the device that allocates physical memory with these properties.
 pub fn gpu_of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
     if prop.kind != MEM_ALLOCATION_PINNED {
         return Err(CUresult::INVALID_VALUE);
@@ -194,7 +194,8 @@ pub fn map(address: u64, bytes: usize, handle: u64, plain: bool) -> Result {
     Ok(())
 }
 
-/// Unmaps one mapping or several adjacent ones. Orders all later work after all earlier work.
+/// Unmaps the mappings that make up a range. Orders all later work after all earlier work, and waits while
+/// the host uses pinned memory.
 pub fn unmap(address: u64, bytes: usize) -> Result {
     let gpu = reserved(address, bytes)?;
     whole(gpu, bytes)?;

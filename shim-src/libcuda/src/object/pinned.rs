@@ -140,13 +140,13 @@ pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     out.set(address as *mut c_void)
 }
 
-/// Frees pinned host memory.
+/// Frees pinned host memory. Waits while the host uses any.
 pub fn free(address: *mut c_void) -> Result {
     current::context()?;
     capture::forbid_unsafe()?;
     let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
     pinned_ranges::remove(address as usize);
-    // The host's copies under way must not reach the memory's next owner. After this none is.
+    // The host's copies in progress must not reach the memory's next owner, so this waits for them.
     let settled = block.gpu.quiesce_pinned();
     match block.window {
         Some(memory) => {

@@ -10,9 +10,10 @@ use crate::arg::Out;
 use crate::object::memory::{Range, Source};
 use crate::object::{address, pinned};
 
-/// What is known of an address.
+/// Memory that contains an address.
 pub enum PointerOwner {
-    /// The access right of what is mapped there; `None`: nothing is mapped.
+    /// The address is in device memory. `access` has the `CUmemAccess_flags` of the memory that is mapped
+    /// there, or `None` if nothing is mapped.
     Device {
         ordinal: i32,
         range: Range,
@@ -21,7 +22,7 @@ pub enum PointerOwner {
     Host(pinned::PinnedRange),
 }
 
-/// Returns what is known of an address. `None`: it is neither device memory nor pinned memory.
+/// Returns the memory that contains an address, or `None` if that is neither device memory nor pinned memory.
 pub fn find(address: u64) -> Result<Option<PointerOwner>> {
     if let Some((gpu, range)) = address::find(address)? {
         let access = if range.source == Source::Reservation {
@@ -34,7 +35,8 @@ pub fn find(address: u64) -> Result<Option<PointerOwner>> {
     Ok(pinned::find(address as usize).map(PointerOwner::Host))
 }
 
-/// Returns an attribute's value, in the low [`size`] bytes.
+/// Returns an attribute's value, in the low [`size`] bytes. An attribute that does not apply is an invalid
+/// value.
 pub fn value(known: &PointerOwner, attribute: c_uint, address: u64) -> Result<u64> {
     let (ordinal, context, start, bytes, number) = match known {
         PointerOwner::Device { ordinal, range, .. } => {

@@ -14,7 +14,7 @@ use crate::object::{context, pool};
 use crate::sync::Mutex;
 use crate::visible::{Visible, uuid_text};
 
-/// The devices that the process sees, by CUDA ordinal.
+/// The visible devices of the process, by CUDA ordinal.
 pub type Devices = Vec<&'static Gpu>;
 
 /// Functions on the bus, in the order of their addresses.
@@ -27,7 +27,7 @@ pub struct Process {
 struct GpuSlot {
     function: PciFunction,
     gpu: OnceLock<&'static Gpu>,
-    /// Held while the process attaches to a device.
+    /// Held while the device is opened.
     attach: Mutex<()>,
 }
 
@@ -53,7 +53,8 @@ impl Process {
         self.slots.len()
     }
 
-    /// Returns the device of a function. The first call attaches to it.
+    /// Returns the device of a function. The first call opens it, without attaching: its session attaches
+    /// with the first message.
     pub fn gpu(&self, index: usize) -> Result<&'static Gpu> {
         let slot = self.slots.get(index).ok_or(CUresult::INVALID_DEVICE)?;
         if let Some(gpu) = slot.gpu.get() {
@@ -67,7 +68,7 @@ impl Process {
         Ok(slot.gpu.get_or_init(|| gpu))
     }
 
-    /// Attaches to the devices that CUDA_VISIBLE_DEVICES names, and assigns their ordinals.
+    /// Opens the devices that CUDA_VISIBLE_DEVICES makes visible, and assigns their ordinals.
     pub fn visible(&self) -> Result<Devices> {
         let value = std::env::var_os("CUDA_VISIBLE_DEVICES");
         let visible = Visible::parse(value.as_deref().map(|text| text.to_str().unwrap_or("")));
@@ -80,7 +81,7 @@ impl Process {
         Ok(devices)
     }
 
-    /// Returns the devices to which the process has attached.
+    /// Returns the devices that the process has opened.
     pub fn open(&self) -> impl Iterator<Item = &'static Gpu> + '_ {
         self.slots.iter().filter_map(|slot| slot.gpu.get().copied())
     }

@@ -41,8 +41,8 @@ pub struct Stream {
     pub timeline: Timeline,
     /// Number of the capture that records the stream; 0 if there is none.
     pub capture: AtomicU64,
-    /// Fence point of the last query of a legacy stream, which covers all streams, and the amount of work
-    /// that it covers.
+    /// Fence point of the last query of a legacy stream, which covers all streams, and the number of pieces
+    /// of work that it covers.
     pub query: Mutex<Option<(FencePoint, u64)>>,
 }
 
@@ -173,7 +173,7 @@ pub fn destroy(handle: usize) -> Result {
     STREAMS.remove(handle, end).ok_or(CUresult::INVALID_HANDLE)?
 }
 
-/// Ends a stream whose handle is no longer valid.
+/// Frees the words of a stream whose handle is no longer valid, and destroys it on the host.
 fn end(stream: &Stream) -> Result {
     let queue = &stream.gpu().queue;
     stream.timeline.end(queue);

@@ -47,7 +47,7 @@ impl Work {
         Kind::try_from(header.kind).ok()
     }
 
-    /// Returns the launch that the work is, if it is one.
+    /// Returns the body of a launch, or `None` for work of another kind.
     pub fn launch(&self) -> Option<Launch> {
         let launch = self.kind() == Some(Kind::Launch);
         launch.then(|| Launch::read_from_prefix(self.body()).ok()).flatten().map(|(launch, _)| launch)

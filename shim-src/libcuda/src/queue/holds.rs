@@ -1,7 +1,7 @@
 //! Holds of a device's streams: which host functions have not returned yet, and how much work waits for them.
 //!
-//! The driver's queues take about a thousand entries each, and streams share them. A host whose driver blocks
-//! reads no more messages, those included for which the program, and so the function, may wait. So the
+//! The driver's queues take about a thousand entries each, and streams share them. While the driver blocks,
+//! the host reads no more messages, not even those that the program, and so the function, waits for. So the
 //! guest's thread blocks before that, as it would if it called the driver itself.
 
 use std::collections::VecDeque;
@@ -10,23 +10,25 @@ use std::sync::{Condvar, PoisonError};
 
 use crate::sync::Mutex;
 
-/// Weight of the messages, of all streams together, from which on streams have to wait. Each hold may add its
-/// part of half as much ([`HoldState::is_full`]). The host refuses work beyond 768 pieces.
+/// Weight of the waiting messages of all streams from which on streams wait for room. Each hold may still add
+/// its part of half as much ([`HoldState::is_full`]). The host refuses work beyond 768 pieces.
 const WAITING_MOST: u64 = 450;
-/// Weight of a message in pieces of the host's work, at most. Large triangular solves have more, and so have
-/// large copies if the host's driver does not register the guest's memory: the host may refuse those.
+/// Weight of a message: the maximum number of pieces of the host's work that it takes. Large triangular
+/// solves take more, and so do large copies if the host's driver does not register the guest's memory: the
+/// host may refuse those.
 const MESSAGE: u64 = 2;
-/// Weight of a host function: its hold, the mark before it and the signal behind it.
+/// Weight of a host function: its hold, the mark before it and the signal after it.
 const FUNCTION: u64 = 6;
 
-/// Which other streams of the device a stream waits for without being told.
+/// The streams of the device that a stream waits for implicitly, by CUDA's rules for the legacy default
+/// stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Implicit {
-    /// No other stream.
+    /// The stream waits for no other stream.
     Nothing,
-    /// The legacy default stream.
+    /// The stream waits for the legacy default stream.
     Legacy,
-    /// It is the legacy default stream, and waits for all that wait for it.
+    /// The stream is the legacy default stream, and waits for every stream that waits for it.
     Blocking,
 }
 
@@ -35,7 +37,8 @@ pub enum Implicit {
 pub struct Holds {
     /// Number of functions that have not returned yet.
     open: AtomicU32,
-    /// Newest hold for which work of the legacy stream waits, and newest hold of a stream that waits for it.
+    /// Newest hold that work of the legacy stream waits for, and below it the newest hold of a stream that
+    /// the legacy stream waits for.
     legacy: AtomicU32,
     blocking: AtomicU32,
     state: Mutex<HoldState>,
@@ -46,13 +49,13 @@ pub struct Holds {
 struct HoldState {
     /// Number of the hold whose function returned last.
     released: u32,
-    /// Weight of the messages for which a hold is the last that they wait for, in the order of the holds.
+    /// Weight of the messages whose last hold is this one, for each hold in ascending order.
     waiting: VecDeque<(u32, u64)>,
 }
 
 impl HoldState {
-    /// Returns whether too much work waits. A hold behind which little waits has a share of the room, so
-    /// that one stream's work does not take all of it.
+    /// Returns whether a message that waits for `hold` has to wait for room. A hold that little waits for
+    /// keeps a part of the room, so that one stream's work does not take all of it.
     fn is_full(&self, hold: u32) -> bool {
         let all: u64 = self.waiting.iter().map(|(_, weight)| weight).sum();
         let own = self.waiting.iter().find(|(number, _)| *number == hold).map_or(0, |(_, weight)| *weight);
@@ -98,7 +101,8 @@ impl Holds {
         self.news.notify_all();
     }
 
-    /// Returns the newest hold for which later work of a stream waits, whose own newest one is `own`.
+    /// Returns the newest hold that later work of a stream waits for. `own` is the newest hold of the stream
+    /// itself.
     pub fn last(&self, own: u32, implicit: Implicit) -> u32 {
         match implicit {
             Implicit::Nothing => own,
@@ -118,7 +122,7 @@ impl Holds {
         self.state.lock().add(hold, FUNCTION);
     }
 
-    /// Counts a message whose last hold is `hold`, unless its function has returned.
+    /// Counts a message whose last hold is `hold`, unless that hold's function has returned.
     #[cold]
     pub fn count(&self, hold: u32, implicit: Implicit) {
         if implicit == Implicit::Blocking {

@@ -1,4 +1,5 @@
-//! What is submitted to the host, in what order the host executes it, and when it is known to have completed.
+//! The work submitted to the host: the order in which the host executes it, and when it is known to have
+//! completed.
 //!
 //! [`submission`] is the session with a device and the state that all its streams share. [`timeline`] is the
 //! order of one stream's work. [`pending`] lists the fence points that a synchronize has to wait for, because

@@ -155,7 +155,7 @@ impl Queue {
         code
     }
 
-    /// Sends a message and waits for its reply, which is a structure.
+    /// Sends a message and waits for its reply, which must be exactly one structure.
     pub fn ask<P: RoundTrip, R: FromBytes + IntoBytes>(&self, body: P, tail: &[&[u8]]) -> Result<R> {
         let mut reply = R::new_zeroed();
         let bytes = self.call(body, tail, reply.as_mut_bytes())?;
@@ -250,9 +250,9 @@ impl Queue {
         self.observed_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Number of times that the program has learned of the completion of some work. A stream or an event
-    /// whose newest work is older than the latest of them may have completed: that completion may have been
-    /// ordered after this work, even if the mark of this work arrives a moment later.
+    /// Returns the number of times that the program has learned of the completion of some work. A stream or
+    /// an event whose newest work is older than the latest of them may have completed: that completion may
+    /// have been ordered after this work, even if the mark of this work arrives a moment later.
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)

@@ -85,7 +85,8 @@ impl Timeline {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Waits while the stream waits for a host function and too much work of the session does.
+    /// Blocks while the stream waits for a host function and the work that waits for host functions is too
+    /// much.
     #[inline]
     pub fn wait_for_room(&self, queue: &Queue) {
         if queue.holds.any() {
@@ -106,7 +107,7 @@ impl Timeline {
         queue.holds.last(self.hold.load(Ordering::Acquire), self.implicit())
     }
 
-    /// Lets later work of the stream wait for a hold, because it waits for an event.
+    /// Orders later work of the stream after a hold, because the stream waits for an event that is.
     pub fn wait_for_hold(&self, hold: u32) {
         self.hold.fetch_max(hold, Ordering::AcqRel);
     }

@@ -94,7 +94,7 @@ fn side(
     Ok(side)
 }
 
-/// Returns the bytes from the first to the last byte that is copied.
+/// Returns the number of bytes from the first to the last byte that is copied, or `None` on overflow.
 fn span(side: &CopySide, extent: Extent) -> Option<usize> {
     let slices = side.slice.checked_mul(extent.depth.checked_sub(1)?)?;
     let rows = side.pitch.checked_mul(extent.height.checked_sub(1)?)?;

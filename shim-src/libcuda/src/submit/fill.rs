@@ -24,7 +24,8 @@ pub struct FillShape {
     pub height: usize,
 }
 
-/// Returns the message of a fill, checked. `None`: there is nothing to fill.
+/// Checks a fill and returns its message, for stream 0, or `None` if there is nothing to fill. An address or
+/// a pitch that is not a multiple of the element's size is an invalid value.
 pub fn message(shape: FillShape, value: c_uint, element: u32) -> Result<Option<Fill>> {
     let FillShape { destination, pitch, width, height } = shape;
     let wrong = CUresult::INVALID_VALUE;

@@ -18,7 +18,7 @@ use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 use crate::queue::timeline::Timeline;
 
-/// The foreign part of a copy or fill.
+/// The part of a copy or fill that accesses the memory of another device than the stream's.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign {
     gpu: &'static Gpu,

@@ -43,7 +43,7 @@ pub fn add(
     out.set(graph::node_handle(graph.0, found, node)?)
 }
 
-/// Returns the message of a kernel node.
+/// Checks the parameters of a kernel node and returns the node's message.
 pub fn kernel(context: &Context, params: &KernelNodeParams) -> Result<Work> {
     let handle =
         if params.function == CUfunction::NULL { CUfunction(params.kernel.0) } else { params.function };

@@ -28,7 +28,7 @@ use crate::queue::pending::FencePoint;
 use crate::queue::submission::Minted;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Time after which a release is sent again for which the ring had no room.
+/// Time after which a release is tried again for which the ring had no room.
 const AGAIN: Duration = Duration::from_micros(100);
 
 /// The host function to call.
@@ -62,7 +62,8 @@ static TASKS: Mutex<VecDeque<HostTask>> = Mutex::new(VecDeque::new());
 static NEWS: Condvar = Condvar::new();
 static THREAD: AtomicBool = AtomicBool::new(false);
 
-/// Calls a function once all earlier work of the stream is complete. Later work waits for it.
+/// Submits a call of a host function, which starts once all earlier work of the stream has completed. Later
+/// work of the stream waits for its return.
 pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
     let gpu = stream.gpu();
     if capture::intercept(stream)? {

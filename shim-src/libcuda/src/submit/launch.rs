@@ -26,7 +26,7 @@ const FEW: usize = 512;
 /// All properties of a launch other than its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchShape {
-    /// Blocks in x, y, z.
+    /// Number of blocks in x, y and z.
     pub grid: [u32; 3],
     /// Number of threads of a block in x, y and z.
     pub block: [u32; 3],
@@ -204,8 +204,8 @@ impl LaunchShape {
         if limit(attribute::COOPERATIVE_LAUNCH) == 0 {
             return Err(CUresult::NOT_SUPPORTED);
         }
-        // All blocks wait for each other, so all must have a place at a time. The program learns that from
-        // this call, and the host is asked once for each shape.
+        // All blocks wait for each other, so all must be resident at once. The program learns from this call
+        // that they do not fit, and the host is asked once for each shape.
         let each = function.occupancy(threads.cast_signed(), self.shared_bytes as usize, 0)?;
         let room = u64::from(each) * u64::from(limit(attribute::MULTIPROCESSOR_COUNT));
         let blocks = self.grid.iter().map(|&blocks| u64::from(blocks)).fold(1, u64::saturating_mul);

@@ -14,12 +14,12 @@ use crate::object::capture;
 use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 
-/// Size in bytes of the longest sum, a complex number of doubles.
+/// Size in bytes of the largest sum, a complex number of doubles.
 const SLOT: u64 = 16;
 /// Number of bytes allocated at a time, the granularity of device memory.
 const BLOCK: u64 = 512;
 
-/// Room for a sum in device memory. It is the program's of no context, and stays for the next sum.
+/// A slot for a sum in device memory. It belongs to no context of the program, and is kept for the next sum.
 struct ResultSlot {
     gpu: &'static Gpu,
     address: u64,

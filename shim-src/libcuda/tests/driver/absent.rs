@@ -1,5 +1,5 @@
-//! A host from before some messages: it attaches the guest, which refuses what needs them without a word to
-//! the host.
+//! Tests a host that lacks extensions: the guest attaches, and refuses the calls that need them without a
+//! message.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -73,7 +73,7 @@ fn what_a_host_lacks_is_refused_here() {
         // SAFETY: the place is live for the call.
         assert_eq!(unsafe { (table.abilities)(&raw mut abilities) }, CUresult::SUCCESS);
         assert_eq!(abilities & (exec::EPILOGUES | exec::VECTORS), 0);
-        // And the session goes on.
+        // The session continues.
         ok!(cuMemFree_v2(address));
         ok!(cuCtxSynchronize());
     });

@@ -1,5 +1,5 @@
-//! Device addresses: each function has a range, which every process that uses the function reserves, and in
-//! which nothing else of the process lies.
+//! Tests of device addresses: each function has a range, which every process that uses the function reserves,
+//! so that nothing else of the process is in it.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use vgpu_conformance::calls::*;
 /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
 const UNAVAILABLE: Status = 46;
 
-/// Start, end and permissions of each mapping of this process that lies in a device's range.
+/// Returns start, end and permissions of each mapping of this process that lies in a device's range.
 fn reserved() -> Vec<(u64, u64, String)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let bands: Vec<AddressRange> = (0..vgpu_device::ADDRESS_RANGES).map(range).collect();
@@ -31,7 +31,7 @@ fn reserved() -> Vec<(u64, u64, String)> {
     maps.lines().filter_map(parse).filter(inside).collect()
 }
 
-/// Returns the range of a number.
+/// Returns the range that is chosen for the device with an index.
 fn range(index: u32) -> AddressRange {
     Addresses::chosen(index, None).unwrap().range()
 }
@@ -44,12 +44,12 @@ fn contexts() -> Vec<CUcontext> {
         .collect()
 }
 
-/// Returns a device with nothing behind it that announces a range.
+/// Returns a device with the null executor that announces a range.
 fn announcing(address: &str, announced: AddressRange) -> DeviceConfig {
     changed(address, |facts: &mut DeviceFacts| facts.set_addresses(announced))
 }
 
-/// Maps a page there, as a program may that chooses its addresses itself.
+/// Maps a page at an address, as a program may that chooses its addresses itself.
 fn take(address: u64) {
     let at = std::ptr::without_provenance_mut(address as usize);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -58,7 +58,7 @@ fn take(address: u64) {
     assert_eq!(got, at);
 }
 
-/// Returns the lines of the log that hold a word.
+/// Returns the lines of the log that contain a word.
 fn logged(path: &Path, word: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()

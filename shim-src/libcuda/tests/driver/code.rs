@@ -1,5 +1,5 @@
-//! Code: modules, libraries, functions and launches, on a device that accepts them all; and what a device
-//! without kernels says.
+//! Tests of modules, libraries, functions and launches on a device that accepts them, and of the errors of a
+//! device that runs no kernels.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -20,7 +20,8 @@ fn device() -> vgpu_device::DeviceConfig {
     null("0000:00:05.0", |gpu| gpu.compute_capability = (7, 5))
 }
 
-/// Places for the 12 parameters of `hundred`: 100 bytes.
+/// Returns values for the 12 parameters of `hundred`, 100 bytes in all, and an empty list for the pointers to
+/// them.
 fn hundred() -> ([u64; 13], Vec<*mut c_void>) {
     let values: [u64; 13] = std::array::from_fn(|index| index as u64 * 0x0101_0101);
     (values, Vec::new())
@@ -264,7 +265,8 @@ fn libraries_are_loaded_when_used() {
     });
 }
 
-/// As a host of version 1 whose executor takes PTX alone, which it cannot say.
+/// Tests a device that announces cubins and refuses each, like a host of version 1 whose executor accepts
+/// only PTX.
 #[test]
 fn a_device_that_refuses_a_cubin_gets_the_ptx_of_the_same_image() {
     use vgpu_image::fatbin::{Kind, Packing, build::fatbin};
@@ -306,7 +308,7 @@ fn a_device_without_kernels_says_so() {
         || {
             begin();
             assert_eq!(fails!(CUmodule, cuModuleLoadData(PTX.as_ptr().cast())), 801);
-            // And the session goes on.
+            // The session continues.
             let address = alloc(100);
             ok!(cuMemFree_v2(address));
         },
@@ -337,7 +339,7 @@ fn launches_are_fast() {
             .collect();
         rates.sort_by(f64::total_cmp);
         eprintln!("{:.2} million launches a second, completed (median of 5 x {rounds})", rates[2]);
-        // What a launch costs the guest while the ring has room.
+        // Measures what a launch costs the guest while the ring has room.
         let mut costs: Vec<u128> = (0..101)
             .map(|_| {
                 ok!(cuCtxSynchronize());

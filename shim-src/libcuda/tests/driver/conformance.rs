@@ -30,7 +30,7 @@ fn conforms(name: &str, devices: impl Fn() -> Vec<DeviceConfig>, not_applicable:
     assert_eq!(skipped, not_applicable);
 }
 
-/// Devices whose executors draw the order of independent work at random.
+/// Returns devices whose executors draw the order of independent work at random.
 fn adversarial(count: u64) -> Vec<DeviceConfig> {
     let device = |index: u64| {
         let mut gpu = GpuConfig::new("Test GPU").unwrap();

@@ -1,5 +1,5 @@
-//! What each way costs, exactly: messages, and how many of them are answered. A number that grows here is a
-//! token that takes longer.
+//! Tests the exact number of messages, and of answered ones, that each kind of call takes. Where a number
+//! grows here, a language model takes longer for each token.
 
 use std::ptr;
 

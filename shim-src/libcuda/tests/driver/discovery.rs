@@ -1,4 +1,4 @@
-//! What a program finds: which devices, and what they are.
+//! Tests which devices a program finds, and what it reads of them.
 
 use std::ptr;
 

@@ -1,4 +1,4 @@
-//! Executors for tests: the null one with other facts, which fails where a fill tells it to.
+//! Executors for tests: the null executor with changed facts, which fails where a fill tells it to.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Serves devices in a new folder.
+    /// Serves devices in a new directory.
     pub fn serve(devices: Vec<DeviceConfig>) -> Self {
         let folder = tempfile::Builder::new().prefix("vgpu-libcuda-").tempdir_in("/dev/shm").unwrap();
         let bus = SimBus::serve(folder.path(), devices).unwrap();
@@ -85,13 +85,13 @@ impl Host {
     }
 }
 
-/// Returns a guest without any device, or with those of a folder.
+/// Returns a guest without any device, or with those of the bus in a directory.
 pub fn guest(folder: &Path, name: &str, environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
     command.env("VGPU_SYSFS", folder).env(GUEST, name).env_remove("CUDA_VISIBLE_DEVICES");
     command.env("VGPU_LOG", std::env::var_os("VGPU_LOG").unwrap_or_else(|| "off".into()));
-    // The harness's chatter; what fails is told on stderr.
+    // Drops the output of the test harness. Failures are printed on stderr.
     command.stdout(std::process::Stdio::null());
     command.envs(environment.iter().copied());
     command

@@ -1,4 +1,4 @@
-//! Processes: forks, exits at any time, threads, a device that goes away.
+//! Tests of processes: forks, exits at any time, threads, and a device that goes away.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ fn device() -> vgpu_device::DeviceConfig {
     soft("0000:00:05.0", |_| ())
 }
 
-/// Runs `child` in a forked process; its exit code.
+/// Runs `child` in a forked process and returns its exit code.
 fn forked(child: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls the driver, which answers without locks there, and leaves by `_exit` or `exit`.
     match unsafe { libc::fork() } {

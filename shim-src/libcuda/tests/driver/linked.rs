@@ -1,4 +1,4 @@
-//! The shim as a library that is linked into the tests: which of its exports cases call, by their names.
+//! The shim as a library that is linked into the tests: finds its exports by their names.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ macro_rules! exports {
     };
 }
 
-/// Has the calls of this process go to the linked shim.
+/// Directs the driver calls of this process to the linked shim.
 pub fn choose() {
     calls::choose(Box::new(|name| {
         let exports: &[(&str, *const c_void)] = exports! {

@@ -1,8 +1,7 @@
-//! The shim for the driver API against a device: each test runs in a guest process of its own (see `host`),
+//! Tests of the driver shim against a device: each test runs in a guest process of its own (see `host`),
 //! linked with the shim as a library. What every libcuda has to do is stated by `vgpu-conformance` and runs
-//! in
-//! `conformance`; the other modules test what only this shim does: messages, limits, logs and hosts that lack
-//! something.
+//! in `conformance`; the other modules test what only this shim does: messages, limits, logs and hosts that
+//! lack something.
 
 #![allow(clippy::macro_metavars_in_unsafe, reason = "the arguments of a test's calls are safe code")]
 

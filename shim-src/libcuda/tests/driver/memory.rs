@@ -1,4 +1,4 @@
-//! Memory of the window, which a function has little of, and of a process that has died.
+//! Tests of window memory when it runs out, and of the memory of a process that has died.
 
 use std::ffi::c_void;
 use std::ptr;

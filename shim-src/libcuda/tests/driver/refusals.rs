@@ -63,7 +63,7 @@ const WRITES: &CStr = c".version 7.0
 }
 ";
 
-/// Launches a kernel that writes where it must not, and returns what the log says of it.
+/// Launches a kernel that writes where it must not, and returns the lines of the log.
 fn log_of_fault(name: &str, pinned: bool) -> Option<String> {
     logged(name, "error", || {
         begin();
@@ -97,7 +97,7 @@ fn the_log_names_pinned_memory_that_a_kernel_accessed() {
     assert!(log.contains("kernels cannot reach pinned host memory here"), "{log}");
 }
 
-/// Compiled code on a device that takes none.
+/// Tests compiled code on a device that accepts none.
 #[test]
 fn the_log_says_that_compiled_code_cannot_run() {
     let log = logged("refusals::the_log_says_that_compiled_code_cannot_run", "error", || {
@@ -110,7 +110,7 @@ fn the_log_says_that_compiled_code_cannot_run() {
     assert!(log.contains("the image has cubin 61"), "{log}");
 }
 
-/// There is no managed memory, so there are no variables in it.
+/// Tests that code with a managed variable is refused and that the log names the variable.
 #[test]
 fn the_log_names_a_managed_variable() {
     const SHARED: &CStr = c".version 7.0
@@ -138,11 +138,12 @@ fn ask_for(table: &[u8; 16]) {
     }
 }
 
-/// The table that NVRTC asks for.
+/// Id of the private table that NVRTC asks for.
 static NVRTC: [u8; 16] =
     [0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28];
 
-/// NVRTC asks for a table and compiles without it: a warning would mislead.
+/// Tests that NVRTC's request for a table is not logged as a warning, which would mislead, because NVRTC
+/// compiles without the table.
 #[test]
 fn nvrtc_is_not_warned_of() {
     let log = logged("refusals::nvrtc_is_not_warned_of", "info", || ask_for(&NVRTC));

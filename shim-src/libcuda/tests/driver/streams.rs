@@ -1,4 +1,4 @@
-//! What a synchronize waits for, and what it costs.
+//! Tests of what a synchronize waits for, and how many messages it takes.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn a_synchronize_without_anything_to_bring_back_is_a_flag() {
         let other = get!(CUstream, cuStreamCreate(1));
         let address = alloc(1 << 20);
         let data = random(8192);
-        // The first use of the thread's own stream makes it.
+        // The first use of the thread's own stream creates it.
         ok!(cuMemsetD8Async(address, 0, 16, PER_THREAD));
         // As GGML feeds its graphs: six small copies on the thread's own stream, each between synchronizes.
         let before = counters();
@@ -41,7 +41,7 @@ fn a_synchronize_without_anything_to_bring_back_is_a_flag() {
         assert_eq!(after.messages - before.messages, 6 + 50, "no message for a synchronize");
         assert_eq!(after.round_trips, before.round_trips);
         assert_eq!(after.waits, before.waits);
-        // And the copy back is one message and one wait, once there is memory to bring it through.
+        // A download is one message and one wait, once its staging buffers exist.
         download(address, 16);
         let before = counters();
         let back = download(address, 4096);
@@ -93,7 +93,7 @@ fn pinned_copies_are_waited_for() {
         });
         assert_eq!(polls, 1);
         ok!(cuMemcpyDtoHAsync_v2(host.cast(), device, BYTES, other));
-        // SAFETY: the host is held, so that the copy has not begun.
+        // SAFETY: the host is held, so that the copy has not started.
         assert_eq!(unsafe { host.read_volatile() }, 0);
         std::fs::write(std::env::var_os("DONE").unwrap(), "").unwrap();
         ok!(cuStreamSynchronize(other));

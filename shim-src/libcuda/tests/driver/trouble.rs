@@ -1,4 +1,4 @@
-//! Errors that the host finds late.
+//! Tests of errors that the host reports late.
 
 use vgpu_abi::driver::CUstream;
 

@@ -1,5 +1,6 @@
-//! Variables of modules whose addresses lie outside of the range that the device announces, as on a GPU,
-//! whose driver chooses them: usable like other device memory, and never where something of the program lies.
+//! Tests of module variables whose addresses lie outside of the range that the device announces, as on a GPU,
+//! whose driver chooses them: they are usable like other device memory, and never lie where the program has
+//! mapped something.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use vgpu_conformance::calls::*;
 /// `CUDA_ERROR_MAP_FAILED`
 const MAP_FAILED: Status = 205;
 
-/// Two variables, and a kernel that adds to the number at an address what `step` holds.
+/// PTX of two variables, and of a kernel that adds to the number at an address what `step` holds.
 const PTX: &str = ".version 6.0
 .target sm_50
 .address_size 64
@@ -69,7 +70,7 @@ fn variable(module: CUmodule, name: &str) -> Result<(u64, usize), Status> {
     }
 }
 
-/// Maps what nobody can access, where nothing is; `None`: something is.
+/// Reserves a range without access. Returns `None` if something is mapped there.
 fn reserve(range: &Range<u64>) -> Option<*mut libc::c_void> {
     let at = std::ptr::without_provenance_mut(range.start as usize);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;

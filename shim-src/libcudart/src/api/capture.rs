@@ -28,7 +28,7 @@ fn info(stream: Stream, info: &Info) -> Result<(), CudaError> {
 }
 
 calls! {
-    /// Stores whether a stream is being captured.
+    /// Stores the `cudaStreamCaptureStatus` of a stream.
     pub fn cudaStreamIsCapturing | fn cudaStreamIsCapturing_ptsz [stream] (
         stream: Stream, status: *mut c_uint
     ) {
@@ -39,13 +39,13 @@ calls! {
         cu!(cuStreamIsCapturing(stream, status))
     }
 
-    /// Begins to record what is given to a stream, instead of doing it.
+    /// Starts to capture a stream: its work becomes nodes of a graph and is not executed.
     pub fn cudaStreamBeginCapture | fn cudaStreamBeginCapture_ptsz [stream] (stream: Stream, mode: c_uint) {
         process::enter()?;
         cu!(cuStreamBeginCapture_v2(stream, mode))
     }
 
-    /// Ends a capture and stores its graph.
+    /// Ends the capture of a stream and stores its graph.
     pub fn cudaStreamEndCapture | fn cudaStreamEndCapture_ptsz [stream] (stream: Stream, graph: *mut Graph) {
         process::enter()?;
         if graph.is_null() {
@@ -66,7 +66,7 @@ calls! {
 
 #[cfg(not(feature = "cuda13"))]
 calls! {
-    /// Stores whether a stream is being captured, and the capture's number.
+    /// Stores the `cudaStreamCaptureStatus` of a stream and, while it is active, the capture's id.
     pub fn cudaStreamGetCaptureInfo | fn cudaStreamGetCaptureInfo_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
@@ -76,7 +76,8 @@ calls! {
         info(stream, &Info { status, id, graph, dependencies, edges, count })
     }
 
-    /// Stores a capture's number, graph and newest nodes.
+    /// Stores status and id of a stream's capture, its graph, and the nodes on which the stream's next node
+    /// depends.
     pub fn cudaStreamGetCaptureInfo_v2 | fn cudaStreamGetCaptureInfo_v2_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
@@ -88,7 +89,8 @@ calls! {
         info(stream, &Info { status, id, graph, dependencies, edges: ptr::null_mut(), count })
     }
 
-    /// Stores a capture's number, graph, newest nodes and their edges.
+    /// Stores status and id of a stream's capture, its graph, the nodes on which the stream's next node
+    /// depends, and the data of the edges to them.
     pub fn cudaStreamGetCaptureInfo_v3 | fn cudaStreamGetCaptureInfo_v3_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
@@ -104,7 +106,8 @@ calls! {
 
 #[cfg(feature = "cuda13")]
 calls! {
-    /// Stores a capture's number, graph, newest nodes and their edges.
+    /// Stores status and id of a stream's capture, its graph, the nodes on which the stream's next node
+    /// depends, and the data of the edges to them.
     pub fn cudaStreamGetCaptureInfo | fn cudaStreamGetCaptureInfo_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,

@@ -20,7 +20,7 @@ calls! {
         bytes(destination, source, count, kind, Order::PerThread)
     }
 
-    /// Copies bytes in the order of a stream.
+    /// Copies `count` bytes in the order of a stream.
     pub fn cudaMemcpyAsync | fn cudaMemcpyAsync_ptsz [stream] (
         destination: *mut c_void,
         source: *const c_void,
@@ -32,7 +32,7 @@ calls! {
         bytes(destination, source, count, kind, Order::Stream(stream))
     }
 
-    /// Copies `height` rows of `width` bytes.
+    /// Copies `height` rows of `width` bytes in the order of the legacy default stream.
     pub fn cudaMemcpy2D(
         destination: *mut c_void,
         destination_pitch: usize,
@@ -58,7 +58,7 @@ calls! {
         rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::PerThread)
     }
 
-    /// Copies rows in the order of a stream.
+    /// Copies `height` rows of `width` bytes in the order of a stream.
     pub fn cudaMemcpy2DAsync | fn cudaMemcpy2DAsync_ptsz [stream] (
         destination: *mut c_void,
         destination_pitch: usize,
@@ -73,7 +73,7 @@ calls! {
         rows(&copy, Order::Stream(stream))
     }
 
-    /// Copies a box of rows.
+    /// Copies a box of rows in the order of the legacy default stream.
     pub fn cudaMemcpy3D(copy: *const Memcpy3DParms) {
         copy3d(copy, Order::Legacy)
     }
@@ -83,14 +83,14 @@ calls! {
         copy3d(copy, Order::PerThread)
     }
 
-    /// Copies slices of rows in the order of a stream.
+    /// Copies a box of rows in the order of a stream.
     pub fn cudaMemcpy3DAsync | fn cudaMemcpy3DAsync_ptsz [stream] (
         copy: *const Memcpy3DParms, stream: Stream
     ) {
         copy3d(copy, Order::Stream(stream))
     }
 
-    /// Copies a box of rows between devices.
+    /// Copies a box of rows between devices in the order of the legacy default stream.
     pub fn cudaMemcpy3DPeer(copy: *const Memcpy3DPeerParms) {
         copy3d_peer(copy, Order::Legacy)
     }
@@ -100,7 +100,7 @@ calls! {
         copy3d_peer(copy, Order::PerThread)
     }
 
-    /// Copies slices of rows between devices in the order of a stream.
+    /// Copies a box of rows between devices in the order of a stream.
     pub fn cudaMemcpy3DPeerAsync | fn cudaMemcpy3DPeerAsync_ptsz [stream] (
         copy: *const Memcpy3DPeerParms,
         stream: Stream,
@@ -108,7 +108,7 @@ calls! {
         copy3d_peer(copy, Order::Stream(stream))
     }
 
-    /// Copies bytes between devices.
+    /// Copies `count` bytes between devices in the order of the legacy default stream.
     pub fn cudaMemcpyPeer(
         destination: *mut c_void,
         destination_device: c_int,
@@ -119,7 +119,7 @@ calls! {
         peer((destination, destination_device), (source, source_device), count, None)
     }
 
-    /// Copies bytes between devices in stream order.
+    /// Copies `count` bytes between devices in the order of a stream.
     pub fn cudaMemcpyPeerAsync(
         destination: *mut c_void,
         destination_device: c_int,

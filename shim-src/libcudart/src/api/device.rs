@@ -85,7 +85,7 @@ fn score(wanted: &[u8; CHOICE_BYTES], has: &[u8]) -> u32 {
 }
 
 calls! {
-    /// Stores the number of devices.
+    /// Stores the number of devices that the process sees.
     pub fn cudaGetDeviceCount(count: *mut c_int) {
         let runtime = process::runtime()?;
         store!(count, runtime.count())
@@ -160,7 +160,7 @@ calls! {
         cu!(cuDeviceGetAttribute(value, attribute, device.handle))
     }
 
-    /// Stores a device's PCI address as text.
+    /// Stores a device's PCI address as text, such as "0000:00:05.0".
     pub fn cudaDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, ordinal: c_int) {
         let device = process::runtime()?.device(ordinal)?;
         if text.is_null() || bytes <= 0 {
@@ -180,23 +180,23 @@ calls! {
         store!(ordinal, runtime.ordinal(handle)?)
     }
 
-    /// Waits until the device has completed all work of this process.
+    /// Waits until the thread's device has completed all work of this process.
     pub fn cudaDeviceSynchronize() {
         synchronize()
     }
 
-    /// Resets the primary context of the thread's device.
+    /// Resets the primary context of the thread's device, which ends everything in it.
     pub fn cudaDeviceReset() {
         reset()
     }
 
-    /// Resets all persisting lines of the L2 cache to normal.
+    /// Succeeds without effect, because the driver keeps no persisting lines in the L2 cache.
     pub fn cudaCtxResetPersistingL2Cache() {
         process::enter()?;
         cu!(cuCtxResetPersistingL2Cache())
     }
 
-    /// Sets the flags of the thread's device, above all how threads wait.
+    /// Sets the flags of the thread's device, which say above all how threads wait for it.
     pub fn cudaSetDeviceFlags(flags: c_uint) {
         let runtime = process::runtime()?;
         set_flags(runtime, runtime.current()?, flags)
@@ -226,12 +226,12 @@ calls! {
         get_cache_config(config)
     }
 
-    /// Sets the preferred split between cache and shared memory.
+    /// Sets the preferred split between cache and shared memory, a hint that the driver only stores.
     pub fn cudaDeviceSetCacheConfig(config: c_uint) {
         set_cache_config(config)
     }
 
-    /// Stores the width of shared memory's banks.
+    /// Stores the width of shared memory's banks, a `cudaSharedMemConfig`.
     pub fn cudaDeviceGetSharedMemConfig(config: *mut c_uint) {
         process::enter()?;
         if config.is_null() {
@@ -240,7 +240,7 @@ calls! {
         cu!(cuCtxGetSharedMemConfig(config))
     }
 
-    /// Sets the width of shared memory's banks.
+    /// Sets the width of shared memory's banks, which the driver accepts without effect.
     pub fn cudaDeviceSetSharedMemConfig(config: c_uint) {
         process::enter()?;
         cu!(cuCtxSetSharedMemConfig(config))
@@ -256,8 +256,8 @@ calls! {
 // Names from before CUDA 4, which CUDA 12 still exports.
 #[cfg(not(feature = "cuda13"))]
 calls! {
-    /// Waits until the device has completed all work of this process ([`cudaDeviceSynchronize`] under its old
-    /// name).
+    /// Waits until the thread's device has completed all work of this process ([`cudaDeviceSynchronize`]
+    /// under its old name).
     pub fn cudaThreadSynchronize() {
         synchronize()
     }

@@ -39,13 +39,13 @@ calls! {
         cu!(cuEventDestroy_v2(event))
     }
 
-    /// Records a stream's place in its work.
+    /// Records an event in a stream. It completes once the stream's earlier work has.
     pub fn cudaEventRecord | fn cudaEventRecord_ptsz [stream] (event: Event, stream: Stream) {
         process::enter()?;
         cu!(cuEventRecord(event, stream))
     }
 
-    /// Records a stream's place in its work, with flags.
+    /// Records an event in a stream, with flags. The driver supports only 0.
     pub fn cudaEventRecordWithFlags | fn cudaEventRecordWithFlags_ptsz [stream] (
         event: Event,
         stream: Stream,
@@ -67,7 +67,8 @@ calls! {
         cu!(cuEventQuery(event))
     }
 
-    /// Stores the time between two completed events in milliseconds.
+    /// Stores the time from `start` to `end` in milliseconds. Fails with not-ready while either has not
+    /// completed.
     pub fn cudaEventElapsedTime(milliseconds: *mut f32, start: Event, end: Event) {
         elapsed(milliseconds, start, end)
     }
@@ -75,8 +76,8 @@ calls! {
 
 #[cfg(not(feature = "cuda13"))]
 calls! {
-    /// Stores the time between two completed events in milliseconds, under the name that programs of CUDA
-    /// 12.8 and later use.
+    /// Stores the time from `start` to `end` in milliseconds, under the name that programs of CUDA 12.8 and
+    /// later use.
     pub fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: Event, end: Event) {
         elapsed(milliseconds, start, end)
     }

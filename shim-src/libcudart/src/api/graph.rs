@@ -75,7 +75,7 @@ calls! {
         cu!(cuGraphClone(place, original))
     }
 
-    /// Instantiates a graph.
+    /// Instantiates a graph with flags, as CUDA 12 defines this name.
     pub fn cudaGraphInstantiate(place: *mut GraphExec, graph: Graph, flags: u64) {
         instantiate(place, graph, flags)
     }
@@ -85,7 +85,7 @@ calls! {
         instantiate(place, graph, flags)
     }
 
-    /// Instantiates a graph with a structure of parameters, in which the cause of a failure is stored.
+    /// Instantiates a graph with the flags in `params`, and stores there whether it failed.
     pub fn cudaGraphInstantiateWithParams(
         place: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams
     ) {
@@ -96,7 +96,8 @@ calls! {
         cu!(cuGraphInstantiateWithParams(place, graph, params))
     }
 
-    /// Updates an instantiated graph from a graph of the same shape, and stores why it could not.
+    /// Updates an instantiated graph from a graph of the same shape. Stores the `cudaGraphExecUpdateResult`
+    /// and the node that prevents the update.
     pub fn cudaGraphExecUpdate(exec: GraphExec, graph: Graph, info: *mut CUgraphExecUpdateResultInfo) {
         process::enter()?;
         if info.is_null() {
@@ -120,13 +121,13 @@ calls! {
         cu!(cuGraphExecGetFlags(exec, flags))
     }
 
-    /// Launches an instantiated graph.
+    /// Launches an instantiated graph in the order of a stream.
     pub fn cudaGraphLaunch | fn cudaGraphLaunch_ptsz [stream] (exec: GraphExec, stream: Stream) {
         process::enter()?;
         cu!(cuGraphLaunch(exec, stream))
     }
 
-    /// Sends an instantiated graph to the device before its first launch.
+    /// Succeeds without effect, because the driver uploads a graph when it is instantiated.
     pub fn cudaGraphUpload | fn cudaGraphUpload_ptsz [stream] (exec: GraphExec, stream: Stream) {
         process::enter()?;
         cu!(cuGraphUpload(exec, stream))

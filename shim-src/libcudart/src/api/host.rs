@@ -44,7 +44,7 @@ calls! {
         if memory.is_null() { Ok(()) } else { cu!(cuMemFreeHost(memory)) }
     }
 
-    /// Registers host memory, so that the device can access it.
+    /// Registers host memory, which this project's driver does not support.
     pub fn cudaHostRegister(memory: *mut c_void, bytes: usize, flags: c_uint) {
         process::enter()?;
         if memory.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
@@ -53,7 +53,7 @@ calls! {
         cu!(cuMemHostRegister_v2(memory, bytes, flags))
     }
 
-    /// Ends the registration of memory.
+    /// Ends a registration of host memory. Fails, because this project's driver makes none.
     pub fn cudaHostUnregister(memory: *mut c_void) {
         process::enter()?;
         if memory.is_null() {
@@ -62,7 +62,7 @@ calls! {
         cu!(cuMemHostUnregister(memory))
     }
 
-    /// Stores the device address of host memory.
+    /// Stores the device address of host memory, which this project's driver does not support.
     pub fn cudaHostGetDevicePointer(place: *mut *mut c_void, memory: *mut c_void, flags: c_uint) {
         process::enter()?;
         if place.is_null() || memory.is_null() {

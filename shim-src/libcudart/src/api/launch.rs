@@ -88,8 +88,8 @@ fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
 }
 
-/// Calls the driver's launch. If the thread has no context, or one that another thread's reset destroyed, enters
-/// a context and calls it once more. A shape that does not fit is `cudaErrorInvalidConfiguration`.
+/// Calls the driver's launch. If the thread has no context, or one that another thread's reset destroyed,
+/// enters a context and calls it once more. A shape that does not fit the device is an invalid configuration.
 #[inline]
 fn attempt(grid: Dim3, block: Dim3, call: impl Fn() -> CUresult) -> Result<(), CudaError> {
     let status = call();
@@ -165,7 +165,7 @@ fn launch_kernel(
 }
 
 calls! {
-    /// Launches the kernel of a stand-in.
+    /// Launches the kernel of a host stub.
     pub fn cudaLaunchKernel | fn cudaLaunchKernel_ptsz [stream] (
         host: *const c_void,
         grid: Dim3,
@@ -178,7 +178,7 @@ calls! {
         launch_kernel(kernels::from_host(host)?, grid, block, args, shared_bytes, stream)
     }
 
-    /// Launches a kernel that [`__cudaGetKernel`] answered.
+    /// Launches a kernel that [`__cudaGetKernel`] has stored.
     pub fn __cudaLaunchKernel | fn __cudaLaunchKernel_ptsz [stream] (
         kernel: Kernel,
         grid: Dim3,
@@ -189,8 +189,8 @@ calls! {
     ) {
         initialised()?;
         if kernel == Kernel::NULL {
-            // A stand-in asks once for its kernel and does not look whether it got one. Why it did not is the
-            // thread's last error, unless it asked in another thread.
+            // A host stub requests its kernel once and does not check that it got one. The reason why it did
+            // not is the thread's last error, unless it made the request in another thread.
             thread::last().ok()?;
             return Err(CudaError::INVALID_DEVICE_FUNCTION);
         }
@@ -228,13 +228,13 @@ calls! {
         })
     }
 
-    /// Stores the kernel for a host stub.
+    /// Stores the kernel of a host stub, which compiled programs launch by [`__cudaLaunchKernel`].
     pub fn __cudaGetKernel(kernel: *mut Kernel, host: *const c_void) {
         initialised()?;
         store!(kernel, kernels::hand(kernels::from_host(host)?))
     }
 
-    /// Pops the configuration that was pushed last.
+    /// Pops the launch configuration that the thread pushed last.
     pub fn __cudaPopCallConfiguration(
         grid: *mut Dim3,
         block: *mut Dim3,
@@ -249,7 +249,8 @@ calls! {
     }
 }
 
-/// Launches with attributes, for both functions that have them. The attributes have the driver's ids.
+/// Launches a kernel with attributes, on the stream that `stream` returns for the one of the configuration.
+/// The attributes have the driver's ids.
 fn launch_with(
     config: *const LaunchConfig,
     host: *const c_void,
@@ -290,7 +291,7 @@ calls! {
 }
 
 vgpu_abi::export! {
-    /// Pushes the configuration of the launch that follows. Returns 0 or a status.
+    /// Pushes the configuration of the thread's next launch. Returns 0, or a status if too many are pushed.
     pub fn __cudaPushCallConfiguration(
         grid: Dim3,
         block: Dim3,

@@ -34,7 +34,7 @@ calls! {
         store!(place, pointer(start))
     }
 
-    /// Allocates memory that host and device both access.
+    /// Allocates memory that host and device both access, which this project's driver does not support.
     pub fn cudaMallocManaged(place: *mut *mut c_void, bytes: usize, flags: c_uint) {
         process::enter()?;
         if place.is_null() || bytes == 0 {

@@ -17,7 +17,8 @@ calls! {
         cu!(cuDeviceCanAccessPeer(answer, device, peer))
     }
 
-    /// Enables access of the thread's device to a peer's memory.
+    /// Enables access of the thread's device to a peer's memory, which this project's driver does not
+    /// support.
     pub fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
         let runtime = process::enter()?;
         let device = runtime.device(peer)?;
@@ -27,7 +28,8 @@ calls! {
         cu!(cuCtxEnablePeerAccess(device.primary()?, flags))
     }
 
-    /// Disables access of the thread's device to a peer's memory.
+    /// Disables access of the thread's device to a peer's memory. Fails, because this project's driver
+    /// enables none.
     pub fn cudaDeviceDisablePeerAccess(peer: c_int) {
         let runtime = process::enter()?;
         cu!(cuCtxDisablePeerAccess(runtime.device(peer)?.primary()?))

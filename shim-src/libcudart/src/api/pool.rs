@@ -70,7 +70,7 @@ calls! {
         cu!(cuDeviceSetMemPool(device, pool))
     }
 
-    /// Allocates from a pool in the order of a stream; nothing for no bytes.
+    /// Allocates from a pool in the order of a stream. For 0 bytes it stores null.
     pub fn cudaMallocFromPoolAsync | fn cudaMallocFromPoolAsync_ptsz [stream] (
         place: *mut *mut c_void,
         bytes: usize,

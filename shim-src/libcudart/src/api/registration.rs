@@ -22,7 +22,7 @@ vgpu_abi::export! {
 
     /// Marks the end of the contents of a fat binary.
     pub fn __cudaRegisterFatBinaryEnd(handle: *mut *mut c_void) -> raw (), () => {
-        // There is nothing to do for a fatbin of another thread, or one that has ended.
+        // There is nothing to do for a fat binary of another thread, or for one whose contents have ended.
         WRITER.end(handle);
     }
 

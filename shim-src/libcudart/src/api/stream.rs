@@ -41,19 +41,19 @@ calls! {
         cu!(cuStreamDestroy_v2(stream))
     }
 
-    /// Waits for a stream's work.
+    /// Synchronises the program with a stream, as `cuStreamSynchronize` does.
     pub fn cudaStreamSynchronize | fn cudaStreamSynchronize_ptsz [stream] (stream: Stream) {
         process::enter()?;
         cu!(cuStreamSynchronize(stream))
     }
 
-    /// Says whether a stream's work is done.
+    /// Returns success if all work of a stream has completed, otherwise not-ready.
     pub fn cudaStreamQuery | fn cudaStreamQuery_ptsz [stream] (stream: Stream) {
         process::enter()?;
         cu!(cuStreamQuery(stream))
     }
 
-    /// Makes a stream's later work wait for an event.
+    /// Orders a stream's later work after an event's newest record.
     pub fn cudaStreamWaitEvent | fn cudaStreamWaitEvent_ptsz [stream] (
         stream: Stream, event: Event, flags: c_uint
     ) {
@@ -61,7 +61,7 @@ calls! {
         cu!(cuStreamWaitEvent(stream, event, flags))
     }
 
-    /// Calls a function of the host in the order of a stream.
+    /// Calls a host function in the order of a stream, unless the stream's earlier work failed.
     pub fn cudaLaunchHostFunc | fn cudaLaunchHostFunc_ptsz [stream] (
         stream: Stream,
         function: Option<CUhostFn>,
@@ -71,7 +71,8 @@ calls! {
         cu!(cuLaunchHostFunc(stream, function, data))
     }
 
-    /// The same, with the stream's status; of CUDA 5.
+    /// Calls a callback with the stream and its status in the order of a stream, even if the earlier work
+    /// failed. CUDA 5 introduced the function.
     pub fn cudaStreamAddCallback | fn cudaStreamAddCallback_ptsz [stream] (
         stream: Stream,
         callback: Option<CUstreamCallback>,
@@ -91,7 +92,7 @@ calls! {
         cu!(cuStreamGetFlags(stream, flags))
     }
 
-    /// Stores a stream's priority.
+    /// Stores a stream's priority; lower is more urgent.
     pub fn cudaStreamGetPriority | fn cudaStreamGetPriority_ptsz [stream] (
         stream: Stream, priority: *mut c_int
     ) {
@@ -102,7 +103,7 @@ calls! {
         cu!(cuStreamGetPriority(stream, priority))
     }
 
-    /// Stores a stream's number.
+    /// Stores the id of a stream, which no other stream of the process has had.
     pub fn cudaStreamGetId | fn cudaStreamGetId_ptsz [stream] (stream: Stream, id: *mut u64) {
         process::enter()?;
         if id.is_null() {
@@ -122,7 +123,8 @@ calls! {
 
 #[cfg(feature = "cuda13")]
 calls! {
-    /// Calls a function of the host in the order of a stream, and says how the device waits meanwhile.
+    /// Calls a host function as [`cudaLaunchHostFunc`] does. `mode` says how the device waits meanwhile,
+    /// which the driver ignores.
     pub fn cudaLaunchHostFunc_v2 | fn cudaLaunchHostFunc_v2_ptsz [stream] (
         stream: Stream,
         function: Option<CUhostFn>,

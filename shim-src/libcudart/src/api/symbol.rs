@@ -64,7 +64,7 @@ calls! {
         store!(place, locate(symbol)?.0)
     }
 
-    /// Stores a variable's size.
+    /// Stores a variable's size in bytes.
     pub fn cudaGetSymbolSize(place: *mut usize, symbol: *const c_void) {
         store!(place, locate(symbol)?.1)
     }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-// The calls' definitions.
+// The library that defines the calls.
 use vgpu_libcudart as _;
 
 #[repr(C)]

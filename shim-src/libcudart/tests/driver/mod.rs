@@ -36,7 +36,7 @@ pub struct Driver {
     pub unloads: AtomicUsize,
     pub kernels: AtomicUsize,
     pub launches: AtomicUsize,
-    /// Number of calls, without those that only ask which context is current.
+    /// Number of calls, except those that only query which context is current.
     pub calls: AtomicUsize,
 }
 

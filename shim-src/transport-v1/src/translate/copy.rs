@@ -10,8 +10,8 @@ use super::allocations::Allocations;
 use crate::call::{Call, CallError, Payload};
 use crate::host_session::HostSession;
 
-/// Length of the shortest download that the window carries. A shorter one costs a load of each word from
-/// BAR0.
+/// Length in bytes of the shortest download that the window carries. A shorter one takes a load from BAR0 for
+/// each word.
 const THROUGH_WINDOW: u64 = INLINE_BYTES as u64 + 1;
 
 /// Copies from the host to the device.

@@ -9,7 +9,7 @@ use crate::call::{Call, CallError, Payload};
 use crate::host_session::HostSession;
 use crate::status::INVALID_VALUE;
 
-/// Number of bytes to upload of a pattern that the host cannot fill with.
+/// Number of bytes to upload of a pattern that no call of the host fills with.
 const PATTERN: usize = 64 << 10;
 
 /// Fills rows of elements.

@@ -100,7 +100,7 @@ impl FunctionTable {
                 let args = [low, high, value, 0];
                 host.call_plain(&Call::new(Op::FuncSetCacheConfig, &args)).map(|_| ())
             }
-            // No call sets it (Q15). The host allows the default without one.
+            // No call sets the attribute (Q15). The host allows the default without it.
             MAX_DYNAMIC_SHARED if value > function.max_dynamic_shared => {
                 Err(CallError::Status(NOT_SUPPORTED))
             }

@@ -13,7 +13,7 @@ use crate::status::{INVALID_HANDLE, INVALID_VALUE};
 /// A module, before or after it is loaded.
 #[derive(Debug, Default)]
 struct HostModule {
-    /// Whether the image is PTX, to which the host expects a terminating zero.
+    /// Whether the image is PTX, to which the host expects a trailing zero.
     text: bool,
     /// The part of the image that has been received. Empty after the load.
     image: Vec<u8>,
@@ -21,7 +21,7 @@ struct HostModule {
     handle: u64,
 }
 
-/// Handle of the module on the host; 0 before the load.
+/// The modules of a session, by the numbers that the guest assigned.
 #[derive(Debug)]
 pub(super) struct ModuleTable {
     modules: Numbered<u32, HostModule>,

@@ -1,5 +1,5 @@
-//! A map with ordered keys, kept as a sorted vector. The numbers that a guest assigns grow, and addresses
-//! come in any order, but rarely.
+//! A map with ordered keys, kept as a sorted vector. The numbers that a guest assigns ascend, so they are
+//! appended. Addresses come in any order, but insertions of addresses are rare.
 
 /// Key-value pairs, sorted by key.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ const COPIED: usize = (20 << 20) + 12_345;
 /// Length in bytes of the other processes' copies, which go through BAR1 or the window.
 const OTHERS: usize = 100_000;
 
-/// Whether to stop a process at its next access, the last of the accesses that it has made since the watch
+/// Returns whether to stop a process at its next access, the last of those that it has made since the watch
 /// started.
 type Here = fn(&[BarAccess]) -> bool;
 
@@ -111,7 +111,7 @@ fn doorbells(seen: &[BarAccess]) -> usize {
     seen.iter().filter(|seen| writes(**seen, reg::CUDA_DOORBELL)).count()
 }
 
-/// How a victim gets into the state in which it is killed.
+/// How a victim is brought into the state in which it is killed.
 enum Way {
     /// The device stops it at an access.
     Held(Here),
@@ -142,7 +142,7 @@ fn killed(what: &str, ram: u64, way: &Way) {
     let address = allocate(&witness, 1 << 20);
     let mut victim = Role::start(&format!("v1-{what}"), bed.dir());
     assert_eq!(bed.allocated(), HELD + (1 << 20));
-    // The victim does not have the last turn: it looks anew what the registers hold.
+    // Another process makes a call after the victim's last one, so that the victim reads the registers anew.
     round_trip(&witness, address, 1);
 
     let (Way::Held(here) | Way::HeldBusy(here)) = way else {
@@ -163,8 +163,8 @@ fn killed(what: &str, ram: u64, way: &Way) {
     victim.kill();
     stop.forget();
     if busy {
-        // Who comes next has the dead process's owner cleaned up, waits for that, and only then makes its own
-        // call.
+        // The next caller has the dead process's owner cleaned up, waits for that, and only then makes its
+        // own call.
         let rung = bed.accesses()[2];
         std::thread::scope(|scope| {
             let next = scope.spawn(|| round_trip(&witness, address, 2));
@@ -185,7 +185,7 @@ fn nothing_is_left(bed: &Bed, witness: &Session, address: u64) {
         round_trip(witness, address, round);
     }
     let other = Role::start("v1-check", bed.dir());
-    // Who attaches cleans up after the dead, or who is asked to.
+    // A process that attaches cleans up after dead ones, and so does one that is asked to reclaim.
     assert!(witness.reclaim().unwrap() <= 1);
     assert_eq!(bed.owners(), 2, "{:?}", bed.status());
     assert_eq!(
@@ -335,7 +335,7 @@ pub fn part(what: &str, dir: &Path) {
         say("ready");
         return vgpu_transport_bed::stay();
     }
-    // Made before, so that nothing but the one copy is done later.
+    // The buffers are made in advance, so that later only the copy is made.
     let source = pattern(8, COPIED);
     let mut target = vec![0; COPIED];
     say("ready");

@@ -66,7 +66,7 @@ impl Bar {
     }
 }
 
-/// A process of the old library.
+/// A process that uses the old library.
 struct Old {
     bar0: Bar,
     bar1: Bar,
@@ -181,7 +181,7 @@ fn bed() -> Bed {
 fn after_a_process_that_detached_an_old_one_reads_what_is_its() {
     let bed = bed();
     let session = attach_in(bed.dir());
-    // No copy, and no synchronize: it has its window to the end.
+    // Without a copy or a synchronize, it keeps its window to the end.
     assert_eq!((load(&session, 1, PTX), function(&session)), (0, 0));
     assert_eq!(Bar::open(bed.dir(), "resource0").read(reg::SHMEM_CTRL), 1, "it has a window");
     session.close();

@@ -125,11 +125,11 @@ fn every_size_comes_back_as_it_went() {
                 assert!(copy_out(&session, address + 3, bytes) == source, "{bytes} bytes, memory {ram}");
             }
         }
-        // At the end of the allocation there is no more to be read than asked for.
+        // At the end of the allocation, a short download cannot be widened beyond it.
         let end = address + room as u64 - 9;
         copy_in(&session, end, b"the end !");
         assert_eq!(copy_out(&session, end, 9), b"the end !");
-        // Q6: zeros behind something else that went through BAR1.
+        // Q6: a payload of zeros follows another payload that went through BAR1.
         copy_in(&session, address, &vec![0; 70_000]);
         assert!(copy_out(&session, address, 70_000).iter().all(|&byte| byte == 0));
         assert_eq!(late(&session), None);
@@ -164,7 +164,7 @@ fn pinned_memory_fills_and_copies_within() {
         .unwrap();
     assert!(copy_out(&session, address + 200_000, 100_000) == data);
 
-    // Every element, odd addresses and counts, and rows.
+    // The fills have every element size, odd addresses and counts, and rows.
     for (element, value, at, count) in [
         (1, 0xab, 1, 5),
         (2, 0xabab, 2, 7),
@@ -227,7 +227,7 @@ fn what_it_cannot_say_is_refused() {
     session.send(&MemFree { address: 0x1234 }, &[]).unwrap();
     assert_eq!(late(&session), Some(1), "an address that is no allocation's");
     assert_eq!(late(&session), None, "once");
-    // A copy that takes no message fails late like all others.
+    // A copy that takes no message reports its error late, like all others.
     let address = allocate(&session, 4096);
     copy_in(&session, address + 4000, &[1; 4096]);
     assert!(late(&session).is_some());
@@ -237,8 +237,8 @@ fn what_it_cannot_say_is_refused() {
     assert_eq!((answer.status, info.total), (0, 1 << 30));
 }
 
-/// A call that repeats the previous one reads the last holder, rings the doorbell, and reads the status: 17
-/// to 19 accesses of an old guest.
+/// Tests that a call which repeats the previous one reads the last holder, rings the doorbell, and reads the
+/// status. An old guest makes 17 to 19 accesses.
 #[test]
 fn a_call_takes_few_accesses() {
     let bed = Bed::of(WINDOWED);
@@ -251,7 +251,7 @@ fn a_call_takes_few_accesses() {
     }
     let after = bed.accesses();
     assert_eq!((after[0] - before[0], after[2] - before[2]), (100, 100), "a store each, the doorbell");
-    // A call that is still under way is looked at again.
+    // The status of a call that is still in progress is read again.
     assert!(after[1] - before[1] >= 200);
 
     let data = pattern(1, 4 << 20);
@@ -270,7 +270,7 @@ fn a_call_takes_few_accesses() {
     session.send(&signal(mark), &[]).unwrap();
     session.wait(mark.word, mark.value).unwrap();
     let again = bed.accesses();
-    // Reads may be those of a look after the device, which comes by time.
+    // More reads may come from an examination of the device, which is due by time.
     assert_eq!((again[0], again[2]), (after[0], after[2]), "a synchronize takes none: everything is done");
 }
 

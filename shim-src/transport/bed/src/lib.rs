@@ -43,8 +43,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Serves a device for each executor, at addresses from 0000:00:05.0 on. `change` changes its
-    /// configuration.
+    /// Serves a device for each executor, at addresses from 0000:00:05.0 on. `change` changes the
+    /// configuration of each.
     pub fn new(executors: Vec<Arc<dyn Executor>>, change: impl Fn(&mut DeviceConfig)) -> Self {
         let dir = folder();
         let configs = executors.into_iter().enumerate().map(|(index, executor)| {
@@ -144,7 +144,7 @@ pub fn allocate(session: &Session, bytes: u64) -> u64 {
     address.address
 }
 
-/// Waits until `so` returns true, and panics if it takes too long.
+/// Waits until `so` returns true. Panics after a minute.
 pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_mins(1);
     while !so() {
@@ -165,7 +165,7 @@ pub fn heard(words: &str) -> bool {
     HEARD.lock().unwrap().iter().any(|notice| notice.contains(words))
 }
 
-/// Returns bytes derived from a seed, which do not repeat soon.
+/// Returns bytes that are derived from a seed and do not repeat soon.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut data = Vec::with_capacity(bytes + 8);
@@ -276,7 +276,7 @@ pub fn say(word: &str) {
     out.flush().unwrap();
 }
 
-/// Waits until the test lets this process continue, or has ended.
+/// Waits until the test lets this process continue, or until the test has ended.
 pub fn stay() {
     let _ = std::io::stdin().lock().lines().next();
 }

@@ -26,8 +26,8 @@ pub fn addresses(mapping: &Mapping) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Returns the frame number in an entry of `pagemap`, or `None` if the page is not present or this process
-/// may not know it.
+/// Returns the frame number in an entry of `pagemap`. Returns `None` if the page is not present, or if this
+/// process may not read the number.
 fn frame(entry: u64) -> Option<u64> {
     let frame = entry & ((1 << 55) - 1);
     (entry >> 63 == 1 && frame != 0).then_some(frame)

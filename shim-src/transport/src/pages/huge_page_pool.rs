@@ -1,12 +1,12 @@
 //! Pool of huge pages for the sessions of a device, which outlive the process that uses them.
 //!
 //! A host of version 2 writes to registered pages until it has been told that the session is over. A process
-//! that is killed tells nobody: if the pages were its own, they would belong to another process while the
-//! host still writes to them. So they are a System V segment, which outlives every process and is found again
-//! by its key: the function and the channel. The owner of the channel's lock owns the segment: the next
-//! process on the channel takes it over, and the process that detaches the channel of a dead one removes it.
-//! (An IPC namespace that ends removes its segments, whatever the host still writes, so the processes of a
-//! container must be ended before it is killed.)
+//! that is killed cannot tell it: if the pages were the process's own, they would belong to another process
+//! while the host still writes to them. So they are a System V segment, which outlives every process and is
+//! found again by its key: the function and the channel. The owner of the channel's lock owns the segment:
+//! the next process on the channel takes it over, and the process that detaches the channel of a dead one
+//! removes it. (An IPC namespace that ends removes its segments, whatever the host still writes, so the
+//! processes of a container must be ended before it is killed.)
 //!
 //! On a simulated bus, the part of the file `ram` that belongs to the channel takes the role of the segment.
 
@@ -88,13 +88,13 @@ impl HugePagePool {
             Self::Segments(function) => {
                 let key = key(*function, channel);
                 if let Some(id) = found(key) {
-                    // A segment that is not ours has this key by chance.
+                    // If the segment is another program's, which has this key by chance, there are no pages.
                     return private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 }
                 let id = SIZES.iter().find_map(|&bytes| made(key, bytes))?;
                 let kept = private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 if kept.is_none() {
-                    // No host knows this segment.
+                    // No host was told of this segment, so it can be removed.
                     remove(id);
                 }
                 kept
@@ -102,7 +102,7 @@ impl HugePagePool {
             Self::Parts(file, first) => {
                 let bytes = SIZES[0];
                 let file = File::options().read(true).write(true).open(file).ok()?;
-                // Part 0 begins at address 0, which says that the return area lies in the BAR.
+                // Part 0 starts at address 0, which would state that the return area lies in the BAR.
                 let usable = (file.metadata().ok()?.len() / bytes as u64).checked_sub(1)?;
                 let address = ((first + u64::from(channel)).checked_rem(usable)? + 1) * bytes as u64;
                 if !lock_range(&file, address, bytes as u64) {
@@ -117,7 +117,8 @@ impl HugePagePool {
         }
     }
 
-    /// Returns whether there are pages of a channel, of a living or a dead process.
+    /// Returns whether a segment exists for a channel, of a living or a dead process. Parts of a file are
+    /// never reported.
     pub(crate) fn contains(&self, channel: u32) -> bool {
         matches!(self, Self::Segments(function) if found(key(*function, channel)).is_some())
     }

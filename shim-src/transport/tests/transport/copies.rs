@@ -26,7 +26,7 @@ fn every_size_comes_back_as_it_went() {
     let session = bed.attach();
     let room = 64 << 20;
     let address = allocate(&session, room as u64);
-    // Where a way of copying ends and the next begins.
+    // Lengths at which one method of copying ends and the next starts.
     let edges = [0, 1, 4096, 4097, 64 << 10, 256 << 10, 512 << 10, 2 << 20, 64 << 20];
     for edge in edges {
         for bytes in [edge - usize::from(edge > 0), edge, (edge + 1).min(room)] {
@@ -123,7 +123,7 @@ fn a_full_window_gives_none_and_copies_go_on() {
     assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
     assert!(session.window_alloc(1 << 40).unwrap().is_none());
 
-    // To the device there is the ring, and back the channel's own pieces.
+    // Without window memory, uploads go through the ring and downloads through the channel's own buffers.
     for (seed, bytes) in [(1, 3 << 20), (2, 16), (3, 32 << 10), (4, (64 << 10) + 1)] {
         let source = pattern(seed, bytes);
         copy_in(&session, address, &source).unwrap();
@@ -146,7 +146,7 @@ fn a_copy_does_not_wait_for_the_device_longer_than_it_must() {
     copy_in(&session, address, &source).unwrap();
     echo(&session, 1);
     bed.bus().hold();
-    // Pieces enough for this one: it returns while the device does nothing.
+    // There are enough buffers for this copy: it returns while the device executes nothing.
     let returned = std::thread::scope(|scope| {
         let copy = scope.spawn(|| copy_in(&session, address, &source));
         let end = Instant::now() + Duration::from_secs(30);

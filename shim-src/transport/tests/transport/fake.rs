@@ -90,14 +90,14 @@ impl Host {
         }
     }
 
-    /// Answers a message as a correct host does.
+    /// Answers a message like a correct host.
     fn obey(&self, number: u64, message: &Message<'_>) {
         match &message.body {
             Body::Hello(hello) => {
                 let mut reply = HelloReply::new_zeroed();
                 (reply.session, reply.generation) = (SESSION, GENERATION);
                 reply.window_bytes = 1 << 20;
-                // No end.
+                // The text has no zero at its end.
                 reply.facts.name = [b'x'; 256];
                 self.reply(hello.reply, number, 0, reply.as_bytes().len() as u32, reply.as_bytes());
             }

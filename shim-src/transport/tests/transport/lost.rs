@@ -17,8 +17,8 @@ const GONE: SessionError = SessionError::Gone { reason: GoneReason::Socket };
 const MEMORY: u64 = 32 << 20;
 
 /// Kills devices after `work` has started, which gets the address of [`MEMORY`] bytes if the device has any,
-/// and checks that `work` ends with the right error. Once it must do so in time: other processes may take the
-/// processors for a second, but not each time.
+/// and checks that `work` ends with the right error. One of several runs must end in time: other processes
+/// may take the processors for a second, but not in each run.
 fn lost_during(part: &str, work: impl Fn(&Session, u64) -> SessionError + Sync) {
     let mut times = Vec::new();
     while times.len() < 5 {
@@ -31,7 +31,7 @@ fn lost_during(part: &str, work: impl Fn(&Session, u64) -> SessionError + Sync) 
     panic!("{times:?}");
 }
 
-/// Returns the time until the end of the work, and that of calls after it.
+/// Returns the time until the work ended, and the time that later calls took.
 fn lost_once(part: &str, work: &(impl Fn(&Session, u64) -> SessionError + Sync)) -> (Duration, Duration) {
     let dir = folder();
     let mut device = Role::start(part, dir.path());
@@ -53,7 +53,7 @@ fn lost_once(part: &str, work: &(impl Fn(&Session, u64) -> SessionError + Sync))
         took
     });
     assert!(heard("0000:00:05.0: the device is gone: its register socket is closed"));
-    // From here on at once, and for everything.
+    // From here on, every call returns the error at once.
     let late = session.late_error().unwrap();
     assert_eq!((late.code, late.sticky, late.ended), (46, true, true));
     let start = Instant::now();
@@ -147,9 +147,9 @@ fn a_device_that_was_taken_off_in_good_order_is_gone_too() {
     let dir = bed.stop();
     let word = session.word().unwrap();
     let lost = session.wait(word.index(), 1).unwrap_err();
-    // Either its last words or the closed socket say so.
+    // The device's last late error or the closed socket ends the session.
     assert!(matches!(lost, SessionError::Gone { .. } | SessionError::Ended { .. }), "{lost}");
-    // It is examined twice a second, by a machine that may be busy.
+    // The device is examined twice a second, and the machine may be busy.
     assert!(start.elapsed() < Duration::from_secs(30));
     assert!(functions(dir.path()).is_empty());
 }

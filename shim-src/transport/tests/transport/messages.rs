@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 fn many_threads_call_at_once() {
     let bed = Bed::of(null());
     let session = bed.attach();
-    // More threads than there are reply slots.
+    // There are more threads than reply slots.
     std::thread::scope(|scope| {
         for thread in 0..40u64 {
             let session = &session;
@@ -71,7 +71,7 @@ fn words_go_on_where_their_last_owner_stopped() {
         assert!(session.word_time(word.index()) > 0);
     }
     let words: Vec<_> = std::iter::from_fn(|| session.word()).collect();
-    // All but word 0 and those of the staging areas: small, large, and the channel's own pieces.
+    // All words are taken but word 0 and those of the staging buffers: small, large, and the channel's own.
     assert_eq!(words.len() as u32, area::WORDS - 1 - (4 + 16 + 2));
 }
 
@@ -88,7 +88,7 @@ fn a_full_ring_is_waited_for_in_order() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for count in 0..4_000u64 {
-                // All sizes, so that padding of all sizes is needed.
+                // The messages have all sizes, so that padding of all sizes is needed.
                 let params = vec![1; (count * 37 % 5000) as usize];
                 launch.param_bytes = params.len() as u32;
                 session.send(&launch, &[&params]).unwrap();
@@ -96,7 +96,7 @@ fn a_full_ring_is_waited_for_in_order() {
             }
             session.send(&signal(word.mark()), &[]).unwrap();
         });
-        // It comes to a halt: nothing else waits, and the device is held.
+        // The sender stops: no other thread waits, and the device is held.
         eventually("the ring is full", || session.counters().waits > waits);
         let before = sent.load(Ordering::Relaxed);
         assert!((50..4_000).contains(&before), "{before}");
@@ -139,11 +139,11 @@ fn joins_ride_on_the_next_message() {
     assert_eq!(session.counters().messages, before, "a join sends nothing");
     echo(&session, 1);
     assert_eq!(session.counters().messages, before + 1);
-    // Three: two messages of their own.
+    // Three joins take two messages of their own.
     (1..=3).for_each(|stream| session.join(stream));
     echo(&session, 2);
     assert_eq!(session.counters().messages, before + 4);
-    // More than are remembered: all.
+    // More joins than are remembered one by one become a join of all streams.
     (1..=20).for_each(|stream| session.join(stream));
     echo(&session, 3);
     assert!(session.counters().messages <= before + 4 + 8 + 1);
@@ -176,7 +176,7 @@ fn a_late_error_is_handed_out_once() {
     let error = LateError { code: 1, sticky: false, ended: false, message: number };
     assert_eq!(session.late_error(), Some(error));
     assert_eq!(session.late_error(), None);
-    // The same again is a new one.
+    // The same error of another message is a new error.
     let number = session.send(&MemFree { address: 0x1234 }, &[]).unwrap();
     echo(&session, 2);
     assert_eq!(session.late_error(), Some(LateError { message: number, ..error }));
@@ -203,7 +203,7 @@ fn a_sticky_error_stays_and_nobody_waits_in_vain() {
     let error = LateError { code: 700, sticky: true, ended: false, message: number };
     assert_eq!([session.late_error(), session.late_error()], [Some(error); 2]);
     assert_eq!(session.check(), Err(SessionError::Ended { code: 700, message: number }));
-    // A value that was never promised: the error is the answer.
+    // No mark has this value, so the wait ends with the error.
     assert_eq!(session.wait(word.index(), 5), Err(SessionError::Ended { code: 700, message: number }));
     let mut info = MemInfoReply::new_zeroed();
     let answer = session.call(MemInfo { reply: 0, reserved: 0 }, &[], info.as_mut_bytes()).unwrap();
@@ -232,7 +232,7 @@ fn a_broken_contract_ends_the_session_and_no_other() {
         assert_eq!(ended.code(), 999);
     });
     echo(&other, 1);
-    // The program still has pointers to its memory, which is nobody else's until it detaches.
+    // The program still has pointers to its memory, which no other session gets until it detaches.
     let theirs = other.window_alloc(1 << 16).unwrap().unwrap();
     assert_ne!(theirs.offset(), pinned.offset());
     // SAFETY: mapped for its length.

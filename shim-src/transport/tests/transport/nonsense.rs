@@ -1,5 +1,5 @@
-//! Tests of devices of another version, devices that refuse, and devices that break the contract: they cause
-//! errors and nothing worse.
+//! Tests of devices of another version, devices that refuse, and devices that break the contract: each causes
+//! an error and no other harm.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn a_host_that_cannot_wake_is_waited_for_by_time() {
         session.send(&signal(mark), &[]).unwrap();
         session.wait(mark.word, mark.value).unwrap();
     }
-    // A thread that comes back late finds the mark without a sleep.
+    // A thread that returns late from a sleep finds the mark without another sleep.
     assert!(session.counters().sleeps >= 10, "{:?}", session.counters());
 }
 
@@ -173,7 +173,7 @@ fn heads_that_cannot_be_end_the_session() {
         let fake = Fake::new(Box::new(move |host, _, message| {
             if matches!(message.body, Body::Signal(_)) {
                 host.put64(area::RETURN_HEAD, head);
-                // Long enough for the guest to see it.
+                // The pause is long enough for the guest to see the value.
                 std::thread::sleep(Duration::from_millis(300));
             }
             false
@@ -319,7 +319,8 @@ fn no_garbage_in_the_return_area_does_harm() {
                 let bytes: [u8; 4] = std::array::from_fn(|_| random.next().unwrap());
                 u64::from(u32::from_le_bytes(bytes)) % below
             };
-            // Some of it where it hurts, some of it anywhere; at times the right answer too.
+            // Some values are stored where the guest relies on them, some anywhere, and at times the correct
+            // reply is stored.
             for _ in 0..next(6) {
                 let value = if next(2) == 0 { next(64) } else { u64::MAX - next(1 << 20) };
                 match next(5) {

@@ -63,7 +63,7 @@ fn every_size_comes_back_through_pages() {
     let reading = reading(&session);
     assert_eq!((reading.why, reading.page_bytes), (Why::AsFast, PAGES));
     assert!(reading.pages_mb_s.unwrap() > 0.0 && reading.window_mb_s.unwrap() > 0.0);
-    // The return area, and what lies behind it.
+    // The pages are those of the return area and of the segment behind it.
     assert_eq!(machine.page_bytes(), [PAGES - 0x2_0000 + area::RETURN_BYTES]);
     let room = 32 << 20;
     let address = allocate(&session, room as u64);
@@ -130,17 +130,17 @@ fn without_pages_the_window_does() {
         assert!(there_and_back(&session, address, &pattern(1, 1 << 20)));
         assert_eq!(machine.page_bytes(), [0]);
     };
-    // Not a whole part of it.
+    // The memory is too small for a part that is not at address 0.
     without(&Machine::new(2 << 20), Why::NoPages);
 
-    // A key that is not the device's: refused, and not asked for again.
+    // The host refuses another key than the device's, and the guest does not offer the pages again.
     let machine = Machine::new(1 << 30);
     let file = File::options().read(true).write(true).open(machine.config()).unwrap();
     let mut key = [0; 8];
     file.read_exact_at(&mut key, pci::PAGES_KEY).unwrap();
     file.write_all_at(&(u64::from_le_bytes(key) ^ 2).to_le_bytes(), pci::PAGES_KEY).unwrap();
     without(&machine, Why::Refused);
-    // What the kernel shows of configuration space to those who are not root.
+    // The kernel shows only so much of configuration space to users other than root.
     file.set_len(64).unwrap();
     without(&machine, Why::NotAllowed);
     std::fs::remove_file(machine.config()).unwrap();

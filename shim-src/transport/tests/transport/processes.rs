@@ -23,7 +23,7 @@ fn in_child(body: impl FnOnce() -> bool) -> bool {
         // SAFETY: ends the child without running anything of the test harness.
         unsafe { libc::_exit(i32::from(!good)) };
     }
-    // What it would drop is the child's to drop.
+    // The child drops what `body` holds.
     std::mem::forget(body);
     let mut status = 0;
     // SAFETY: waits for the child made above.
@@ -39,7 +39,7 @@ fn a_forked_child_gets_an_error_and_disturbs_nothing() {
     let pinned = session.window_alloc(1 << 16).unwrap().unwrap();
     let word = session.word().unwrap();
     let function = session.function().clone();
-    // In both ways at once: other threads use the session while the process forks.
+    // Both happen at once: other threads use the session while the process forks.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -77,7 +77,7 @@ fn a_forked_child_gets_an_error_and_disturbs_nothing() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    // Values that the child drops are the parent's.
+    // Values that the child drops still belong to the parent.
     let good = in_child(|| {
         drop(word);
         drop(pinned);
@@ -98,7 +98,7 @@ fn a_childs_exit_leaves_the_parents_session_alone() {
         true
     }));
     echo(&session, 1);
-    // The locks are still held: a living process loses nothing.
+    // The locks are still held: a living process loses no channel.
     let mut other = Role::start("idle", bed.dir());
     assert_eq!(bed.status().sessions.len(), 2);
     other.end();
@@ -119,7 +119,7 @@ fn the_dead_are_reclaimed_and_the_living_go_on() {
         assert!(status.sessions.iter().any(|session| session.process == dying.id()));
         assert_eq!(session.reclaim(), Ok(0), "{part}: taken for dead");
         dying.kill();
-        // A real BAR has no event for it: the session stands until somebody finds the lock free.
+        // A real BAR has no event for a death: the session stands until a process finds the lock free.
         let ended = session.reclaim().unwrap();
         assert!(ended <= 1, "{part}: {ended}");
         counted += ended;
@@ -196,7 +196,7 @@ fn a_busy_process_exits_with_its_own_code() {
 fn descriptors_that_the_program_closes_are_opened_again() {
     let bed = Bed::of(null());
     let mut closing = Role::start("closing", bed.dir());
-    // It has its lock again.
+    // The process has locked its channel again.
     let session = bed.attach();
     assert_eq!(session.reclaim(), Ok(0));
     assert_eq!(bed.status().sessions.len(), 2);
@@ -206,7 +206,7 @@ fn descriptors_that_the_program_closes_are_opened_again() {
     echo(&session, 1);
 }
 
-/// It makes no call, so that it cannot take its lock again.
+/// Tests a process that makes no call, so that it does not take its lock again.
 #[test]
 fn a_process_that_closed_its_descriptors_keeps_its_session() {
     let bed = Bed::of(null());
@@ -262,7 +262,7 @@ fn a_paused_device_is_waited_for() {
         caller.join().unwrap();
     });
     assert!(heard("the device answers again"));
-    // Nor does it keep a process from closing.
+    // A paused device does not keep a process from closing either.
     device.pause();
     let start = Instant::now();
     session.close();

@@ -192,7 +192,7 @@ fn parent(dir: &Path) {
     // SAFETY: the child makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // The test would wait for its output.
+        // The test would wait for the end of the child's output.
         // SAFETY: the standard descriptors are this process's own.
         unsafe { libc::syscall(libc::SYS_close_range, 0, 2, 0) };
         loop {

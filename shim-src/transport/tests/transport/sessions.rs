@@ -48,7 +48,7 @@ fn who_only_looks_opens_no_window() {
     assert_eq!(name(session.facts()), "A soft GPU");
     assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
     assert!(matches!(Device::open(function, None), Err(OpenError::Open { .. })));
-    // The first message reports what is missing, and later ones repeat it.
+    // The first message reports why the attach failed, and later ones repeat it.
     let lost = hopeless.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []).unwrap_err();
     assert!(matches!(lost, SessionError::NotAttached { .. }), "{lost}");
     std::fs::rename(&away, &window).unwrap();
@@ -67,7 +67,7 @@ fn two_devices_are_two() {
         .map(|function| Session::attach(Device::open(function, None).unwrap()).unwrap())
         .collect();
     assert_eq!(sessions.iter().map(|session| name(session.facts())).collect::<Vec<_>>(), ["first", "second"]);
-    // Same channel index, different files: the locks have nothing to do with each other.
+    // The channels have the same index in different files, and their locks are independent.
     assert_eq!((sessions[0].channel(), sessions[1].channel()), (0, 0));
     for session in &sessions {
         echo(session, 5);
@@ -147,11 +147,11 @@ fn closing_ends_what_other_threads_do() {
         assert_eq!(waiter.join().unwrap(), Err(SessionError::Closed));
     }
     assert_eq!(sender.join().unwrap(), SessionError::Closed);
-    // What they wait for never comes.
+    // The values that the threads wait for are never reached.
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     eventually("detached", || bed.status().sessions.is_empty());
 
-    // The memory is private by now: whoever has the channel and the window next is not disturbed.
+    // The memory is private by now, so that the next owner of channel and window memory is not disturbed.
     let next = bed.attach();
     let theirs = next.window_alloc(1 << 20).unwrap().unwrap();
     assert_eq!(theirs.offset(), pinned.offset());
@@ -221,7 +221,8 @@ fn a_real_bar_is_mapped_and_read() {
     assert!(error.to_string().ends_with("0000:03:00.0/resource2"), "{error}");
 }
 
-/// A device's progress can be read from the window, without a register access and without a session.
+/// Tests that a device's progress can be read from the window, without a register access and without a
+/// session.
 #[test]
 fn progress_of_other_sessions_is_seen() {
     let bed = Bed::of(null());

@@ -9,7 +9,7 @@ use vgpu_transport_bed::{Bed, echo, null, signal};
 type Told = (u32, u32, u64, u64, u64, u64);
 
 thread_local! {
-    /// Events of this thread's messages and waits; `None` if the thread does not record them.
+    /// Events of this thread's messages and waits; `None` unless the thread records them.
     static TOLD: RefCell<Option<Vec<Told>>> = const { RefCell::new(None) };
 }
 

@@ -196,7 +196,7 @@ fn everything(bench: &Bench) -> Known {
     assert_eq!(session.call(global, &[b"start"], &mut [0; 16]).unwrap().status, 0);
     let words: Vec<u32> = (1..=16).collect();
     copy_in(&session, address, words.as_bytes());
-    // Of no words, whatever threads there are.
+    // The kernels process no words, whatever number of threads they have.
     launch(&session, [[2, 3, 5], [8, 4, 2]], address, 0, 3);
     launch(&session, [[1; 3], [32, 1, 1]], address, 16, 3);
     let thrice: Vec<u32> = words.iter().map(|word| 3 * word).collect();
@@ -277,7 +277,7 @@ fn held_to_the_table(ram: u64) {
         assert_eq!(there[..payload.len().min(there.len())], payload, "{name}");
         let padded = pads(id) && ram == WINDOWED && payload.len() <= 1024;
         assert_eq!(there.len(), if padded { 1028 } else { payload.len() }, "{name}");
-        // What belongs to a process says so; who only looks is the machine.
+        // Calls for a process name its owner. A process that only reads facts uses the machine's own.
         let own = owner(0, known.values["token"] as u32);
         assert_eq!(calls[0].owner, if matches!(id, 0x01 | 0xf0) { 0 } else { own }, "{name}");
         if id == 0xb0 {

@@ -24,7 +24,7 @@ const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
 const NOT_SUPPORTED: u32 = 801;
 
-/// A copy that is longer than a call allows is split at the limit, and the rest is another call.
+/// Tests that a copy above a call's limit is split at the limit, and the rest is another call.
 #[test]
 fn q07_what_does_not_fit_a_call_goes_in_several() {
     for (ram, most) in [(NO_MEMORY, (8 << 20) - 8), (WINDOWED, 8 << 20), (4 << 20, 2 << 20)] {
@@ -48,7 +48,7 @@ fn q07_what_does_not_fit_a_call_goes_in_several() {
     }
 }
 
-/// Lengths of 64 bits are sent whole in calls that have room for them.
+/// Tests that lengths of 64 bits are sent whole in calls that have room for them.
 #[test]
 fn q08_lengths_above_four_gibibytes_are_whole() {
     let gpu = GpuConfig { memory_bytes: 64 << 30, ..GpuConfig::new("null").unwrap() };
@@ -89,7 +89,7 @@ impl Watch for Log {
 fn q09_a_window_that_is_refused_is_done_without() {
     let log = Arc::new(Log::default());
     let bench = Bench::new(soft("version 1"), NO_MEMORY, Some(Arc::clone(&log) as Arc<dyn Watch>));
-    // The machine has more memory than the device knows of.
+    // The machine has more memory than the device knows.
     let path = bench.bed.dir().join("ram");
     std::fs::remove_file(&path).unwrap();
     File::create(&path).unwrap().set_len(64 << 20).unwrap();
@@ -271,7 +271,7 @@ fn q27_a_forked_child_touches_nothing() {
         let lost = session.send(&MemFree { address }, &[]);
         drop(session);
         let code = i32::from(lost != Err(SessionError::Forked));
-        // SAFETY: ends the child alone.
+        // SAFETY: ends only the child.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;

@@ -99,8 +99,8 @@ impl Staged {
                 assert_eq!(value, 1);
                 assert!(self.scratch.is_some(), "a call says whose it is");
                 assert!(self.arguments <= 16, "{} arguments", self.arguments);
-                // BAR1's last word of 8 bytes brings the status alone (Q3, Q28), and what is cut off makes
-                // the mediator hang up (Q7).
+                // Of BAR1's last 8 bytes only the status arrives (Q3, Q28), and the mediator hangs up if a
+                // payload is truncated (Q7).
                 let most = if self.half == 0 { (8 << 20) - 8 } else { self.half.min(8 << 20) };
                 assert!(self.bytes <= most, "{} bytes of payload", self.bytes);
                 self.doorbells += 1;
