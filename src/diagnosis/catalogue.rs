@@ -49,6 +49,13 @@ vgpu_findings::chain! {
             IN_UNIT => Remedy::new("Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=.").command("systemctl edit {unit}").as_root(),
             OTHER_MODE => Remedy::new("Try the other way: --via folder.");
         RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further.";
+        NO_NULL_DEVICE "no-null-device" "Every program that Ollama starts gets /dev/null for its input."
+            => Remedy::new("Make it again.").command("mknod -m 666 /dev/null c 1 3").as_root();
+        NO_PROCESS "no-process" "Ollama's server starts processes to look for GPUs and to run models."
+            => Remedy::new("Allow more processes (ulimit -u; pids.max of the control group; LimitNPROC= and TasksMax= in a unit), or the call clone in the filter of system calls.")
+                .command("cat /sys/fs/cgroup/$(cut -d: -f3 /proc/self/cgroup)/pids.max");
+        NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners by the loopback interface."
+            => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();
         NO_PROC "no-proc" "The libraries are named through /proc, which is not mounted here."
             => Remedy::new("Mount it: mount -t proc proc /proc.");
     }
@@ -171,6 +178,10 @@ vgpu_findings::chain! {
             => UNSET;
         API_PREFIX "api-prefix" "Ollama asks llama-server at /health whether a model is loaded, and llama-server answers below the prefix alone: every load fails, after minutes."
             => UNSET;
+        API_KEY "api-key" "Ollama sends llama-server no key, so that every prompt fails."
+            => UNSET;
+        TLS "tls" "Ollama asks llama-server by HTTP whether a model is loaded, so that every load fails after minutes."
+            => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
             => UNSET;
         UNIFIED_MEMORY "unified-memory" "Managed memory is shared by one machine's processors and its GPU, and this GPU is another machine's."
@@ -245,6 +256,8 @@ vgpu_findings::chain! {
             => BACKEND_AGAIN,
             UNSET => Remedy::new("Unset it.").command("unset OLLAMA_LLM_LIBRARY"),
             WITH_CUDA => Remedy::new("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).").command("{install}").as_root();
+        SORTS_FIRST "sorts-first" "Of the libraries in a backend's folder, llama-server loads the first by name."
+            => Remedy::new("Move that file away.").command("mv {path} /root/").as_root();
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
             => BACKEND_AGAIN,
             READABLE => Remedy::new("Make it readable for the user that Ollama runs as.");
@@ -343,9 +356,14 @@ vgpu_findings::chain! {
             OTHER_PATH => Remedy::new("Let vgpu-run put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
             BUG => REPORT;
         RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs.";
+        SETTING_REFUSED "setting-refused" "At a value that it does not accept llama-server ends: at the discovery, or when a model is loaded."
+            => Remedy::new("Unset {variable}, or give it a value that this release accepts.").command("unset {variable}"),
+            SETTING_IN_UNIT => Remedy::new("Remove {variable} from the service's environment, and restart it.").command("systemctl edit {unit}").as_root();
         KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."
             => Remedy::new("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.")
                 .command("journalctl -k | grep type=1326").as_root();
+        TEMPORARY_UNUSABLE "temporary-unusable" "An Ollama from 0.12.4 to 0.24 creates a temporary file before it looks for GPUs."
+            => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
         NO_CPU_BACKEND "no-cpu-backend" "Every model needs GGML's backend of the processor beside the GPU's, and fails to load without."
             => Remedy::new("Install Ollama again; its archive brings them.").command("{install}").as_root();
     }
@@ -387,14 +405,39 @@ vgpu_findings::chain! {
     Truth truth "truth" "Ollama itself" needs [] {
         FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
             => Remedy::new("Its log says why, as far as Ollama says it at all; please report it, with what check found.")
-                .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+                .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+            DAEMON => Remedy::new("Have the script become the server, or wait for it: a server that outlives what vgpu-run started loses the libraries.").command("vgpu-run ollama serve"),
+            WITHOUT_SHIMS => Remedy::new("Have vgpu-run start the program itself, without a script that changes its environment.").command("vgpu-run ollama serve");
+        SOME_DEVICES "some-devices" "Models get the memory of the devices that Ollama uses, and of no other."
+            => Remedy::new("Use a release of Ollama that was built for all of the devices, or leave the others to another program.");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
             => Remedy::new("Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."),
-            SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=)."),
-            LIBRARY => Remedy::new("Install what is missing, or Ollama's release for this system.");
+            SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=).");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
             => Remedy::new("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.")
-                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
+                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve"),
+            LOCKED => Remedy::new("End that process, or wait for it.").command("ps -fp {process}");
+        ADDRESS_TAKEN "address-taken" "Ollama's server ends where something else listens at its address."
+            => Remedy::new("End what listens there, or give Ollama another address.").command("export OLLAMA_HOST=127.0.0.1:11435"),
+            SET_UP => Remedy::new("Have vgpu-run start it.").command("{command}").as_root(),
+            END_STOCK => Remedy::new("End it, and start it through vgpu-run.").command("kill {process} && vgpu-run ollama serve"),
+            AS_ROOT => Remedy::new("Run the check as root, which sees whose process it is.").command("sudo vgpu-run check").as_root();
+        ADDRESS_UNUSABLE "address-unusable" "Ollama's server ends where it cannot listen at the address in OLLAMA_HOST."
+            => Remedy::new("Set OLLAMA_HOST to an address of this machine.").command("export OLLAMA_HOST=127.0.0.1:11434"),
+            ADDRESS_IN_UNIT => Remedy::new("Set OLLAMA_HOST in the service's unit to an address of this machine, and restart it.").command("systemctl edit {unit}").as_root(),
+            PRIVILEGED => Remedy::new("Set OLLAMA_HOST to a port from 1024 on, or let every user listen at lower ones.").command("sysctl net.ipv4.ip_unprivileged_port_start={port}").as_root();
+        HOME_UNUSABLE "home-unusable" "Ollama's server keeps its key in HOME, and ends where it can neither find nor create it."
+            => Remedy::new("Set HOME to a directory in which Ollama's user may create .ollama.").command("ls -ld {path}"),
+            HOME_UNSET => Remedy::new("Set HOME to the user's home directory.").command("export HOME=$(getent passwd $(id -u) | cut -d: -f6)"),
+            HOME_IN_UNIT => Remedy::new("Set User= in the service's unit, which sets HOME, or Environment=HOME=, and restart it.").command("systemctl edit {unit}").as_root();
+        MODELS_UNUSABLE "models-unusable" "Ollama's server creates and reads the directory of its models when it starts, and ends where it may not."
+            => Remedy::new("Give the directory to the user that Ollama runs as, or set OLLAMA_MODELS to another one.").command("ls -ld {path}");
+        MODELS_READ_ONLY "models-read-only" "The models that are there can be loaded, but ollama pull and ollama create fail."
+            => Remedy::new("Let Ollama's user write there if models are to be added.").command("ls -ld {path}");
+        TEMPORARY_UNUSABLE "temporary-unusable" "An Ollama from 0.12.4 to 0.24 creates a temporary file before it looks for GPUs."
+            => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
+        NO_ROOM "no-room" "Ollama's server ends where it cannot write its key or create its directories."
+            => Remedy::new("Free space in that file system.").command("df -h {path}; df -i {path}");
         LAUNCHER_REFUSED "launcher-refused" "What cannot get the GPU is not started, unless --allow-cpu is given."
             => Remedy::new("Do what the launcher says, which is the evidence.");
     }

@@ -149,6 +149,9 @@ impl CheckReport {
             let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
             return format!("Holds: {}.{warnings}", names.join(", "));
         }
+        if let Some(part) = self.findings.iter().find(|finding| finding.in_part()) {
+            return format!("Works in part: {}.{warnings}", part.found.trim_end_matches('.'));
+        }
         match gpus(&self.devices) {
             Some(gpus) => format!(
                 "{} {gpus}.{warnings}",
@@ -178,3 +181,39 @@ fn gpus(devices: &[DeviceReport]) -> Option<String> {
 
 #[cfg(test)]
 pub mod samples;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::catalogue::LINKS;
+
+    /// Returns the headline of a healthy system in which one link has this finding.
+    fn headline(finding: &Finding) -> String {
+        let mut report = samples::healthy();
+        for own in &mut report.findings {
+            if own.link == finding.link {
+                *own = finding.clone();
+            }
+        }
+        report.headline()
+    }
+
+    #[test]
+    fn no_finding_says_less_than_the_headline() {
+        let less = ["1 of 2 devices: the other is too new", "m gave a token, m with 40 % on the GPU"];
+        for link in LINKS {
+            for words in less {
+                let passed = headline(&Finding::pass(link.id, words));
+                assert!(passed.starts_with("Works in part: ") && passed.contains(words), "{passed}");
+                for cause in link.causes {
+                    let warned = headline(&Finding::warn(*cause, words));
+                    assert!(warned.starts_with("Works in part: ") && warned.contains(words), "{warned}");
+                    let failed = headline(&Finding::fail(*cause, words));
+                    assert!(failed.starts_with("Broken: "), "{failed}");
+                }
+            }
+            let whole = headline(&Finding::pass(link.id, "2 of 2 devices"));
+            assert!(whole.starts_with("Works: "), "{whole}");
+        }
+    }
+}

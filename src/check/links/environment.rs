@@ -22,6 +22,10 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// Variable with the devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
+/// Variables with a key that llama-server then wants of each client, or with the file of one.
+const API_KEYS: [&str; 2] = ["LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE"];
+/// Variables with the files of llama-server's key and certificate.
+const TLS: [&str; 2] = ["LLAMA_ARG_SSL_KEY_FILE", "LLAMA_ARG_SSL_CERT_FILE"];
 /// Variable with the path prefix under which llama-server answers.
 pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
 /// Variable that makes GGML request managed memory, whatever its value (ggml-cuda.cu, `getenv`). GGML does
@@ -138,6 +142,21 @@ fn judge(
         return fail(cause::API_PREFIX, API_PREFIX, &value, &why)
             .detail("a model that is loaded is taken for one that is not, until OLLAMA_LOAD_TIMEOUT (5 minutes) has passed");
     }
+    for name in API_KEYS {
+        if get(name).is_some_and(|value| llama_server && !value.is_empty()) {
+            let why = "has llama-server answer those alone who send the key, and Ollama sends none";
+            // The value is a secret, or names one.
+            return fail(cause::API_KEY, name, "...", why);
+        }
+    }
+    if let [Some(key), Some(certificate)] = TLS.map(get)
+        && llama_server
+        && !key.is_empty()
+        && !certificate.is_empty()
+    {
+        let why = "has llama-server answer by HTTPS, and Ollama asks it by HTTP";
+        return fail(cause::TLS, TLS[0], &key, why).detail(format!("{}={certificate}", TLS[1]));
+    }
     if let Some(value) = get(UNIFIED_MEMORY) {
         let why = "has every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
@@ -220,6 +239,10 @@ mod tests {
         assert_eq!(with("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0").unwrap(), "environment/unified-memory");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", "/x").unwrap(), "environment/api-prefix");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", ""), None);
+        assert_eq!(with("LLAMA_API_KEY", "secret").unwrap(), "environment/api-key");
+        assert_eq!(with("LLAMA_ARG_SSL_KEY_FILE", "/k"), None, "without a certificate there is no TLS");
+        let both = [("LLAMA_ARG_SSL_KEY_FILE", "/k"), ("LLAMA_ARG_SSL_CERT_FILE", "/c")];
+        assert_eq!(issue(&both, Some(&ollama)).unwrap(), "environment/tls");
         assert_eq!(with("LD_DEBUG", "all").unwrap(), "environment/loader-debug");
         let warned = judge(&Environment::from_iter([("LD_DEBUG", "all")]), &[], 0, None, None);
         assert_eq!(warned.status, Status::Warn, "what is slow works");

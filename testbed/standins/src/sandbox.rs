@@ -34,10 +34,18 @@ fn answer(what: u32) -> libc::sock_filter {
 }
 
 /// Builds a filter. With `memfd`, memfd_create fails with EPERM; so does mmap for execution of exactly
-/// `exec_bytes`. The call `kill` ends the process.
-fn program(memfd: bool, exec_bytes: Option<u32>, kill: Option<u32>) -> Vec<libc::sock_filter> {
+/// `exec_bytes`, and so do the calls `refused`. The call `kill` ends the process.
+fn program(
+    memfd: bool,
+    exec_bytes: Option<u32>,
+    kill: Option<u32>,
+    refused: &[u32],
+) -> Vec<libc::sock_filter> {
     let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let mut program = Vec::new();
+    for number in refused {
+        program.extend([load(NUMBER), if_equal(*number, 1), refuse]);
+    }
     if let Some(number) = kill {
         program.extend([load(NUMBER), if_equal(number, 1), answer(libc::SECCOMP_RET_KILL_PROCESS)]);
     }
@@ -64,9 +72,10 @@ pub fn enter(
     memfd: bool,
     exec_bytes: Option<u32>,
     kill: Option<u32>,
+    refused: &[u32],
     command: &[OsString],
 ) -> Result<ExitCode> {
-    let mut filter = program(memfd, exec_bytes, kill);
+    let mut filter = program(memfd, exec_bytes, kill, refused);
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).context("a filter that is too long")?,
         filter: filter.as_mut_ptr(),

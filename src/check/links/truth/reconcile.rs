@@ -16,9 +16,11 @@ const PREDICT_BACKEND: [LinkId; 5] =
 
 /// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
 /// them. The home directory is among them, because this server has one of its own.
-const LATER: [Cause; 12] = [
+const LATER: [Cause; 15] = [
+    cause::environment::API_KEY,
     cause::environment::API_PREFIX,
     cause::environment::NUM_GPU_ZERO,
+    cause::environment::TLS,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,
     cause::ollama::HOME_REFUSED,
@@ -29,6 +31,7 @@ const LATER: [Cause; 12] = [
     cause::discovery::RESOURCE_LIMIT,
     cause::discovery::KILLED_BY_FILTER,
     cause::discovery::NO_CPU_BACKEND,
+    cause::discovery::SETTING_REFUSED,
 ];
 
 /// Returns whether a failure is disproved by a server of that era that found the GPU.
@@ -47,7 +50,8 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         return false;
     };
     match truth.status {
-        Status::Pass => {
+        // A server that works with a reservation has found the GPU, too.
+        Status::Pass | Status::Warn => {
             let mut any = false;
             for finding in before.iter_mut().filter(|finding| disproved(finding, era)) {
                 finding.status = Status::Warn;
@@ -69,7 +73,16 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
             }
             false
         }
-        Status::Warn | Status::Skip => false,
+        Status::Skip => false,
+    }
+}
+
+/// Makes failures of the warnings about the running server. No other server can be started beside one that has
+/// the address, so that its clients get what it is.
+pub fn hold_to_account(findings: &mut [Finding]) {
+    let service = findings.iter_mut().filter(|finding| finding.link == LinkId::Service);
+    for finding in service.filter(|finding| finding.status == Status::Warn && finding.cause.is_some()) {
+        finding.status = Status::Fail;
     }
 }
 
@@ -129,6 +142,17 @@ mod tests {
         let found = reconciled(vec![Finding::fail(cause::backend::BACKEND_MISSING, "none"), truth()]);
         assert_eq!(found[1].details, ["as link backend would have it"]);
         assert_eq!(issues(&found)[0], (Status::Fail, "backend/backend-missing".into()));
+    }
+
+    #[test]
+    fn a_server_that_has_the_address_answers_for_itself() {
+        let mut found = [
+            Finding::warn(cause::environment::LOADER_DEBUG, "debug"),
+            Finding::warn(cause::service::FOUND_CPU, "cpu"),
+            Finding::pass(LinkId::Truth, "CUDA"),
+        ];
+        hold_to_account(&mut found);
+        assert_eq!(found.map(|finding| finding.status), [Status::Warn, Status::Fail, Status::Pass]);
     }
 
     #[test]
