@@ -24,6 +24,7 @@ pub mod probe;
 mod progress;
 pub mod refusals;
 pub mod rights;
+mod sandbox;
 pub mod staging;
 pub mod steps;
 pub mod subject;

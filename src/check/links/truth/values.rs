@@ -38,7 +38,7 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
             // With `--service` link `service` has judged who has the address.
             ValueTrouble::AddressTaken if context.unit.is_some() => None,
             ValueTrouble::AddressTaken => taken(context, &value.value, None).await,
-            _ => Some(of_value(value, log)),
+            _ => Some(spared(context, value, of_value(value, log))),
         };
         let Some(judged) = judged else { continue };
         if judged.status != Status::Fail {
@@ -89,6 +89,17 @@ async fn beside_the_locked(context: &CheckContext, process: u32, finding: Findin
         }
         _ => finding.details(shown),
     }
+}
+
+/// Returns the finding with a failure made a warning if a server that vgpu-run started is running: it has
+/// started before the value was refused, and works.
+fn spared(context: &CheckContext, value: &RefusedValue, finding: Finding) -> Finding {
+    let runs = context.running.as_ref().is_some_and(|running| running.wrapped == Some(true));
+    if !runs || value.left || finding.status != Status::Fail {
+        return finding;
+    }
+    let found = format!("{}; the running server works until it is started again", finding.found);
+    Finding { status: Status::Warn, found, ..finding }
 }
 
 /// Returns the finding about a value in place of a passed one, whose words and evidence it keeps.

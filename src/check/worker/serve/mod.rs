@@ -8,6 +8,8 @@
 mod home;
 mod otherwise;
 mod progress;
+mod store;
+mod tried;
 mod values;
 mod watch;
 
@@ -49,26 +51,25 @@ const LOCKED: Duration = Duration::from_secs(1);
 /// Go's message for a port in use.
 const TAKEN: &str = "address already in use";
 
-/// Runs the server and reports the step.
-pub fn serve(words: &[OsString]) {
+/// Runs the server in `environment` and reports the step.
+pub fn serve(words: &[OsString], environment: &Environment) {
     say::begin::<Serve>(SILENCE);
-    match run_server(words) {
+    match run_server(words, environment) {
         Ok(served) => say::outcome(!served.lines.is_empty(), &served),
         Err(error) => say::failed::<Serve>(&error.to_string().into()),
     }
 }
 
-fn run_server(words: &[OsString]) -> io::Result<Serve> {
+fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve> {
     // From here on this process is the parent of every orphan among its descendants.
     set_child_subreaper(true)?;
     let stop = Stop::new()?;
-    let environment = Environment::inherited();
-    let refused = values::refused(&environment);
-    let home = Home::new(&environment, is_script(words))?;
+    let refused = values::refused(environment);
+    let home = Home::new(environment, is_script(words))?;
     let mut served = Ok(Serve::default());
     for _ in 0..TRIES {
         let mut watch = Watch::default();
-        let own = private(&environment, &home, &refused)?;
+        let own = private(environment, &home, &refused)?;
         served = attempt(words, &own, &refused, &stop, &mut watch);
         let left = family::end(ENDING);
         if let Ok(served) = &mut served {
@@ -79,7 +80,7 @@ fn run_server(words: &[OsString]) -> io::Result<Serve> {
             break;
         }
     }
-    home.remove(&environment);
+    home.remove(environment);
     served.map(|served| Serve { refused, ..served })
 }
 

@@ -5,21 +5,18 @@
 //! A value that the server cannot use is left to it, so that it says so itself. The others are replaced by
 //! private ones ([`super::home`]), because the server of a check must leave nothing behind.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::libc;
-use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{AccessFlags, faccessat};
 
+use super::store;
+use super::tried::{self, creatable, errno, room, writable};
 use crate::check::messages::{RefusedValue, ValueTrouble};
 use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
 use crate::ollama::address;
@@ -30,13 +27,6 @@ pub const MODELS: &str = "OLLAMA_MODELS";
 const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
 /// Time limit for resolving the host name in OLLAMA_HOST.
 const RESOLVING: Duration = Duration::from_millis(1500);
-/// Maximum number of directories of manifests that are examined.
-const DIRECTORIES: usize = 4096;
-/// Number of bytes by which room is tried: a block, which is more than a key takes.
-const BLOCK: [u8; 4096] = [0; 4096];
-
-/// Path that prevents an operation, with the error.
-type Obstacle = (PathBuf, Errno);
 
 /// Tries all values of `environment`.
 pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
@@ -56,7 +46,7 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
     let variable = if given.is_some() { MODELS } else { HOME };
     let models = given.or_else(|| home.as_ref().map(|home| home.join(".ollama/models")));
     let prunes = !environment.get(NO_PRUNE).is_some_and(|value| said_yes(&value.to_string_lossy()));
-    let models = models.and_then(|models| self::models(variable, &models, prunes));
+    let models = models.and_then(|models| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let temporary = temporary(&given.unwrap_or_else(|| "/tmp".into()));
     [address(environment), key, models, temporary].into_iter().flatten().collect()
@@ -66,15 +56,6 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
 fn said_yes(value: &str) -> bool {
     let value = value.trim().trim_matches(['"', '\'']);
     !["", "0", "f", "F", "false", "FALSE", "False"].contains(&value)
-}
-
-fn of_path(trouble: ValueTrouble, variable: &str, value: &Path, (at, errno): Obstacle) -> RefusedValue {
-    let trouble = match errno {
-        Errno::ENOSPC | Errno::EDQUOT => ValueTrouble::NoRoom,
-        _ => trouble,
-    };
-    let value = value.display().to_string();
-    RefusedValue { trouble, variable: variable.to_owned(), value, at, errno: Some(errno as i32), left: false }
 }
 
 /// Tries to bind the address at which the server would listen, as Go's `net.Listen` does.
@@ -135,138 +116,29 @@ fn resolve(host: String, port: u16) -> Option<Vec<SocketAddr>> {
 /// file for a key that is there.
 fn key(home: &Path) -> Option<RefusedValue> {
     let key = home.join(".ollama/id_ed25519");
-    let refused = |obstacle| {
-        let refused = of_path(ValueTrouble::KeyRefused, HOME, &key, obstacle);
-        Some(RefusedValue { left: refused.trouble == ValueTrouble::KeyRefused, ..refused })
-    };
     match fs::metadata(&key) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(_) | Err(_) => return None,
     }
-    match creatable(&home.join(".ollama")) {
-        Err(obstacle) => refused(obstacle),
-        Ok(folder) => match room(&folder) {
-            Err(errno) => refused((folder, errno)),
-            Ok(()) => writable(&folder).err().and_then(|errno| refused((folder, errno))),
-        },
-    }
+    let made = creatable(&home.join(".ollama")).and_then(|folder| {
+        let made = room(&folder).and_then(|()| writable(&folder));
+        made.map_err(|errno| (folder, errno))
+    });
+    Some(tried::refused(ValueTrouble::KeyRefused, HOME, &key, true, made.err()?))
 }
 
-/// Tries what the server does with the models when it starts: it creates and reads two directories, and
-/// removes directories of manifests that are empty.
-fn models(variable: &str, models: &Path, prunes: bool) -> Option<RefusedValue> {
-    let refused = |trouble, obstacle| Some(of_path(trouble, variable, models, obstacle));
-    let folders = ["blobs", "manifests"].map(|name| models.join(name));
-    for folder in &folders {
-        let nearest = match creatable(folder) {
-            Ok(nearest) => nearest,
-            Err(obstacle) => {
-                // The first that the server creates.
-                let left = folder == &folders[0];
-                let refused = of_path(ValueTrouble::ModelsRefused, variable, models, obstacle);
-                return Some(RefusedValue { left, ..refused });
-            }
-        };
-        if nearest == *folder {
-            if let Err(error) = fs::read_dir(folder) {
-                return refused(ValueTrouble::ModelsRefused, (nearest, errno(&error)));
-            }
-        } else if let Err(errno @ (Errno::ENOSPC | Errno::EDQUOT)) = room(&nearest) {
-            return refused(ValueTrouble::ModelsRefused, (nearest, errno));
-        }
-    }
-    let mut left = DIRECTORIES;
-    if let Err(obstacle) = if prunes { prunable(&folders[1], &mut left) } else { Ok(false) } {
-        return refused(ValueTrouble::ModelsRefused, obstacle);
-    }
-    let there = folders.iter().filter(|folder| folder.is_dir());
-    let read_only = there.into_iter().find_map(|folder| Some((folder.clone(), writable(folder).err()?)));
-    read_only.and_then(|obstacle| refused(ValueTrouble::ModelsReadOnly, obstacle))
-}
-
+/// Tries whether the server could create a temporary file.
 fn temporary(folder: &Path) -> Option<RefusedValue> {
-    let errno = match fs::metadata(folder) {
+    let made = match fs::metadata(folder) {
         Ok(metadata) if !metadata.is_dir() => Err(Errno::ENOTDIR),
         Ok(_) => writable(folder).and_then(|()| room(folder)),
         Err(error) => Err(errno(&error)),
     };
-    let obstacle = (folder.to_owned(), errno.err()?);
+    let obstacle = (folder.to_owned(), made.err()?);
     Some(RefusedValue {
-        trouble: ValueTrouble::TemporaryRefused,
         left: true,
-        ..of_path(ValueTrouble::TemporaryRefused, TMPDIR, folder, obstacle)
+        ..tried::refused(ValueTrouble::TemporaryRefused, TMPDIR, folder, true, obstacle)
     })
-}
-
-/// Tries whether a directory exists or could be created with its parents, as Go's `os.MkdirAll` does. Returns
-/// the directory itself or its nearest ancestor that exists.
-fn creatable(path: &Path) -> Result<PathBuf, Obstacle> {
-    let here = |errno| Err((path.to_owned(), errno));
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => return Ok(path.to_owned()),
-        Ok(_) => return here(Errno::ENOTDIR),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return here(errno(&error)),
-    }
-    if fs::symlink_metadata(path).is_ok() {
-        // A link that leads nowhere.
-        return here(Errno::EEXIST);
-    }
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return here(Errno::ENOENT),
-    };
-    let nearest = creatable(parent)?;
-    if nearest == parent
-        && let Err(errno) = writable(parent)
-    {
-        return Err((nearest, errno));
-    }
-    Ok(nearest)
-}
-
-/// Tries whether the server may remove those directories at and below `path` that are empty. Returns whether
-/// it would remove `path`.
-fn prunable(path: &Path, left: &mut usize) -> Result<bool, Obstacle> {
-    let at = |error: io::Error| (path.to_owned(), errno(&error));
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() && *left > 0 => *left -= 1,
-        Ok(_) | Err(_) => return Ok(false),
-    }
-    let mut empty = true;
-    for entry in fs::read_dir(path).map_err(at)? {
-        empty &= prunable(&entry.map_err(at)?.path(), left)?;
-    }
-    if empty && let Some(parent) = path.parent() {
-        writable(parent).map_err(|errno| (path.to_owned(), errno))?;
-    }
-    Ok(empty)
-}
-
-/// Asks whether files may be created in a directory.
-fn writable(folder: &Path) -> Result<(), Errno> {
-    faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)
-}
-
-/// Tries whether there is room for a key in the directory's file system, with a file that has no name. Where
-/// the file system has no such files, its own figures count.
-fn room(folder: &Path) -> Result<(), Errno> {
-    let unnamed = OpenOptions::new().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder);
-    match unnamed.and_then(|mut file| file.write_all(&BLOCK)) {
-        Ok(()) => Ok(()),
-        Err(error) => match errno(&error) {
-            errno @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EROFS) => Err(errno),
-            _ => match File::open(folder).map(fstatvfs) {
-                Ok(Ok(system)) if system.blocks() > 0 && system.blocks_available() == 0 => Err(Errno::ENOSPC),
-                _ => Ok(()),
-            },
-        },
-    }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    crate::program::find::errno(error)
 }
 
 #[cfg(test)]
@@ -328,16 +200,6 @@ mod tests {
         assert_eq!(of(foreign, &home, &home, "/tmp"), [own(ValueTrouble::AddressUnusable, "OLLAMA_HOST")]);
         assert_eq!(of(&taken, &home, &home, "/tmp"), [own(ValueTrouble::AddressTaken, "OLLAMA_HOST")]);
         drop(held);
-    }
-
-    #[test]
-    fn empty_directories_of_manifests_are_removed_at_a_start() {
-        let scratch = Scratch::new();
-        fs::create_dir_all(scratch.join("manifests/a/b")).unwrap();
-        assert_eq!(prunable(&scratch.join("manifests"), &mut 9), Ok(true));
-        fs::write(scratch.join("manifests/a/b/c"), "{}").unwrap();
-        assert_eq!(prunable(&scratch.join("manifests"), &mut 9), Ok(false));
-        assert_eq!(prunable(&scratch.join("absent"), &mut 9), Ok(false));
     }
 
     #[test]

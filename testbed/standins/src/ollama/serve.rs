@@ -60,20 +60,34 @@ fn make_key() -> Result<()> {
     fs::write(&key, KEY).with_context(|| format!("open {}", key.display()))
 }
 
-/// Creates the store of models, and removes directories of manifests that are empty.
+/// Creates the store of models, and removes directories of manifests that are empty. Like the real one, it goes
+/// on without a directory of manifests, and removes nothing if a manifest is damaged.
 fn make_models() -> Result<()> {
     let models = std::env::var_os("OLLAMA_MODELS").filter(|models| !models.is_empty());
     let models = models.map_or_else(|| home().join(".ollama/models"), PathBuf::from);
-    for name in ["blobs", "manifests"] {
-        let folder = models.join(name);
-        fs::create_dir_all(&folder)
-            .and_then(|()| fs::read_dir(&folder))
-            .with_context(|| format!("mkdir {}", folder.display()))?;
+    let blobs = models.join("blobs");
+    fs::create_dir_all(&blobs)
+        .and_then(|()| fs::read_dir(&blobs))
+        .with_context(|| format!("mkdir {}", blobs.display()))?;
+    let manifests = models.join("manifests");
+    if std::env::var("OLLAMA_NOPRUNE").is_ok_and(|value| !["", "0", "false"].contains(&value.trim())) {
+        return Ok(());
     }
-    if std::env::var_os("OLLAMA_NOPRUNE").is_none() {
-        prune(&models.join("manifests"))?;
+    if fs::create_dir_all(&manifests).is_err() || damaged(&manifests, 0) {
+        log::warn("routes.go:1493", "corrupt manifests detected, skipping prune operation", &[]);
+        return Ok(());
     }
-    Ok(())
+    prune(&manifests)
+}
+
+/// Returns whether a file below four directories is no manifest.
+fn damaged(path: &Path, depth: usize) -> bool {
+    if depth == 4 {
+        let text = fs::read(path).unwrap_or_default();
+        return !path.is_dir() && serde_json::from_slice::<Value>(&text).is_err();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| damaged(&path, depth + 1))
 }
 
 /// Removes a directory and those in it that are empty.
