@@ -73,9 +73,17 @@ fn by_line(finding: Finding, decisive: &Decisive) -> Finding {
         return finding.fix(fix::VARIABLE).with("variable", variable);
     }
     match (remedy(decisive.kind), decisive.file()) {
+        (Remedies::OfFile(..), Some(file)) if decisive.kind == FailureKind::Blob && !is_of_model(file) => {
+            finding.fix(fix::OTHER_FILE).with("file", file)
+        }
         (Remedies::Plain(remedy), _) | (Remedies::OfFile(_, remedy), None) => finding.fix(remedy),
         (Remedies::OfFile(remedy, _), Some(file)) => finding.fix(remedy).with("file", file),
     }
+}
+
+/// Returns whether a file is one of the store of models, or has the name of a model's file.
+fn is_of_model(file: &str) -> bool {
+    file.contains("/blobs/sha256") || file.ends_with(".gguf")
 }
 
 /// Returns whether failures of this kind are those of a value that somebody has set.
@@ -132,7 +140,7 @@ mod tests {
         let line = "/x/ollama: /opt/old/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/l.so)";
         assert_eq!(
             of(line),
-            "Take it out of LD_LIBRARY_PATH, which brings /opt/old/lib/libstdc++.so.6: unset LD_LIBRARY_PATH"
+            "Unset LD_LIBRARY_PATH, which brings /opt/old/lib/libstdc++.so.6: unset LD_LIBRARY_PATH"
         );
         let line =
             "error while loading shared libraries: /x/lib/libcudart.so.12: wrong ELF class: ELFCLASS32";
@@ -147,6 +155,8 @@ mod tests {
         assert!(command(line).ends_with("unset LLAMA_ARG_DEVICE"), "{}", command(line));
         let line = "llama_model_load: error loading model: invalid magic, file /m/blobs/sha256-9";
         assert!(command(line).contains("ls -l /m/blobs/sha256-9"), "{}", command(line));
-        assert!(command("nothing of the kind").starts_with("Start it by hand"), "the remedy stays");
+        let line = "E common_log: failed to open /var/log/llama.log: Permission denied";
+        assert!(command(line).ends_with("ls -l /var/log/llama.log"), "{}", command(line));
+        assert!(command("nothing of the kind").starts_with("Start the server by hand"), "the remedy stays");
     }
 }

@@ -4,11 +4,10 @@
 
 use vgpu_findings::Remedy;
 
-pub const BROUGHT: Remedy =
-    Remedy::new("Take it out of {variable}, which brings {file}.").command("unset {variable}");
-pub const UNSUITABLE: Remedy = Remedy::new("Remove that file, or replace it by that of Ollama's release.")
+pub const BROUGHT: Remedy = Remedy::new("Unset {variable}, which brings {file}.").command("unset {variable}");
+pub const UNSUITABLE: Remedy = Remedy::new("Remove that file, or replace it by the one of Ollama's release.")
     .command("ls -l {file}; file -L {file}");
-pub const LOADER: Remedy = Remedy::new("Install what is missing, or Ollama's release for this system.");
+pub const LOADER: Remedy = Remedy::new("Install the missing library, or Ollama's release for this system.");
 pub const INTERPRETER: Remedy =
     Remedy::new("Use the file of Ollama's release, or install the interpreter that its first line names.");
 pub const SETTING: Remedy =
@@ -16,7 +15,11 @@ pub const SETTING: Remedy =
 pub const VARIABLE: Remedy = Remedy::new("Unset {variable}, or give it a value that this release accepts.")
     .command("unset {variable}");
 pub const FILE: Remedy =
-    Remedy::new("Look at the file, and fetch the model again.").command("ls -l {file}; ollama list");
+    Remedy::new("Fetch the model again: this file of it is damaged, missing or unreadable.")
+        .command("ls -l {file}; ollama list");
+pub const OTHER_FILE: Remedy =
+    Remedy::new("Let Ollama's user open that file, or name another one where it is set.")
+        .command("ls -l {file}");
 pub const MODEL: Remedy = Remedy::new("Fetch the model again; its file is damaged or of another release.")
     .command("ollama pull MODEL");
 pub const MANIFEST: Remedy =
@@ -27,10 +30,10 @@ pub const MEMORY: Remedy =
 pub const DIRECTORY: Remedy =
     Remedy::new("Let Ollama's user read and write that directory.").command("ls -ld {file}");
 pub const BACKEND: Remedy = Remedy::new("Install Ollama again; its files do not fit together.");
-pub const TIMEOUT: Remedy = Remedy::new("Give loads more time, and look at what the device's host does.")
+pub const TIMEOUT: Remedy = Remedy::new("Give loads more time, and read the log of the device's host.")
     .command("export OLLAMA_LOAD_TIMEOUT=30m");
 pub const DRIVER: Remedy = Remedy::new("Update the driver on the host, or use another release of Ollama.");
 pub const HOST: Remedy =
-    Remedy::new("Look at what the device's host says.").command("vgpu-run check --only host,data-path");
+    Remedy::new("Read the log of the device's host.").command("vgpu-run check --only host,data-path");
 pub const ADDRESS: Remedy =
     Remedy::new("Give Ollama another address, or end what has this one.").command("ss -ltnp");

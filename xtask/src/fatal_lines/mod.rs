@@ -264,7 +264,11 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let known = KnownLines::read(&root).unwrap();
         assert!(known.0.len() > 500, "{}", known.0.len());
-        assert!(known.text(true).lines().count() > 100);
+        for (file, with_kind) in [(KNOWN, true), (OTHERS, false)] {
+            let text = fs::read_to_string(root.join(file)).unwrap();
+            assert!(known.text(with_kind) == text, "{file} is not as --write would have it");
+            assert!(text.lines().count() > 100, "{file}");
+        }
         assert!(matches!(
             KnownLines::default().add(KNOWN, "no fields\n"),
             Err(FatalLinesError::Form { number: 1, .. })
