@@ -17,7 +17,7 @@ use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 use super::super::settings::Era;
 use super::made::{Made, pick};
-use super::start;
+use super::{start, surroundings};
 
 /// Category of a random change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,13 +37,19 @@ pub enum Family {
     Values,
     /// Scripts between the launcher and the program.
     Scripts,
+    /// Filters that answer a system call.
+    Calls,
+    /// Namespaces, clocks, and files of the system.
+    Surroundings,
+    /// Files of every kind in the home.
+    Home,
     /// Changes of the devices, which are small, slow, several, restarted or of other compute capabilities.
     Devices,
 }
 
 impl Family {
     /// All families.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Permissions,
         Self::Limits,
         Self::Environment,
@@ -52,6 +58,9 @@ impl Family {
         Self::Devices,
         Self::Values,
         Self::Scripts,
+        Self::Calls,
+        Self::Surroundings,
+        Self::Home,
     ];
 
     /// Adds a random change of this family to the plan. `real` means that a real Ollama will compute.
@@ -65,6 +74,9 @@ impl Family {
             Self::Devices => devices(plan, made, rng, real),
             Self::Values => start::value(plan, made, rng),
             Self::Scripts => start::wrapper(plan, made, rng),
+            Self::Calls => surroundings::call(plan, made, rng),
+            Self::Surroundings => surroundings::system(plan, made, rng),
+            Self::Home => surroundings::home(plan, made, rng),
         }
     }
 }

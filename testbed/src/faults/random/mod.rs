@@ -6,6 +6,7 @@ mod change;
 mod made;
 mod real;
 mod start;
+mod surroundings;
 mod truth;
 
 use std::collections::BTreeMap;
@@ -246,10 +247,10 @@ mod tests {
 
     #[test]
     fn each_family_comes_first_equally_often() {
-        let firsts = (0..800).map(|case| draw(1, case, None).1[0]);
+        let firsts = (0..1100).map(|case| draw(1, case, None).1[0]);
         let mut counts: BTreeMap<Family, usize> = BTreeMap::new();
         firsts.for_each(|family| *counts.entry(family).or_default() += 1);
-        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100; 8]);
+        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100; 11]);
     }
 
     #[test]

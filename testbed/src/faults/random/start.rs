@@ -11,46 +11,14 @@ use super::super::plan::{Maker, ScenePlan, When};
 use super::super::scene::install::script;
 use super::made::{Made, pick};
 
-/// Variables of Ollama, llama-server and ggml with values that people give them. `$SCENE` stands for the scene's
-/// directory, `$PORT` for the port at which the server is asked.
-const VALUES: &[(&str, &[&str])] = &[
-    (
-        "OLLAMA_HOST",
-        &[
-            "127.0.0.1:$PORT",
-            "http://127.0.0.1:$PORT",
-            "0.0.0.0:$PORT",
-            ":$PORT",
-            "[::]:$PORT",
-            "localhost:$PORT",
-            "\"127.0.0.1:$PORT\"",
-            "203.0.113.7:$PORT",
-            "no-such-host.invalid:$PORT",
-        ],
-    ),
-    ("OLLAMA_KV_CACHE_TYPE", &["", "f16", "q8_0", "Q4_0", "q9_9", "none"]),
-    ("OLLAMA_MODELS", &["/etc/passwd", "/proc/models", "/nonexistent/models"]),
-    ("OLLAMA_NOPRUNE", &["0", "1", "yes"]),
-    ("OLLAMA_ORIGINS", &["*", "http://localhost"]),
-    ("OLLAMA_KEEP_ALIVE", &["-1", "0", "24h"]),
-    ("OLLAMA_LOAD_TIMEOUT", &["30s", "1h"]),
-    ("OLLAMA_MAX_QUEUE", &["1"]),
-    ("LLAMA_ARG_CACHE_TYPE_K", &["q8_0", "q9_9"]),
-    ("LLAMA_ARG_CTX_SIZE", &["512", "x"]),
-    ("LLAMA_ARG_MAIN_GPU", &["0", "7"]),
-    ("LLAMA_ARG_SPLIT_MODE", &["layer", "none", "diagonal"]),
-    ("LLAMA_ARG_THREADS", &["1", "-1", "x"]),
-    ("LLAMA_ARG_FLASH_ATTN", &["on", "off", "auto", "perhaps"]),
-    ("LLAMA_API_KEY", &["", "secret"]),
-    ("LLAMA_ARG_LOG_FILE", &["$SCENE/home/llama.log", "/nonexistent/llama.log"]),
-    ("GGML_CUDA_FORCE_MMQ", &["1"]),
-    ("HTTP_PROXY", &["http://127.0.0.1:9"]),
-    ("http_proxy", &["http://127.0.0.1:9"]),
-    ("NO_COLOR", &["1"]),
-];
+/// Variables of Ollama, llama-server and ggml with values, as the file says itself.
+const VARIABLES: &str = include_str!("../../../faults/variables.txt");
+
+/// Change of the home, with its description.
+type HomeChange = (&'static str, Maker);
 
 /// Changes of the home, each with what is so then.
-const HOMES: &[(&str, Maker)] = &[
+const HOMES: &[HomeChange] = &[
     ("HOME is not set", |plan| plan.limits.push("unset HOME".to_owned())),
     (".ollama leads nowhere", |plan| {
         plan.step(When::Served, |scene| {
@@ -82,19 +50,35 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("sets a limit", "ulimit -n 1024; exec \"$OLLAMA\" \"$@\""),
     ("removes LD_LIBRARY_PATH", "exec env -u LD_LIBRARY_PATH \"$OLLAMA\" \"$@\""),
     ("removes LD_PRELOAD", "unset LD_PRELOAD; exec \"$OLLAMA\" \"$@\""),
+    ("sends its output through tee", "\"$OLLAMA\" \"$@\" 2>&1 | tee \"$SYSTEM/all\""),
+    ("closes its output", "exec \"$OLLAMA\" \"$@\" >&-"),
+    ("limits its time", "exec timeout 900 \"$OLLAMA\" \"$@\""),
+    ("starts it in a session", "exec setsid --wait \"$OLLAMA\" \"$@\""),
+    ("pins it", "exec taskset -c 0 \"$OLLAMA\" \"$@\""),
+    ("clears PATH", "PATH=/nonexistent exec \"$OLLAMA\" \"$@\""),
     ("fails", "exit 3"),
     ("fails with a line", "echo 'no licence' >&2; exit 1"),
 ];
 
-/// Sets a variable of the server, or changes a file of its home.
+/// Returns the names and values of the data.
+fn variables() -> Vec<(&'static str, Vec<&'static str>)> {
+    let lines = VARIABLES.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(name, values)| (name, values.split('|').collect()))
+        .collect()
+}
+
+/// Sets a variable of the server, or changes its home.
 pub fn value(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
-    let at = rng.random_range(0..VALUES.len() + HOMES.len());
-    let Some((name, values)) = VALUES.get(at) else {
+    if rng.random_bool(0.1) {
         let (what, change) = *pick(rng, HOMES);
         made.record(what);
         change(plan);
         return;
-    };
+    }
+    let variables = variables();
+    let (name, values) = pick(rng, &variables);
     let value = *pick(rng, values);
     made.record(format!("{name}={value:?}"));
     plan.environment.retain(|(other, _)| other != name);
@@ -115,4 +99,23 @@ pub fn wrapper(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
         let (program, folder) = (scene.ollama(), scene.path("system"));
         script(&path, &format!("OLLAMA={}\nSYSTEM={}\n{text}", program.display(), folder.display()))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variable_has_values() {
+        let variables = variables();
+        assert!(variables.len() > 200, "{}", variables.len());
+        for (name, values) in &variables {
+            assert!(
+                !name.is_empty()
+                    && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+            );
+            assert!(!values.is_empty(), "{name}");
+        }
+        assert!(variables.is_sorted());
+    }
 }
