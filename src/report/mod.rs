@@ -16,7 +16,7 @@ use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::check::limits::{self, Limit};
 use crate::device::survey::size;
-use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, Verdict, cause};
 use redact::Redaction;
 
 /// Result of a walk of the chain of links.
@@ -149,7 +149,7 @@ impl CheckReport {
             let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
             return format!("Holds: {}.{warnings}", names.join(", "));
         }
-        if let Some(part) = self.findings.iter().find(|finding| finding.in_part()) {
+        if let Some(part) = self.findings.iter().find(|finding| says_less(finding)) {
             return format!("Works in part: {}.{warnings}", part.found.trim_end_matches('.'));
         }
         match gpus(&self.devices) {
@@ -160,6 +160,16 @@ impl CheckReport {
             None => format!("Works, as far as was examined.{warnings}"),
         }
     }
+}
+
+/// Causes whose warnings say that a part of the devices works.
+const OF_A_PART: [Cause; 3] =
+    [cause::host::NO_MEMORY, cause::data_path::ALLOCATION, cause::truth::SOME_DEVICES];
+
+/// Returns whether a finding says that less works than there is.
+fn says_less(finding: &Finding) -> bool {
+    let part = finding.cause.is_some_and(|cause| OF_A_PART.contains(&cause));
+    finding.in_part() || finding.status == Status::Warn && part
 }
 
 /// Describes the devices: a single device with its properties, several devices with their total and one by
@@ -214,6 +224,12 @@ mod tests {
             }
             let whole = headline(&Finding::pass(link.id, "2 of 2 devices"));
             assert!(whole.starts_with("Works: "), "{whole}");
+            for cause in link.causes {
+                let warned = headline(&Finding::warn(*cause, "x"));
+                let part = OF_A_PART.contains(cause);
+                assert_eq!(warned.starts_with("Works in part: x"), part, "{warned}");
+                assert!(warned.ends_with("There is 1 warning."), "{warned}");
+            }
         }
     }
 }

@@ -177,7 +177,7 @@ pub mod tests {
         assert_eq!(of(ChildEnd::Signal(SIGSYS), "").cause, Some(cause::KILLED_BY_FILTER));
         let hangs = of(ChildEnd::TimedOut(REFRESH), "");
         assert_eq!(hangs.cause, Some(cause::TIMED_OUT));
-        assert!(hangs.fix.unwrap().text.starts_with("It is llama-server itself that hangs"));
+        assert!(hangs.fix.unwrap().text.starts_with("Install Ollama again: llama-server itself hangs"));
     }
 
     #[test]

@@ -15,15 +15,15 @@ const PREDICT_BACKEND: [LinkId; 5] =
     [LinkId::Environment, LinkId::Ollama, LinkId::Backend, LinkId::Init, LinkId::Agreement];
 
 /// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
-/// them. The home directory is among them, because this server has one of its own.
+/// them.
 const LATER: [Cause; 15] = [
     cause::environment::API_KEY,
     cause::environment::API_PREFIX,
+    cause::environment::MODEL_FILE,
     cause::environment::NUM_GPU_ZERO,
     cause::environment::TLS,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,
-    cause::ollama::HOME_REFUSED,
     cause::ollama::IMPORT_MISSING,
     cause::backend::NO_ARCHITECTURE,
     cause::backend::PTX_TOO_NEW,
@@ -34,10 +34,17 @@ const LATER: [Cause; 15] = [
     cause::discovery::SETTING_REFUSED,
 ];
 
+/// Causes that name no reason, so that the last link that holds is of use.
+const UNEXPLAINED: [Cause; 3] =
+    [cause::truth::FOUND_CPU, cause::truth::SERVER_DIED, cause::truth::SERVER_SILENT];
+
 /// Returns whether a failure is disproved by a server of that era that found the GPU.
 fn disproved(finding: &Finding, era: Era) -> bool {
     let link = &finding.link;
-    let predicts = PREDICT.contains(link) || !era.by_path() && PREDICT_BACKEND.contains(link);
+    let predicts = PREDICT.contains(link)
+        || !era.by_path() && PREDICT_BACKEND.contains(link)
+        // The real home directory is tried beside the server's run.
+        || finding.cause == Some(cause::ollama::HOME_REFUSED);
     let later = finding.cause.is_some_and(|cause| LATER.contains(&cause));
     finding.status == Status::Fail && predicts && !later
 }
@@ -63,6 +70,9 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         Status::Fail => {
             if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
                 truth.details.insert(0, format!("as link {} would have it", broken.link.as_str()));
+                return false;
+            }
+            if !truth.cause.is_some_and(|cause| UNEXPLAINED.contains(&cause)) {
                 return false;
             }
             // A service that runs is another process.

@@ -98,6 +98,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.set("LLAMA_ARG_SSL_KEY_FILE", "/etc/ssl/key.pem");
         plan.set("LLAMA_ARG_SSL_CERT_FILE", "/etc/ssl/cert.pem");
     }),
+    ("draft-model-gone", |plan| plan.set("LLAMA_ARG_SPEC_DRAFT_MODEL", "/nonexistent.gguf")),
     ("server-says-why", |plan| {
         wrapper(
             plan,
@@ -151,6 +152,24 @@ pub const MAKERS: &[(&str, Maker)] = &[
                 fs::create_dir_all(scene.path(folder))?;
             }
             fs::write(scene.path("models/manifests/registry/x"), "{}")?;
+            Ok(fs::set_permissions(scene.path("models"), Permissions::from_mode(0o755))?)
+        });
+        plan.set("OLLAMA_MODELS", "$SCENE/models");
+    }),
+    ("models-on-a-read-only-file-system", |plan| {
+        installed(plan, |scene| Ok(fs::create_dir_all(scene.path("models/blobs"))?));
+        plan.mounts.push(
+            "mount --bind $SCENE/models $SCENE/models && mount -o remount,bind,ro $SCENE/models".to_owned(),
+        );
+        plan.set("OLLAMA_MODELS", "$SCENE/models");
+    }),
+    ("damaged-manifest-of-root", |plan| {
+        nobody(plan);
+        installed(plan, |scene| {
+            for folder in ["models/blobs", "models/manifests/host/library/model", "models/manifests/empty"] {
+                fs::create_dir_all(scene.path(folder))?;
+            }
+            fs::write(scene.path("models/manifests/host/library/model/tag"), "{")?;
             Ok(fs::set_permissions(scene.path("models"), Permissions::from_mode(0o755))?)
         });
         plan.set("OLLAMA_MODELS", "$SCENE/models");

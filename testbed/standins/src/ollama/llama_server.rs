@@ -76,6 +76,12 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         layers.as_deref() == Some("0") || std::env::var("LLAMA_ARG_DEVICE").is_ok_and(|name| name == "none");
     let mut on_device = 0;
     if after("--model").is_some() {
+        for name in ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL"] {
+            let file = std::env::var(name).unwrap_or_default();
+            if !file.is_empty() && !Path::new(&file).exists() {
+                bail!("gguf_init_from_file: failed to open GGUF file '{file}' (No such file or directory)");
+            }
+        }
         if !processor {
             bail!("error loading model: make_cpu_buft_list: no CPU backend found");
         }
