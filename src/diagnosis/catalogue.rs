@@ -182,7 +182,7 @@ vgpu_findings::chain! {
             => UNSET;
         TLS "tls" "Ollama asks llama-server by HTTP whether a model is loaded, so that every load fails after minutes."
             => UNSET;
-        MODEL_FILE "model-file" "llama-server ends where it does not get this file, so that every load fails."
+        MODEL_FILE "model-file" "Every load fails where llama-server does not get this file."
             => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
             => UNSET;

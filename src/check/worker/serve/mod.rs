@@ -14,6 +14,7 @@ mod values;
 mod watch;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -66,6 +67,10 @@ fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve
     let stop = Stop::new()?;
     let refused = values::refused(environment);
     let home = Home::new(environment, is_script(words))?;
+    if values::store_of(environment).is_some_and(|(_, store)| store.join("blobs").is_dir()) {
+        // The server does not have to create what is there.
+        fs::create_dir_all(home.models().join("blobs"))?;
+    }
     let mut served = Ok(Serve::default());
     for _ in 0..TRIES {
         let mut watch = Watch::default();

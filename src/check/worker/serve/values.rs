@@ -42,14 +42,19 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
             left: true,
         }),
     };
-    let given = environment.get(MODELS).filter(|models| !models.is_empty()).map(PathBuf::from);
-    let variable = if given.is_some() { MODELS } else { HOME };
-    let models = given.or_else(|| home.as_ref().map(|home| home.join(".ollama/models")));
     let prunes = !environment.get(NO_PRUNE).is_some_and(|value| said_yes(&value.to_string_lossy()));
-    let models = models.and_then(|models| store::models(variable, &models, prunes));
+    let models =
+        store_of(environment).and_then(|(variable, models)| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let temporary = temporary(&given.unwrap_or_else(|| "/tmp".into()));
     [address(environment), key, models, temporary].into_iter().flatten().collect()
+}
+
+/// Returns the directory of models, and the variable that sets it.
+pub fn store_of(environment: &Environment) -> Option<(&'static str, PathBuf)> {
+    let of = |name: &str| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = of(MODELS).map(|models| (MODELS, models));
+    given.or_else(|| Some((HOME, of(HOME)?.join(".ollama/models"))))
 }
 
 /// Returns whether Go's `strconv.ParseBool`, or Ollama for any other text, takes the value for true.

@@ -103,7 +103,7 @@ const NAMESPACES: &[(&str, &str)] = &[
     ("a user name space with root alone", "exec unshare --user --map-root-user -- \"$@\""),
     ("a session of its own", "exec setsid --wait -- \"$@\""),
     ("the lowest priority", "exec nice -n 19 -- \"$@\""),
-    ("one processor", "exec taskset -c 0 -- \"$@\""),
+    ("one processor", "exec taskset -c 0 \"$@\""),
     ("no group but its own", "exec setpriv --clear-groups -- \"$@\""),
     ("no capability", "exec setpriv --bounding-set -all --inh-caps -all -- \"$@\""),
     ("no new privileges", "exec setpriv --no-new-privs -- \"$@\""),
