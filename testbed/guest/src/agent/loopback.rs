@@ -14,6 +14,8 @@ const RESULT: u16 = 2;
 const REQUEST: u16 = 1 | 4;
 /// Number of bytes of a message's header, of which the first four are the length and the next two the kind.
 const HEADER: usize = 16;
+/// Number of bytes of the request: a header, and `struct ifinfomsg`, which has as many.
+const LENGTH: u32 = 32;
 /// Flag of a link that is up (`IFF_UP`).
 const UP: u32 = 1;
 /// Index of the loopback interface, which is the first of every network namespace.
@@ -35,7 +37,7 @@ pub fn bring_up() -> io::Result<()> {
 /// Returns the message that changes the interface's flag: a header, then `struct ifinfomsg`.
 fn request() -> Vec<u8> {
     let mut message = Vec::with_capacity(2 * HEADER);
-    message.extend((2 * HEADER as u32).to_ne_bytes());
+    message.extend(LENGTH.to_ne_bytes());
     message.extend(NEW_LINK.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
     // Sequence number, port, family, padding and type, which the kernel does not need.
@@ -68,7 +70,7 @@ mod tests {
     #[test]
     fn a_message_and_its_answer() {
         let message = request();
-        assert_eq!((message.len(), message[..4].to_vec()), (32, 32u32.to_ne_bytes().to_vec()));
+        assert_eq!((message.len(), message[..4].to_vec()), (32, LENGTH.to_ne_bytes().to_vec()));
         assert_eq!(message[20..24], LOOPBACK.to_ne_bytes());
         let mut answer = [0; 36];
         answer[4..6].copy_from_slice(&RESULT.to_ne_bytes());
