@@ -10,6 +10,7 @@ use vgpu_findings::child;
 pub use vgpu_findings::child::{ChildEnd, ChildOutcome};
 
 use super::identity::Become;
+use super::obstacles;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
 use crate::waits;
 
@@ -35,7 +36,8 @@ pub async fn run_unnamed(
     environment: &Environment,
     limit: Duration,
 ) -> io::Result<ChildOutcome> {
-    child::run_bounded(with(command, environment), limit).await
+    let name = name(&command);
+    started(&name, child::run_bounded(with(command, environment), limit).await)
 }
 
 /// Runs `command` as [`run_limited`] does, but ends the child once `done` returns true for its stderr and its
@@ -46,8 +48,9 @@ pub async fn run_until(
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<ChildOutcome> {
-    let _waits = waits::on(name(&command));
-    child::run_until(with(command, environment), limit, done).await
+    let name = name(&command);
+    let _waits = waits::on(name.clone());
+    started(&name, child::run_until(with(command, environment), limit, done).await)
 }
 
 /// Runs a worker that cleans up when its stdin ends. That happens at `limit`, when the returned future is
@@ -58,8 +61,14 @@ pub async fn run_until_closed(
     limit: Duration,
     grace: Duration,
 ) -> io::Result<ChildOutcome> {
-    let _waits = waits::on(name(&command));
-    child::run_until_closed(with(command, environment), limit, grace).await
+    let name = name(&command);
+    let _waits = waits::on(name.clone());
+    started(&name, child::run_until_closed(with(command, environment), limit, grace).await)
+}
+
+/// Remembers a child that could not be started.
+fn started(name: &str, outcome: io::Result<ChildOutcome>) -> io::Result<ChildOutcome> {
+    outcome.inspect_err(|error| obstacles::unstarted(name, error))
 }
 
 /// Returns a name for a pending command: its program and first words, such as `llama-server --list-devices`.

@@ -2,9 +2,13 @@
 //! that may take long run on a thread of their own.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::obstacles;
+
+/// Time limit for a connection to a port of this machine, which takes microseconds.
+const REACHED: Duration = Duration::from_secs(2);
 /// Maximum number of bytes that are read of an answer.
 const MOST: u64 = 1 << 20;
 
@@ -54,9 +58,16 @@ fn parse(answer: &str) -> Option<(u16, String)> {
     Some((words.next()?.parse().ok()?, body.to_owned()))
 }
 
-/// Returns a TCP port of the loopback address on which nobody listens.
+/// Returns a TCP port of the loopback address on which nobody listens, after a connection to it. In a network
+/// namespace whose loopback interface is down, an address can be bound and not reached.
 pub fn free_port() -> io::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let port = || {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        TcpStream::connect_timeout(&address, REACHED)?;
+        Ok(address.port())
+    };
+    port().inspect_err(obstacles::without_loopback)
 }
 
 #[cfg(test)]

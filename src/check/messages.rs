@@ -41,6 +41,50 @@ impl From<String> for StepFailure {
     }
 }
 
+/// What is wrong with a value that the server would start with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValueTrouble {
+    /// The host name in OLLAMA_HOST does not resolve.
+    AddressUnknown,
+    /// The host in OLLAMA_HOST is no address of this machine, or the system refuses to bind it.
+    AddressUnusable,
+    /// The user may not bind the port, because it is privileged.
+    AddressPrivileged,
+    /// Something else listens at the address.
+    AddressTaken,
+    /// HOME is not set.
+    HomeUnset,
+    /// The server's key can be neither found nor created.
+    KeyRefused,
+    /// The models can be neither read nor created, or not pruned.
+    ModelsRefused,
+    /// The models can be read, and none can be added.
+    ModelsReadOnly,
+    /// Temporary files cannot be created.
+    TemporaryRefused,
+    /// The file system has no room for what the server creates at its start.
+    NoRoom,
+}
+
+/// A value with which the server would end or do less.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RefusedValue {
+    /// What is wrong.
+    pub trouble: ValueTrouble,
+    /// Name of the variable that sets the value, whether or not it is set.
+    pub variable: String,
+    /// The address or path that was tried.
+    pub value: String,
+    /// Path that prevents the use, if the value is a path.
+    pub at: PathBuf,
+    /// Error number, if a call failed.
+    pub errno: Option<i32>,
+    /// Whether the server gets the value all the same, because it can create nothing with it and says best
+    /// what is wrong.
+    pub left: bool,
+}
+
 messages! {
     /// The worker became the requested user. Only a failure of this step is reported.
     "become" Become {}
@@ -241,6 +285,24 @@ messages! {
         ms: u64,
         /// Ids of the server's processes that could not be ended.
         left: Vec<u32>,
+        /// Values of the environment with which the server would end or do less.
+        refused: Vec<RefusedValue>,
+        /// Addresses at which the server's processes listened, if that was examined.
+        listened: Vec<std::net::SocketAddr>,
+        /// Address that the server was given in place of its own.
+        address: Option<std::net::SocketAddr>,
+        /// Where the server's output went, if it came from elsewhere or did not come.
+        output: Option<PathBuf>,
+        /// Address at which the API of a server answered that had said nothing.
+        answered: Option<std::net::SocketAddr>,
+        /// Whether a process of the server was seen with the CUDA backend and vgpu-run's libraries.
+        with_shims: bool,
+        /// Whether a process of the server was seen with the CUDA backend and without them.
+        without_shims: bool,
+        /// Whether a server that says nothing has mapped vgpu-run's libraries itself.
+        inherits: bool,
+        /// Process that holds a lock for which the server waits.
+        waits_for: Option<u32>,
     }
 
     /// The libraries and the probe are delivered and available.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use super::child::{self, ChildEnd};
+use super::sandbox;
 use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
 use crate::waits;
@@ -16,11 +17,9 @@ use crate::waits;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Maximum size in bytes of a unit file or an environment file. systemd reads no more than a MiB of a line.
 const MOST: u64 = 4 << 20;
-/// Properties that `systemctl show` is asked for.
-const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
-    EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
-    MemoryDenyWriteExecute,NoExecPaths,ExecPaths,ReadOnlyPaths,InaccessiblePaths,SystemCallFilter,RestrictFileSystems,\
-    RootDirectory,RootImage,LimitAS,WorkingDirectory,ControlGroup,ExecMainStartTimestamp";
+/// Properties that `systemctl show` is asked for, beside those of the sandbox.
+const PROPERTIES: &str = "LoadState,ActiveState,MainPID,ExecStart,EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,\
+    ControlGroup,ExecMainStartTimestamp";
 
 /// A unit's properties, as `systemctl show` names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub async fn find(name: &str, environment: &Environment) -> Result<Unit, UnitErr
 
 async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, String>> {
     let mut command = Command::new("systemctl");
-    command.args(["show", "--no-pager", &format!("--property={PROPERTIES}"), name]);
+    command.args(["show", "--no-pager", &format!("--property={PROPERTIES},{}", sandbox::shown()), name]);
     let outcome = child::run_limited(command, environment, LIMIT).await.ok()?;
     if outcome.end != ChildEnd::Exit(0) {
         tracing::debug!(stderr = outcome.stderr, end = ?outcome.end, "systemctl does not answer");

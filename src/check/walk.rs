@@ -10,7 +10,7 @@ use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
-use super::{contention, limits, links};
+use super::{contention, limits, links, obstacles};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 use crate::waits;
@@ -88,6 +88,13 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         findings.push(finding);
     }
     contention::excuse(context, &mut findings).await;
+    if obstacles::tell(&mut findings) {
+        // What was not examined for that reason has this name.
+        context.incomplete.clear();
+    }
+    if context.held {
+        links::truth::hold_to_account(&mut findings);
+    }
     let mut unreached: BTreeSet<LinkId> = steps.iter().map(|step| step.link).collect();
     unreached.retain(|link| unmet(*link, &findings).is_some());
     // A failure that the server disproves is in no other link's way.

@@ -18,9 +18,9 @@ const REPORT: Remedy = Remedy::new("Please report it, with what check found.")
 const WRONG: Remedy =
     Remedy::new("Do not use the device: results would be wrong. Please report it, with what check found.")
         .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
-const UPDATE_HOST: Remedy = Remedy::new("Update the device's host, or look at the GPU that it describes.");
+const UPDATE_HOST: Remedy = Remedy::new("Update the device's host, or mend its description of the GPU.");
 const NEW_CODE: Remedy = Remedy::new(
-    "Does a security module or a seccomp filter forbid programs to map new code? Try the other way: --via folder, or --via memory.",
+    "Hand the libraries over the other way, --via folder or --via memory: a security module or a seccomp filter may forbid programs to map new code.",
 );
 const UNSET: Remedy = Remedy::new("Unset {variable}.").command("unset {variable}");
 const LIBRARIES_AGAIN: Remedy =
@@ -32,7 +32,7 @@ const NEWER_SYSTEM: Remedy =
 const OTHER_RELEASE: Remedy = Remedy::new("Use a release of Ollama that was built for this GPU.");
 const NEWER_DRIVER: Remedy = Remedy::new("Update the driver on the host.");
 const HOST_FAULT: Remedy =
-    Remedy::new("Look at what the device's host says, and report it with what check found.")
+    Remedy::new("Read the log of the device's host, and report the fault with what check found.")
         .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
 const FASTER: Remedy =
     Remedy::new("Give the VM more processors, or put Ollama's libraries on a faster disk.");
@@ -43,20 +43,27 @@ const WITHOUT_LIBRARY: Remedy = Remedy::new("Use a build without this library.")
 
 vgpu_findings::chain! {
     Kernel kernel "kernel" "Kernel and sandbox" needs [] {
-        NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private folder may be mapped for execution."
-            => Remedy::new("Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it.")
+        NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private directory may be mapped for execution."
+            => Remedy::new("Set XDG_RUNTIME_DIR to a directory of yours on a file system that is not mounted noexec, or allow it.")
                 .command("mount -o remount,exec /dev/shm").as_root(),
-            IN_UNIT => Remedy::new("Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=.").command("systemctl edit {unit}").as_root(),
-            OTHER_MODE => Remedy::new("Try the other way: --via folder.");
+            IN_UNIT => Remedy::new("Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a directory in ExecPaths=.").command("systemctl edit {unit}").as_root(),
+            OTHER_MODE => Remedy::new("Hand the libraries over by --via folder.");
         RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further.";
+        NO_NULL_DEVICE "no-null-device" "Every program that Ollama starts gets /dev/null for its input."
+            => Remedy::new("Create the file again.").command("mknod -m 666 /dev/null c 1 3").as_root();
+        NO_PROCESS "no-process" "Ollama's server starts processes to look for GPUs and to run models."
+            => Remedy::new("Allow more processes (ulimit -u; pids.max of the control group; LimitNPROC= and TasksMax= in a unit), or the call clone in the filter of system calls.")
+                .command("cat /sys/fs/cgroup/$(cut -d: -f3 /proc/self/cgroup)/pids.max");
+        NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners by the loopback interface."
+            => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();
         NO_PROC "no-proc" "The libraries are named through /proc, which is not mounted here."
-            => Remedy::new("Mount it: mount -t proc proc /proc.");
+            => Remedy::new("Mount proc.").command("mount -t proc proc /proc").as_root();
     }
     Pci pci "pci" "PCI function" needs [] {
         SYSFS_MISSING "sysfs-missing" "The device is found through sysfs."
             => Remedy::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
-            OTHER_FOLDER => Remedy::new("VGPU_SYSFS names the folder to look in; start the device there, or unset it."),
-            UNREADABLE => Remedy::new("Is sysfs mounted, and may you read it?");
+            OTHER_FOLDER => Remedy::new("VGPU_SYSFS names the directory to look in; start the device there, or unset it."),
+            UNREADABLE => Remedy::new("Mount sysfs, and let this user read it.");
         DEVICE_ABSENT "device-absent" "Without the VGPU-STUB function the guest has no way to the host's GPU."
             => Remedy::new("Have the host add the device to this VM. This lists it once it is there.")
                 .command("lspci -d 10de:2331");
@@ -76,7 +83,7 @@ vgpu_findings::chain! {
             => Remedy::new("Have a udev rule give {folder}/resource* to a group of yours, or start vgpu-run as root with --user NAME, which gives that user the device.")
                 .command("sudo vgpu-run --user \"$USER\" ollama serve").as_root(),
             WRITABLE => Remedy::new("A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=."),
-            FOREIGN_FOLDER => Remedy::new("VGPU_SYSFS must name a folder to which nobody else may write, because root gives the files in it to the user."),
+            FOREIGN_FOLDER => Remedy::new("VGPU_SYSFS must name a directory to which nobody else may write, because root gives the files in it to the user."),
             UNKNOWN_USER => Remedy::new("Name a user that exists in User= of the service's unit."),
             CHANGED_SERVICE => Remedy::new("The service was set up, but a part of it has changed since: check it.").command("{command}").as_root(),
             PLAIN_SERVICE => Remedy::new("Have vgpu-run set the service up: a udev rule then gives it the device.").command("{command}").as_root(),
@@ -96,22 +103,22 @@ vgpu_findings::chain! {
             => Remedy::new("The host's end is gone: start it again, and have it give the device back (vgpu-device replug, on the host), or restart this VM."),
             DEVICE_PROCESS => Remedy::new("Its device process is not running: start it again.");
         DEVICE_MUTE "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
-            => Remedy::new("Is the VM's host overloaded, or its device process stopped or hung? Restart it."),
-            MEDIATOR => Remedy::new("Is the mediator on the device's host stopped or hung? Restart it."),
-            TURN => Remedy::new("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.");
-        NOT_A_STUB "not-a-stub" "What answers is no VGPU-STUB device."
+            => Remedy::new("Restart the device process on the VM's host: it is stopped, hung or overloaded."),
+            MEDIATOR => Remedy::new("Restart the mediator on the device's host: it is stopped or hung."),
+            TURN => Remedy::new("End that process, which is stopped or waits for the host, or restart the host's mediator.");
+        NOT_A_STUB "not-a-stub" "The function that answers is no VGPU-STUB device."
             => Remedy::new("Compare what the bus says of the function with what the host says of its device.")
                 .command("lspci -vv -d 10de:2331");
         VERSION_1 "version-1" "The registers say version 1 of the protocol, the BARs version 2: neither can be trusted."
             => Remedy::new("Update the device's host.");
         DEVICE_SLOW "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
-            => Remedy::new("Is the VM's host overloaded? Give its device process a processor of its own.");
+            => Remedy::new("Give the device process on the VM's host a processor of its own: the host may be overloaded.");
         SPEECH_MISMATCH "speech-mismatch" "Guest and host are of different builds and would misunderstand each other."
             => Remedy::new("Install the vgpu-run of the host's release.");
     }
     Window window "window" "Shared window" needs [Device] {
         WINDOW_UNMAPPABLE "window-unmappable" "All data travels through the shared window.",
-            NO_WINDOW => Remedy::new("The function has no window: look at how the host's device is set up."),
+            NO_WINDOW => Remedy::new("Have the host give the device a window: the function has none."),
             SHORT_WINDOW => Remedy::new("Have the host give the device a window of the size that it announces.");
         WINDOW_SLOW "window-slow" "Copies can be no faster than the window."
             => Remedy::new("Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 prefetchable.");
@@ -120,17 +127,17 @@ vgpu_findings::chain! {
     }
     Host host "host" "Host" needs [Device] {
         EXECUTOR_NOT_READY "executor-not-ready" "The host has nothing to run the calls on."
-            => Remedy::new("Look at the device's host: its GPU, driver or executor is missing."),
+            => Remedy::new("Read the log of the device's host: its GPU, driver or executor is missing."),
             MEDIATOR => Remedy::new("Start the mediator on the device's host.");
         BAD_FACTS "bad-facts" "Ollama drops a device whose own description makes no sense."
             => UPDATE_HOST,
-            NO_FACTS => Remedy::new("Look at the device's host: its GPU, or what it says of it, is missing.");
+            NO_FACTS => Remedy::new("Read the log of the device's host: its GPU, or the GPU's description, is missing.");
         NO_MEMORY "no-memory" "A device without free memory is not used."
             => Remedy::new("End other programs that hold the device's memory, in this VM or on the host.");
         MEMORY_TOO_SMALL "memory-too-small" "Ollama leaves a part of a device's memory free, and puts no layer onto a device that has no more than that."
             => Remedy::new("Have the host give the device more memory, or set lower what stays free: LLAMA_ARG_FIT_TARGET where llama-server loads models, else OLLAMA_GPU_OVERHEAD.");
         SESSION_REFUSED "session-refused" "The host lets no process in."
-            => Remedy::new("Look at the device's host: its log says why it refuses processes."),
+            => Remedy::new("Read the log of the device's host, which says why it refuses processes."),
             QUARANTINE => Remedy::new("Ask the host's administrator why this virtual machine is in quarantine.");
         CONTEXT_LOST "context-lost" "A kernel's fault ended the GPU context that all processes share on a host of version 1, and such a host makes no other."
             => Remedy::new("Restart the mediator on the device's host: until then it refuses every process of every virtual machine.");
@@ -139,14 +146,14 @@ vgpu_findings::chain! {
         ADDRESSES_SHARED "addresses-shared" "A copy names memory by address alone, so devices that share addresses cannot be used by one process."
             => Remedy::new("Give each device of this VM another --address-range on the host, where its device processes share no directory of locks.");
         ADDRESSES_UNAVAILABLE "addresses-unavailable" "A process reserves the addresses of a device's memory before it uses the device."
-            => Remedy::new("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.")
+            => Remedy::new("Lift the limit on address space, which is LimitAS= in a service. Where the program's own memory lies there, have the host give the device another --address-range.")
                 .command("ulimit -v"),
             UNIT_LIMIT => Remedy::new("Lift the limit in a drop-in of the unit, LimitAS=infinity, and restart it.").command("systemctl edit {unit}").as_root(),
-            ADDRESS_SPACE => Remedy::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v");
+            ADDRESS_SPACE => Remedy::new("Lift the limit on address space, which is LimitAS= in a service.").command("ulimit -v");
         ECHO_SLOW "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
-            => Remedy::new("Is the VM or its host overloaded? Give both processors of their own.");
+            => Remedy::new("Give the VM and its host processors of their own: one of them may be overloaded.");
         NO_ECHO "no-echo" "The host took a message and did not answer in time."
-            => Remedy::new("Look at the device's host: its executor hangs, or is overloaded. Restart it.");
+            => Remedy::new("Restart the executor on the device's host: it hangs or is overloaded.");
     }
     Shims shims "shims" "Libraries" needs [Kernel] {
         HANDOVER_REFUSED "handover-refused" "The libraries must reach the process that loads the backend."
@@ -163,13 +170,19 @@ vgpu_findings::chain! {
             => UNSET,
             IN_UNIT => Remedy::new("Remove {variable} from the service's environment, and restart it.").command("systemctl edit {unit}").as_root(),
             AS_ROOT => Remedy::new("Run the check as root.");
-        LIBRARY_OVERRIDE "library-override" "OLLAMA_LLM_LIBRARY limits Ollama to one backend folder."
+        LIBRARY_OVERRIDE "library-override" "OLLAMA_LLM_LIBRARY limits Ollama to one backend directory."
             => UNSET;
         BACKEND_OVERRIDE "backend-override" "GGML_BACKEND_PATH makes llama-server load another backend."
             => UNSET;
         NUM_GPU_ZERO "num-gpu-zero" "A setting keeps all layers on the CPU."
             => UNSET;
         API_PREFIX "api-prefix" "Ollama asks llama-server at /health whether a model is loaded, and llama-server answers below the prefix alone: every load fails, after minutes."
+            => UNSET;
+        API_KEY "api-key" "Ollama sends llama-server no key, so that every prompt fails."
+            => UNSET;
+        TLS "tls" "Ollama asks llama-server by HTTP whether a model is loaded, so that every load fails after minutes."
+            => UNSET;
+        MODEL_FILE "model-file" "Every load fails where llama-server does not get this file."
             => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
             => UNSET;
@@ -181,19 +194,19 @@ vgpu_findings::chain! {
             => Remedy::new("Run Ollama and vgpu-run in a guest, or a container that is given the device, of a distribution with glibc 2.17 or later: Debian, Ubuntu, Fedora, RHEL, openSUSE, Arch.");
         OTHER_LIBRARY_WINS "other-library-wins" "The backend would talk to another library of the same name instead of ours."
             => Remedy::new("Start Ollama through vgpu-run, without a program between them that changes LD_PRELOAD or LD_LIBRARY_PATH."),
-            OTHER_DRIVER => Remedy::new("Remove that file: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH."),
+            OTHER_DRIVER => Remedy::new("Remove that file: an Ollama before 0.12.4 searches its own directory first, then those of LD_LIBRARY_PATH."),
             PRELOADED => Remedy::new("Remove it from LD_PRELOAD.").command("unset LD_PRELOAD"),
-            SCRIPT_CHANGES => Remedy::new("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.").command("vgpu-run {program} serve");
+            SCRIPT_CHANGES => Remedy::new("Have vgpu-run start the program itself, or remove what changes LD_PRELOAD from the script.").command("vgpu-run {program} serve");
         GLOBAL_PRELOAD "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
-            => Remedy::new("Remove from that file what you do not need.")
+            => Remedy::new("Remove the libraries that you do not need from that file.")
                 .command("editor /etc/ld.so.preload").as_root();
         PRELOAD_STRIPPED "preload-stripped" "What starts the program removes LD_PRELOAD, so the libraries do not get in."
-            => Remedy::new("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.")
+            => Remedy::new("Have vgpu-run start the program itself, or remove what sets or clears LD_PRELOAD from the script.")
                 .command("vgpu-run {program} serve");
         DESCRIPTORS_CLOSED "descriptors-closed" "A process on the way closes descriptors, so the libraries cannot be reached by name."
-            => Remedy::new("Put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
-            SCRIPT_CLOSES => Remedy::new("Have the libraries put into a folder, or remove from the script what closes descriptors.").command("vgpu-run --via folder {script} serve");
-        RESOURCE_LIMIT "resource-limit" "What starts the program limits it to less than it needs.";
+            => Remedy::new("Put the libraries into a directory.").command("vgpu-run --via folder ollama serve"),
+            SCRIPT_CLOSES => Remedy::new("Put the libraries into a directory, or remove what closes descriptors from the script.").command("vgpu-run --via folder {script} serve");
+        RESOURCE_LIMIT "resource-limit" "The script that starts the program limits it to less than it needs.";
     }
     Ollama ollama "ollama" "Ollama" needs [] {
         OLLAMA_MISSING "ollama-missing" "There is no Ollama to give the GPU to."
@@ -213,26 +226,26 @@ vgpu_findings::chain! {
             => Remedy::new("Install Ollama again; its archive brings its libraries. One of the system's, install from the distribution.")
                 .command("{install}").as_root();
         IMPORT_MISSING "import-missing" "A function that no library has ends llama-server when it is first called: with a model."
-            => Remedy::new("Install Ollama again: its folder has files of two releases, or one of something else.")
+            => Remedy::new("Install Ollama again: its directory has files of two releases, or one of another program.")
                 .command("{install}").as_root(),
             OLD_SYSTEM => NEWER_SYSTEM;
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
             => LIBRARIES_AGAIN,
-            CLEAN => Remedy::new("Remove the library folder and install Ollama again.").command("{install}").as_root(),
+            CLEAN => Remedy::new("Remove the library directory and install Ollama again.").command("{install}").as_root(),
             ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path.");
         OLLAMA_DAMAGED "ollama-damaged" "A program that is not whole does not start."
             => Remedy::new("Install Ollama again: it was copied or unpacked in part.")
                 .command("{install}").as_root();
         NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."
             => Remedy::new("Let everybody execute it.").command("chmod a+rx {path}").as_root(),
-            SEARCHABLE => Remedy::new("Let everybody execute it, and search the folders on the way to it.").command("chmod a+rx {path}").as_root();
+            SEARCHABLE => Remedy::new("Let everybody execute it, and search the directories on the way to it.").command("chmod a+rx {path}").as_root();
         LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
-            => Remedy::new("Let Ollama's user read its libraries, and search the folders on the way to them.")
+            => Remedy::new("Let Ollama's user read its libraries, and search the directories on the way to them.")
                 .command("chmod -R a+rX {path}").as_root();
-        HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may not."
-            => Remedy::new("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.")
+        HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may create neither."
+            => Remedy::new("Give the directory to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that this user may write.")
                 .command("ls -ld {path}");
-        NOT_OLLAMA "not-ollama" "What is called ollama is something else."
+        NOT_OLLAMA "not-ollama" "The program that is called ollama is another one."
             => Remedy::new("Name the program itself.")
                 .command("vgpu-run check --ollama /usr/local/bin/ollama"),
             PROGRAM_ITSELF => Remedy::new("Name the program itself.");
@@ -245,15 +258,17 @@ vgpu_findings::chain! {
             => BACKEND_AGAIN,
             UNSET => Remedy::new("Unset it.").command("unset OLLAMA_LLM_LIBRARY"),
             WITH_CUDA => Remedy::new("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).").command("{install}").as_root();
+        SORTS_FIRST "sorts-first" "Of the libraries in a backend's directory, llama-server loads the first by name."
+            => Remedy::new("Move that file away.").command("mv {path} /root/").as_root();
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
             => BACKEND_AGAIN,
             READABLE => Remedy::new("Make it readable for the user that Ollama runs as.");
         NEEDED_MISSING "needed-missing" "The loader refuses a backend that needs a library which cannot be found."
-            => Remedy::new("Install what it needs, or Ollama again."),
+            => Remedy::new("Install the missing library, or Ollama again."),
             AGAIN => Remedy::new("Install it again.");
         IMPORT_MISSING "import-missing" "The backend asks for a function that no library provides."
             => UPDATE,
-            TWO_RELEASES => Remedy::new("Its folder has files of two releases: install Ollama again.");
+            TWO_RELEASES => Remedy::new("Install Ollama again: its directory has files of two releases.");
         VERSION_NODE "version-node" "The backend asks for a function under a version that no library provides."
             => UPDATE,
             OLD_SYSTEM => NEWER_SYSTEM;
@@ -274,14 +289,14 @@ vgpu_findings::chain! {
         CRASHED "crashed" "The backend crashed while it started."
             => REPORT;
         TIMED_OUT "timed-out" "The backend did not start in time; Ollama gives up after 3 to 30 seconds."
-            => Remedy::new("Look at the host of the device: a call that waits for it gets no answer.")
+            => Remedy::new("Read the log of the device's host: a call that waits for it gets no answer.")
                 .command("vgpu-run check --only host"),
             SLOW => FASTER;
         NO_DEVICE "no-device" "The backend started and found no device."
-            => Remedy::new("Unset CUDA_VISIBLE_DEVICES, and look at the device.")
+            => Remedy::new("Unset CUDA_VISIBLE_DEVICES, and examine the device.")
                 .command("vgpu-run check --only host");
         CUDA_ERROR "cuda-error" "A CUDA call failed while the backend started."
-            => Remedy::new("Look at what the device's host says.").command("vgpu-run check --only host");
+            => Remedy::new("Read the log of the device's host.").command("vgpu-run check --only host");
     }
     Agreement agreement "agreement" "CUDA, NVML and sysfs" needs [Init] {
         PCI_ID "pci-id" "Ollama joins what CUDA and NVML say by PCI id."
@@ -296,7 +311,7 @@ vgpu_findings::chain! {
         DRIVER_FLOOR "driver-floor" "Ollama drops devices whose driver is older than 550, or 570 for compute capability below 7."
             => NEWER_DRIVER;
         ZERO_MEMORY "zero-memory" "Ollama takes a device without memory for none."
-            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.")
+            => Remedy::new("Examine the GPU on the device's host: it is full, or does not answer.")
                 .command("vgpu-run check --only host");
         LARGE_CONTEXT "large-context" "Ollama chooses its default context by the device's memory, and a long context takes much of it."
             => Remedy::new("Set a smaller one if models load slowly or do not fit.")
@@ -314,38 +329,43 @@ vgpu_findings::chain! {
         GEMM_WRONG "gemm-wrong" "A matrix product is wrong."
             => WRONG;
         SESSION_LOST "session-lost" "The connection to the host broke while it was used."
-            => Remedy::new("Look at the device's host: the worker of this session ended, or the host was restarted.");
+            => Remedy::new("Read the log of the device's host: the worker of this session ended, or the host was restarted.");
         TIMED_OUT "timed-out" "The host took work and did not finish it in time."
-            => Remedy::new("Look at the device's host: its executor hangs or is overloaded.");
+            => Remedy::new("Restart the executor on the device's host: it hangs or is overloaded.");
     }
     Discovery discovery "discovery" "Ollama's discovery" needs [Init] {
         TIMED_OUT "timed-out" "Ollama gives up on a device that is not found in time."
-            => Remedy::new("It is {program} itself that hangs, not the device: is it Ollama's own file? Install Ollama again.")
+            => Remedy::new("Install Ollama again: {program} itself hangs, not the device, and may not be Ollama's own file.")
                 .command("{install}").as_root(),
             SLOW => FASTER;
         CRASHED "crashed" "One of Ollama's discovery processes crashed."
             => REPORT,
-            MIXED => Remedy::new("Are Ollama's program and its libggml-cuda.so of one release? Install Ollama again.");
+            MIXED => Remedy::new("Install Ollama again: its program and its libggml-cuda.so may be of two releases.");
         FILTERED_ARCH "filtered-arch" "Ollama drops a device whose compute capability its backend was not built for."
             => OTHER_RELEASE;
         FILTERED_DRIVER "filtered-driver" "Ollama drops a device whose driver it takes for too old."
             => NEWER_DRIVER;
         FILTERED_MEMORY "filtered-memory" "Ollama drops a device that reports no memory."
-            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.");
+            => Remedy::new("Examine the GPU on the device's host: it is full, or does not answer.");
         BACKEND_NOT_LOADED "backend-not-loaded" "Ollama's own process could not load the backend."
             => Remedy::new("Install Ollama again; its files do not fit together."),
             UPDATE => Remedy::new("Update vgpu-run."),
             READABLE => Remedy::new("Let the user that Ollama runs as read that file.");
         ENVIRONMENT_STRIPPED "environment-stripped" "Ollama's processes do not get the environment that vgpu-run set."
-            => Remedy::new("Is llama-server a script that clears the environment? Use Ollama's own file.");
+            => Remedy::new("Use Ollama's own llama-server: a script in its place clears the environment.");
         NO_DEVICE "no-device" "Ollama's own processes see no CUDA device."
-            => Remedy::new("Look at the links before this one: what was found there is not what Ollama's processes find."),
-            OTHER_PATH => Remedy::new("Let vgpu-run put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
+            => Remedy::new("Compare the links before this one: Ollama's processes find something else than check does."),
+            OTHER_PATH => Remedy::new("Let vgpu-run put the libraries into a directory.").command("vgpu-run --via folder ollama serve"),
             BUG => REPORT;
         RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs.";
+        SETTING_REFUSED "setting-refused" "At a value that it does not accept llama-server ends: at the discovery, or when a model is loaded."
+            => Remedy::new("Unset {variable}, or give it a value that this release accepts.").command("unset {variable}"),
+            SETTING_IN_UNIT => Remedy::new("Remove {variable} from the service's environment, and restart it.").command("systemctl edit {unit}").as_root();
         KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."
             => Remedy::new("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.")
                 .command("journalctl -k | grep type=1326").as_root();
+        TEMPORARY_UNUSABLE "temporary-unusable" "An Ollama from 0.12.4 to 0.24 creates a temporary file before it looks for GPUs."
+            => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
         NO_CPU_BACKEND "no-cpu-backend" "Every model needs GGML's backend of the processor beside the GPU's, and fails to load without."
             => Remedy::new("Install Ollama again; its archive brings them.").command("{install}").as_root();
     }
@@ -366,8 +386,8 @@ vgpu_findings::chain! {
             => Remedy::new("Read its log, and check the value of OLLAMA_HOST."),
             START => Remedy::new("Start it, and read its log.").command("systemctl start {unit}; journalctl -u {unit} -n 50").as_root(),
             UNKNOWN_SERVICE => Remedy::new("Name the service after --service, or install it.").command("systemctl list-units --type=service --all '*ollama*'"),
-            OTHER_PROGRAM => Remedy::new("Is it Ollama that listens there?"),
-            OTHER_COMMAND => Remedy::new("Does its ExecStart= start Ollama by a name of its own? Have it start `ollama serve`.");
+            OTHER_PROGRAM => Remedy::new("Find out which program listens there."),
+            OTHER_COMMAND => Remedy::new("Have the unit's ExecStart= start `ollama serve`: a program of another name is not recognised.");
         ADDRESS_TAKEN "address-taken" "Clients reach what listens at the service's address, whoever that is."
             => Remedy::new("Give the service another address: set OLLAMA_HOST in its unit, and for its clients."),
             END_OTHER => Remedy::new("End the other one, if it is not meant to run, and restart the service.").command("kill {process}; systemctl restart {unit}").as_root();
@@ -381,22 +401,47 @@ vgpu_findings::chain! {
             IDLE => Remedy::new("Read the server's log, and restart it; check says whether the device answers."),
             PREFIX => Remedy::new("Remove {variable} from the server's environment, and restart it.");
         KERNELS_REFUSED "kernels-refused" "A program learns an error's number when the host refuses a kernel, and ends or goes on without the device."
-            => Remedy::new("Update the device's host, or look at what it says; please report it, with what check found.")
+            => Remedy::new("Update the device's host, or read its log; please report it, with what check found.")
                 .command("vgpu-run check --service --bundle vgpu-run-check.tar.gz").as_root();
     }
     Truth truth "truth" "Ollama itself" needs [] {
         FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
-            => Remedy::new("Its log says why, as far as Ollama says it at all; please report it, with what check found.")
-                .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+            => Remedy::new("Read its log from the start, and please report it, with what check found.")
+                .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+            DAEMON => Remedy::new("Have the script become the server, or wait for it: a server that outlives what vgpu-run started loses the libraries.").command("vgpu-run ollama serve"),
+            WITHOUT_SHIMS => Remedy::new("Have vgpu-run start the program itself, without a script that changes its environment.").command("vgpu-run ollama serve");
+        SOME_DEVICES "some-devices" "Models get the memory of the devices that Ollama uses, and of no other."
+            => Remedy::new("Use a release of Ollama that was built for all of the devices, or leave the others to another program.");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
-            => Remedy::new("Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."),
-            SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=)."),
-            LIBRARY => Remedy::new("Install what is missing, or Ollama's release for this system.");
+            => Remedy::new("Start the server by hand, without vgpu-run. If it ends the same way, install Ollama again."),
+            SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=).");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
-            => Remedy::new("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.")
-                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
+            => Remedy::new("Read the end of its log, which names what it started last: that program or its file system hangs.")
+                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve"),
+            LOCKED => Remedy::new("End that process, or wait for it.").command("ps -fp {process}");
+        ADDRESS_TAKEN "address-taken" "Ollama's server ends where something else listens at its address."
+            => Remedy::new("End what listens there, or give Ollama another address.").command("export OLLAMA_HOST=127.0.0.1:11435"),
+            SET_UP => Remedy::new("Have vgpu-run start it.").command("{command}").as_root(),
+            END_STOCK => Remedy::new("End it, and start it through vgpu-run.").command("kill {process} && vgpu-run ollama serve"),
+            AS_ROOT => Remedy::new("Run the check as root, which sees whose process it is.").command("sudo vgpu-run check").as_root();
+        ADDRESS_UNUSABLE "address-unusable" "Ollama's server ends where it cannot listen at the address in OLLAMA_HOST."
+            => Remedy::new("Set OLLAMA_HOST to an address of this machine.").command("export OLLAMA_HOST=127.0.0.1:11434"),
+            ADDRESS_IN_UNIT => Remedy::new("Set OLLAMA_HOST in the service's unit to an address of this machine, and restart it.").command("systemctl edit {unit}").as_root(),
+            PRIVILEGED => Remedy::new("Set OLLAMA_HOST to a port from 1024 on, or let every user listen at lower ones.").command("sysctl net.ipv4.ip_unprivileged_port_start={port}").as_root();
+        HOME_UNUSABLE "home-unusable" "Ollama's server keeps its key in HOME, and ends where it can neither find nor create it."
+            => Remedy::new("Set HOME to a directory in which Ollama's user may create .ollama.").command("ls -ld {path}"),
+            HOME_UNSET => Remedy::new("Set HOME to the user's home directory.").command("export HOME=$(getent passwd $(id -u) | cut -d: -f6)"),
+            HOME_IN_UNIT => Remedy::new("Set User= in the service's unit, which sets HOME, or Environment=HOME=, and restart it.").command("systemctl edit {unit}").as_root();
+        MODELS_UNUSABLE "models-unusable" "Ollama's server creates and reads the directory of its models when it starts, and ends where it may not."
+            => Remedy::new("Give the directory to the user that Ollama runs as, or set OLLAMA_MODELS to another one.").command("ls -ld {path}");
+        MODELS_READ_ONLY "models-read-only" "The models that are there can be loaded, but ollama pull and ollama create fail."
+            => Remedy::new("Let Ollama's user write there if models are to be added.").command("ls -ld {path}");
+        TEMPORARY_UNUSABLE "temporary-unusable" "An Ollama from 0.12.4 to 0.24 creates a temporary file before it looks for GPUs."
+            => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
+        NO_ROOM "no-room" "Ollama's server ends where it cannot write its key or create its directories."
+            => Remedy::new("Free space in that file system.").command("df -h {path}; df -i {path}");
         LAUNCHER_REFUSED "launcher-refused" "What cannot get the GPU is not started, unless --allow-cpu is given."
-            => Remedy::new("Do what the launcher says, which is the evidence.");
+            => Remedy::new("Follow the launcher's advice, which the evidence quotes.");
     }
 }
 

@@ -4,6 +4,7 @@
 //! The launcher's errors and the report of `check` both use these types, so that one problem is described by
 //! one sentence everywhere. This module depends on neither.
 
+pub mod by_kind;
 pub mod catalogue;
 
 pub use catalogue::{Cause, LinkId, cause, fix};

@@ -1,6 +1,6 @@
 //! Parses `OLLAMA_HOST`: the address at which a server listens and to which its clients connect.
 
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// TCP port of Ollama if none is given.
 const PORT: u16 = 11_434;
@@ -30,6 +30,42 @@ pub fn addresses(host: Option<&str>) -> Vec<SocketAddr> {
         _ => name,
     };
     (name, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+}
+
+/// Returns the host and the port at which a server listens for a value of `OLLAMA_HOST`, as Ollama's
+/// `envconfig.Host` and Go's `net.SplitHostPort` read it. An empty host stands for all addresses.
+pub fn listens(host: Option<&str>) -> (String, u16) {
+    let value = host.unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let (scheme, rest) = value.split_once("://").unwrap_or(("", value));
+    let usual = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => PORT,
+    };
+    let rest = rest.split('/').next().unwrap_or_default();
+    let (host, port) = split(rest).unwrap_or_else(|| {
+        let bare = rest.trim_matches(['[', ']']);
+        let name = match (bare.parse::<IpAddr>(), rest) {
+            (Ok(address), _) => address.to_string(),
+            (Err(_), "") => "127.0.0.1".to_owned(),
+            (Err(_), name) => name.to_owned(),
+        };
+        (name, String::new())
+    });
+    (host, port.parse().unwrap_or(usual))
+}
+
+/// Splits `HOST:PORT` or `[HOST]:PORT` as Go does. Returns `None` for what Go rejects: no port, or a host
+/// with colons outside brackets.
+fn split(text: &str) -> Option<(String, String)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(inner) => {
+            let (host, rest) = inner.split_once(']')?;
+            (host, rest.strip_prefix(':')?)
+        }
+        None => text.rsplit_once(':').filter(|(host, _)| !host.contains([':', '[', ']']))?,
+    };
+    (!port.contains([':', '[', ']'])).then(|| (host.to_owned(), port.to_owned()))
 }
 
 #[cfg(test)]
@@ -64,10 +100,28 @@ mod tests {
         assert!(addresses(Some("localhost:7")).iter().all(|address| address.port() == 7));
     }
 
+    #[test]
+    fn where_a_server_listens() {
+        for (host, expected, port) in [
+            (None, "127.0.0.1", 11434),
+            (Some(" \"0.0.0.0\" "), "0.0.0.0", 11434),
+            (Some(":8080"), "", 8080),
+            (Some("http://gpu-box/x"), "gpu-box", 80),
+            (Some("https://1.2.3.4:99999"), "1.2.3.4", 443),
+            (Some("[::1]:9"), "::1", 9),
+            (Some("[::]"), "::", 11434),
+            (Some("fe80::1"), "fe80::1", 11434),
+            (Some("a:b:c"), "a:b:c", 11434),
+            (Some("1.2.3.4:-1"), "1.2.3.4", 11434),
+        ] {
+            assert_eq!(listens(host), (expected.to_owned(), port), "{host:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_value_breaks_the_reader(text in "[\\[\\]0-9.:/]{0,24}") {
-            let _ = addresses(Some(&text));
+            let _ = (addresses(Some(&text)), listens(Some(&text)));
         }
     }
 }

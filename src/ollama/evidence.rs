@@ -93,7 +93,7 @@ pub fn last_words(log: &str) -> Option<String> {
     log.lines().map(str::trim).find(fatal).map(shortened)
 }
 
-fn shortened(line: &str) -> String {
+pub(super) fn shortened(line: &str) -> String {
     match line.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line.to_owned(),

@@ -6,6 +6,7 @@ pub mod backends;
 pub mod dependencies;
 pub mod era;
 pub mod evidence;
+pub mod fatal;
 pub mod fatbin;
 pub mod installer;
 pub mod layout;

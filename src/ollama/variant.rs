@@ -52,6 +52,18 @@ impl Variant {
         self.folder.join(BACKEND)
     }
 
+    /// Returns the path of the library that llama-server loads from this directory: the first by name that is
+    /// neither GGML's base nor a backend of the processor.
+    pub fn loaded(&self) -> PathBuf {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let backend = |name: &String| {
+            let kind = name.strip_prefix("libggml-").filter(|_| name.contains(".so"));
+            kind.is_some_and(|kind| !kind.starts_with("base") && !kind.starts_with("cpu"))
+        };
+        names.filter(backend).min().map_or_else(|| self.backend(), |name| self.folder.join(name))
+    }
+
     /// Returns whether OLLAMA_LLM_LIBRARY permits this backend.
     pub fn chosen(&self, environment: &Environment) -> bool {
         let only = environment.get(ONLY).filter(|only| !only.is_empty());
@@ -74,7 +86,7 @@ impl Variant {
             Era::A | Era::B => environment.set(LIBRARY_PATH, joined(&folders[..2])),
             // Ollama takes an empty one for none.
             Era::C if environment.get(BACKEND_PATH).is_none_or(OsStr::is_empty) => {
-                environment.set(BACKEND_PATH, self.backend());
+                environment.set(BACKEND_PATH, self.loaded());
             }
             Era::C => {}
         }

@@ -16,7 +16,7 @@ use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::check::limits::{self, Limit};
 use crate::device::survey::size;
-use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, Verdict, cause};
 use redact::Redaction;
 
 /// Result of a walk of the chain of links.
@@ -149,6 +149,9 @@ impl CheckReport {
             let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
             return format!("Holds: {}.{warnings}", names.join(", "));
         }
+        if let Some(part) = self.findings.iter().find(|finding| says_less(finding)) {
+            return format!("Works in part: {}.{warnings}", part.found.trim_end_matches('.'));
+        }
         match gpus(&self.devices) {
             Some(gpus) => format!(
                 "{} {gpus}.{warnings}",
@@ -157,6 +160,16 @@ impl CheckReport {
             None => format!("Works, as far as was examined.{warnings}"),
         }
     }
+}
+
+/// Causes whose warnings say that a part of the devices works.
+const OF_A_PART: [Cause; 3] =
+    [cause::host::NO_MEMORY, cause::data_path::ALLOCATION, cause::truth::SOME_DEVICES];
+
+/// Returns whether a finding says that less works than there is.
+fn says_less(finding: &Finding) -> bool {
+    let part = finding.cause.is_some_and(|cause| OF_A_PART.contains(&cause));
+    finding.in_part() || finding.status == Status::Warn && part
 }
 
 /// Describes the devices: a single device with its properties, several devices with their total and one by
@@ -178,3 +191,45 @@ fn gpus(devices: &[DeviceReport]) -> Option<String> {
 
 #[cfg(test)]
 pub mod samples;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::catalogue::LINKS;
+
+    /// Returns the headline of a healthy system in which one link has this finding.
+    fn headline(finding: &Finding) -> String {
+        let mut report = samples::healthy();
+        for own in &mut report.findings {
+            if own.link == finding.link {
+                *own = finding.clone();
+            }
+        }
+        report.headline()
+    }
+
+    #[test]
+    fn no_finding_says_less_than_the_headline() {
+        let less = ["1 of 2 devices: the other is too new", "m gave a token, m with 40 % on the GPU"];
+        for link in LINKS {
+            for words in less {
+                let passed = headline(&Finding::pass(link.id, words));
+                assert!(passed.starts_with("Works in part: ") && passed.contains(words), "{passed}");
+                for cause in link.causes {
+                    let warned = headline(&Finding::warn(*cause, words));
+                    assert!(warned.starts_with("Works in part: ") && warned.contains(words), "{warned}");
+                    let failed = headline(&Finding::fail(*cause, words));
+                    assert!(failed.starts_with("Broken: "), "{failed}");
+                }
+            }
+            let whole = headline(&Finding::pass(link.id, "2 of 2 devices"));
+            assert!(whole.starts_with("Works: "), "{whole}");
+            for cause in link.causes {
+                let warned = headline(&Finding::warn(*cause, "x"));
+                let part = OF_A_PART.contains(cause);
+                assert_eq!(warned.starts_with("Works in part: x"), part, "{warned}");
+                assert!(warned.ends_with("There is 1 warning."), "{warned}");
+            }
+        }
+    }
+}

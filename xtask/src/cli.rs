@@ -1,7 +1,7 @@
 //! Command line: parses the arguments, calls the library and prints the results.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -9,6 +9,7 @@ use vgpu_artifacts::Cache;
 use xtask::book;
 use xtask::dist::{self, Release};
 use xtask::exports;
+use xtask::fatal_lines::{self, KnownLines};
 use xtask::layers;
 use xtask::release::{self, Home, Request};
 use xtask::shims::{self, Companion, Options};
@@ -71,6 +72,25 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
+    /// Compare the lines with which Ollama, llama.cpp and ggml say why they fail, in the sources of a release,
+    /// with those that are known of its era.
+    FatalLines {
+        /// Era of the release: A, B or C.
+        #[arg(long)]
+        era: char,
+        /// Directory of Ollama's sources.
+        #[arg(long, value_name = "FOLDER")]
+        ollama: PathBuf,
+        /// Directory of llama.cpp's sources, for releases of era C.
+        #[arg(long, value_name = "FOLDER")]
+        llama: Option<PathBuf>,
+        /// Make the known lines those of the sources.
+        #[arg(long)]
+        write: bool,
+        /// Print the comparison as JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
     /// Compare what the shims export with the symbol lists.
     Exports {
         /// Print the comparison as JSON instead of text.
@@ -108,6 +128,9 @@ impl Task {
             Self::Artifacts { names, .. } => fetch_artifacts(names),
             Self::Layers { json } => find_circles(json),
             Self::Dist { base_url } => make_release(base_url.as_deref()),
+            Self::FatalLines { era, ollama, llama, write, json } => {
+                compare_fatal_lines(era, &ollama, llama.as_deref(), write, json)
+            }
             Self::Book => build_book(),
             Self::Release { dry_run: _, tag, repository, allow_placeholder } => {
                 prepare_release(&Request { tag, repository, placeholder: allow_placeholder })
@@ -135,6 +158,36 @@ fn find_circles(json: bool) -> Result<bool> {
         }
     }
     Ok(held)
+}
+
+fn compare_fatal_lines(
+    era: char,
+    ollama: &Path,
+    llama: Option<&Path>,
+    write: bool,
+    json: bool,
+) -> Result<bool> {
+    let root = workspace::root()?;
+    let mut known = KnownLines::read(&root)?;
+    let sources = fatal_lines::collect(ollama, llama)?;
+    let comparison = known.compare(&sources, era);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&comparison)?);
+    } else {
+        for (mark, lines) in [('+', &comparison.new), ('-', &comparison.gone)] {
+            for line in lines {
+                println!("{mark} {}: {}", line.program, line.text);
+            }
+        }
+        let (new, gone) = (comparison.new.len(), comparison.gone.len());
+        println!("{} lines, {new} new, {gone} gone", comparison.lines);
+    }
+    if write {
+        known.update(&sources, era);
+        known.write(&root)?;
+        return Ok(true);
+    }
+    Ok(comparison.new.is_empty())
 }
 
 fn build_shims(check: bool, sonames: Vec<String>) -> Result<bool> {

@@ -8,6 +8,8 @@ pub mod book;
 #[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;
+#[cfg(feature = "cli")]
+pub mod fatal_lines;
 #[cfg(feature = "layers")]
 pub mod layers;
 #[cfg(feature = "dist")]

@@ -175,10 +175,27 @@ impl<L: Chain> Finding<L> {
         self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.name(), cause.id()))
     }
 
+    /// Returns whether the link works in part: less works than there is, such as one of two devices.
+    pub fn in_part(&self) -> bool {
+        matches!(self.status, Status::Pass | Status::Warn) && says_less(&self.found)
+    }
+
     /// Returns whether links that need this one can be examined.
     pub fn holds(&self) -> bool {
         matches!(self.status, Status::Pass | Status::Warn)
     }
+}
+
+/// Returns whether a text says that less works than there is: `1 of 2 devices`, or `75 % on the GPU`. What is
+/// shown as a part decides, so that no verdict can disagree with the line that it stands above.
+fn says_less(text: &str) -> bool {
+    let words: Vec<&str> = text.split([' ', ';', ',', ':']).collect();
+    let number = |word: &str| word.parse::<u64>().ok();
+    words.windows(4).any(|four| match four {
+        [part, "of", all, "devices"] => number(part) < number(all) && number(part).is_some(),
+        [part, "%", "on", "the"] => number(part).is_some_and(|part| part < 100),
+        _ => false,
+    })
 }
 
 /// Returns the first prerequisite of `link` that is broken according to `findings`. A link that was not
@@ -186,4 +203,23 @@ impl<L: Chain> Finding<L> {
 pub fn unmet<L: Chain>(link: L, findings: &[Finding<L>]) -> Option<L> {
     let fails = |need: &L| findings.iter().any(|finding| finding.link == *need && !finding.holds());
     catalogue::entry(link).needs.iter().copied().find(fails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_is_shown_as_one() {
+        for text in
+            ["computes on 1 of 2 devices: x", "m with 0 % on the GPU", "a; 2 of 3 devices have memory"]
+        {
+            assert!(says_less(text), "{text}");
+        }
+        for text in
+            ["2 of 2 devices", "m with 100 % on the GPU", "8 GiB of 16 GiB are free", "1 of 2 names", ""]
+        {
+            assert!(!says_less(text), "{text}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use vgpu_image::ptx;
 
 use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, ExaminedBackend};
+use crate::check::words;
 use crate::diagnosis::cause::backend as cause;
 use crate::diagnosis::fix::backend as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
@@ -18,6 +19,7 @@ use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
 use crate::ollama::backends;
 use crate::ollama::dependencies::{self, Lacking, NeededLibrary, Unmet, shown};
+use crate::ollama::era::Era;
 use crate::ollama::fatbin::Architectures;
 use crate::ollama::installer;
 use crate::ollama::symbols::Symbols;
@@ -122,9 +124,27 @@ fn inspect(variant: Variant, ollama: &Ollama, context: &CheckContext) -> Examine
     };
     let path = backend.variant.backend();
     let _waits = waits::on(path.display().to_string());
-    let result = read(&path, &mut backend, ollama, context);
+    let loaded = backend.variant.loaded();
+    let result = if ollama.era == Era::C && loaded != path && path.exists() && !overridden(context) {
+        Err(Box::new(first_by_name(&loaded)))
+    } else {
+        read(&path, &mut backend, ollama, context)
+    };
     backend.fault = result.err();
     backend
+}
+
+/// Returns whether a variable names the backend's file in place of Ollama.
+fn overridden(context: &CheckContext) -> bool {
+    context.environment.get("GGML_BACKEND_PATH").is_some_and(|path| !path.is_empty())
+}
+
+/// Returns the finding for another library that llama-server loads in place of the backend.
+fn first_by_name(loaded: &Path) -> Finding {
+    let found = format!("llama-server loads {}, which sorts before {BACKEND}", loaded.display());
+    Finding::fail(cause::SORTS_FIRST, found)
+        .expected(format!("{BACKEND} alone"))
+        .with("path", loaded.display())
 }
 
 fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
@@ -200,7 +220,13 @@ fn read(
     let libraries = dependencies::libraries(&elf.needed, &search, shims).map_err(|unmet| {
         let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
         let damaged = matches!(unmet, Unmet::Damaged { .. });
-        Box::new(if damaged { finding.fix(fix::AGAIN) } else { finding })
+        let finding = if damaged { finding.fix(fix::AGAIN) } else { finding };
+        Box::new(match unmet {
+            Unmet::Damaged { path, .. } | Unmet::Refused { path, .. } => {
+                words::brought(finding, &path, &context.environment)
+            }
+            Unmet::Absent(_) => finding,
+        })
     })?;
     backend.details.extend(libraries.iter().filter(|library| library.direct).map(|library| {
         let file = library.file.as_ref();
@@ -208,7 +234,15 @@ fn read(
         format!("{}: {}", library.soname, from.as_deref().unwrap_or("vgpu-run's"))
     }));
     let own = Symbols::read(&file).map_err(damaged)?;
-    imports(&own, &libraries)
+    imports(&own, &libraries).map_err(|lacking| {
+        let (finding, from) = *lacking;
+        let given = libraries.iter().find(|library| library.soname == from);
+        let Some((file, _)) = given.and_then(|library| library.file.as_ref()) else {
+            return Box::new(finding);
+        };
+        let finding = Finding { found: format!("{} ({})", finding.found, file.display()), ..finding };
+        Box::new(words::brought(finding, file, &context.environment))
+    })
 }
 
 /// Checks that the backend supports this device.
@@ -251,7 +285,7 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
 }
 
 /// Checks that the libraries provide everything that the backend imports.
-fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<Finding>> {
+fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<(Finding, String)>> {
     let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
     let Lacking { absent, other_node } = dependencies::lacking(own, &given);
     if let Some((from, names)) = absent.first_key_value() {
@@ -259,17 +293,19 @@ fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<Finding
             let found =
                 format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
             let finding = Finding::fail(cause::IMPORT_MISSING, found).fix(fix::TWO_RELEASES);
-            return Err(Box::new(finding));
+            return Err(Box::new((finding, from.clone())));
         }
-        let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
-        return fault(cause::IMPORT_MISSING, format!("it asks for {}, which {from} has", shown(names)));
+        let lacks = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
+        let found = format!("it asks for {}, which {lacks} has", shown(names));
+        return Err(Box::new((Finding::fail(cause::IMPORT_MISSING, found), from.clone())));
     }
     let Some(first) = other_node.first() else { return Ok(()) };
     let (node, from) = first.version.clone().unwrap_or_default();
     let found =
         format!("it asks for {} under the version {node}, which {from} does not have", shown(&other_node));
     let finding = Finding::fail(cause::VERSION_NODE, found);
-    Err(Box::new(if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding }))
+    let finding = if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding };
+    Err(Box::new((finding, from)))
 }
 
 /// Returns the backends that can be tried, with those that Ollama prefers first.

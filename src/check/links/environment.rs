@@ -22,6 +22,10 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// Variable with the devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
+/// Variables with a key that llama-server then wants of each client, or with the file of one.
+const API_KEYS: [&str; 2] = ["LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE"];
+/// Variables with the files of llama-server's key and certificate.
+const TLS: [&str; 2] = ["LLAMA_ARG_SSL_KEY_FILE", "LLAMA_ARG_SSL_CERT_FILE"];
 /// Variable with the path prefix under which llama-server answers.
 pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
 /// Variable that makes GGML request managed memory, whatever its value (ggml-cuda.cu, `getenv`). GGML does
@@ -138,6 +142,24 @@ fn judge(
         return fail(cause::API_PREFIX, API_PREFIX, &value, &why)
             .detail("a model that is loaded is taken for one that is not, until OLLAMA_LOAD_TIMEOUT (5 minutes) has passed");
     }
+    for name in API_KEYS {
+        if get(name).is_some_and(|value| llama_server && !value.is_empty()) {
+            let why = "has llama-server answer those alone who send the key, and Ollama sends none";
+            // The value is a secret, or names one.
+            return fail(cause::API_KEY, name, "...", why);
+        }
+    }
+    if let [Some(key), Some(certificate)] = TLS.map(get)
+        && llama_server
+        && !key.is_empty()
+        && !certificate.is_empty()
+    {
+        let why = "has llama-server answer by HTTPS, and Ollama asks it by HTTP";
+        return fail(cause::TLS, TLS[0], &key, why).detail(format!("{}={certificate}", TLS[1]));
+    }
+    if let Some((name, value, why)) = model_lacking(environment).filter(|_| llama_server) {
+        return fail(cause::MODEL_FILE, name, &value, why);
+    }
     if let Some(value) = get(UNIFIED_MEMORY) {
         let why = "has every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
@@ -152,6 +174,25 @@ fn judge(
     }
     let found = if seen.is_empty() { "nothing keeps Ollama off the device".into() } else { seen.join(", ") };
     Finding::pass(LINK, found)
+}
+
+/// Variables that name files which llama-server loads beside every model.
+const FILES: [&str; 3] = ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MCP_SERVERS_CONFIG"];
+/// Variables that name models which llama-server would download, and Ollama starts it with `--offline`.
+const DOWNLOADS: [&str; 2] = ["LLAMA_ARG_MMPROJ_URL", "LLAMA_ARG_DOCKER_REPO"];
+
+/// Returns a variable that names a file or a model which llama-server does not get, with its value and the reason.
+fn model_lacking(environment: &Environment) -> Option<(&'static str, String, &'static str)> {
+    let of = |name: &'static str| {
+        let value = environment.get(name)?.to_string_lossy().into_owned();
+        (!value.is_empty()).then_some((name, value))
+    };
+    let mut missing = FILES.into_iter().filter_map(of).filter(|(_, value)| rights::missing(Path::new(value)));
+    let missing = missing.next().map(|(name, value)| (name, value, "names a file that does not exist"));
+    let download = || DOWNLOADS.into_iter().find_map(of);
+    missing.or_else(|| {
+        download().map(|(name, value)| (name, value, "names a model that llama-server would download"))
+    })
 }
 
 /// Returns why a value of `CUDA_VISIBLE_DEVICES` hides all devices. CUDA reads names up to the first invalid
@@ -220,6 +261,14 @@ mod tests {
         assert_eq!(with("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0").unwrap(), "environment/unified-memory");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", "/x").unwrap(), "environment/api-prefix");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", ""), None);
+        for (name, value) in [("LLAMA_ARG_MMPROJ", "/nonexistent.gguf"), ("LLAMA_ARG_DOCKER_REPO", "a/b")] {
+            assert_eq!(with(name, value).unwrap(), "environment/model-file", "{name}");
+        }
+        assert_eq!(with("LLAMA_ARG_SPEC_DRAFT_MODEL", "/proc/self/exe"), None);
+        assert_eq!(with("LLAMA_API_KEY", "secret").unwrap(), "environment/api-key");
+        assert_eq!(with("LLAMA_ARG_SSL_KEY_FILE", "/k"), None, "without a certificate there is no TLS");
+        let both = [("LLAMA_ARG_SSL_KEY_FILE", "/k"), ("LLAMA_ARG_SSL_CERT_FILE", "/c")];
+        assert_eq!(issue(&both, Some(&ollama)).unwrap(), "environment/tls");
         assert_eq!(with("LD_DEBUG", "all").unwrap(), "environment/loader-debug");
         let warned = judge(&Environment::from_iter([("LD_DEBUG", "all")]), &[], 0, None, None);
         assert_eq!(warned.status, Status::Warn, "what is slow works");

@@ -104,7 +104,12 @@ fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
         let found = format!("{} of {} are free", size(most.free), size(most.total));
         Finding::fail(cause::NO_MEMORY, found)
     } else {
-        let found = format!("{} has {} of memory", most.name, size(most.total));
+        let found = format!(
+            "{} has {} of memory, and {} have to stay free",
+            most.name,
+            size(most.total),
+            size(bytes)
+        );
         Finding::fail(cause::MEMORY_TOO_SMALL, found)
     };
     Some(finding.expected(format!("more than {} free: {why}", size(bytes))).details(shown))

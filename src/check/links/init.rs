@@ -11,6 +11,7 @@ use super::{environment, unable};
 use crate::check::child::{ChildEnd, ChildOutcome};
 use crate::check::context::CheckContext;
 use crate::check::steps::Steps;
+use crate::check::words;
 use crate::check::{limits, probe, refusals};
 use crate::diagnosis::cause::init as cause;
 use crate::diagnosis::fix::init as fix;
@@ -47,7 +48,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Ok(outcome) => outcome,
             Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
         };
-        let finding = judge(&variant.name(), &outcome);
+        let finding = words::blamed(judge(&variant.name(), &outcome), &context.environment);
         if finding.holds() {
             context.started = Some((variant, major));
             return finding

@@ -7,6 +7,7 @@ use nix::unistd::Uid;
 
 use super::broken;
 use crate::check::context::CheckContext;
+use crate::check::http;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::fix::kernel as fix;
@@ -29,6 +30,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             return broken(LINK, InjectError::Process(error)).detail("/proc/self/stat was looked for");
         }
     };
+    // Of a system without a loopback interface, `obstacles` tells at the end of the walk.
+    let _ = http::free_port();
     let mut evidence = Vec::new();
     let memory = memfd::all(&[&PAGE], owner.pid());
     if memory.as_ref().is_err_and(MemfdError::too_large) {

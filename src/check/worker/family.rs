@@ -2,6 +2,8 @@
 //! its child, so that all can be found, even those that have left the process group.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::inject::owner::Stat;
+use crate::ollama::sockets;
 
 /// Interval between scans.
 const TICK: Duration = Duration::from_millis(1);
@@ -33,8 +36,19 @@ pub fn end(patience: Duration) -> Vec<u32> {
     }
 }
 
+/// Returns the addresses at which descendants listen.
+pub fn listening() -> Vec<SocketAddr> {
+    let proc = Path::new("/proc");
+    let family = descendants();
+    let open: Vec<u64> =
+        family.iter().filter_map(|pid| sockets::sockets(proc, *pid).ok()).flatten().collect();
+    // A descendant may have a network namespace of its own; most have this process's.
+    let all = sockets::listeners(proc, "self").unwrap_or_default();
+    all.into_iter().filter(|socket| open.contains(&socket.inode)).map(|socket| socket.address).collect()
+}
+
 /// Reaps the children that have ended. Returns whether none is left.
-fn reap() -> bool {
+pub fn reap() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => return false,
@@ -45,7 +59,7 @@ fn reap() -> bool {
 }
 
 /// Returns the ids of all descendants of this process, including zombies.
-fn descendants() -> Vec<u32> {
+pub fn descendants() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for name in entries.map(|entry| entry.file_name()) {

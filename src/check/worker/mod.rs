@@ -29,8 +29,9 @@ use crate::launch::user;
 
 /// Executes a task, after becoming the user that the options name.
 pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
+    // A server is given the user's HOME.
+    let mut environment = Environment::inherited();
     if let Some(name) = &options.user {
-        let mut environment = Environment::default();
         let become_user = user::find(name)
             .map_err(crate::error::Failure::from)
             .and_then(|user| Ok(user::become_user(&user.with_groups(groups), &mut environment)?));
@@ -46,7 +47,7 @@ pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
         WorkerTask::Sessions { address } => sessions::list_sessions(address),
         WorkerTask::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
         WorkerTask::Run { words } => return become_program(words),
-        WorkerTask::Serve { words } => serve::serve(words),
+        WorkerTask::Serve { words } => serve::serve(words, &environment),
         WorkerTask::Follow { words } => follow::follow(options, words),
         WorkerTask::Handover { words } => follow::hand_over(options, words),
         WorkerTask::Walk { unicode, colour, width, words } => {

@@ -8,6 +8,7 @@ mod ollama;
 mod rights;
 mod service;
 mod system;
+mod values;
 
 use super::plan::Maker;
 
@@ -21,6 +22,7 @@ pub fn maker(name: &str) -> Option<Maker> {
         rights::MAKERS,
         service::MAKERS,
         system::MAKERS,
+        values::MAKERS,
     ]
     .into_iter()
     .flatten()

@@ -65,6 +65,12 @@ enum Play {
         /// End the process at the system call with this number.
         #[arg(long, value_name = "NUMBER")]
         kill: Option<u32>,
+        /// Refuse the system call with this number. Can be given several times.
+        #[arg(long, value_name = "NUMBER")]
+        refuse: Vec<u32>,
+        /// Error number of refused calls.
+        #[arg(long, value_name = "NUMBER", default_value_t = libc::EPERM as u16)]
+        errno: u16,
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
@@ -193,8 +199,9 @@ fn main() -> ExitCode {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::Facts => facts::print(),
         Play::CloseAll { command } => parent::close_all(&command),
-        Play::Sandbox { memfd, exec_bytes, kill, command } => {
-            sandbox::enter(memfd, exec_bytes, kill, &command)
+        Play::Sandbox { memfd, exec_bytes, kill, refuse, errno, command } => {
+            let refused = sandbox::Refused { calls: refuse, errno };
+            sandbox::enter(memfd, exec_bytes, kill, &refused, &command)
         }
         Play::Calls { launches, rounds, synchronizes } => calls::measure(launches, rounds, synchronizes),
         Play::Copies { mib, rounds, kib } => copies::measure(mib, rounds, kib),

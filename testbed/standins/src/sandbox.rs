@@ -33,11 +33,28 @@ fn answer(what: u32) -> libc::sock_filter {
     libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: what }
 }
 
+/// Calls that are refused, and the error number that they get.
+pub struct Refused {
+    /// Numbers of the calls.
+    pub calls: Vec<u32>,
+    /// Error number.
+    pub errno: u16,
+}
+
 /// Builds a filter. With `memfd`, memfd_create fails with EPERM; so does mmap for execution of exactly
-/// `exec_bytes`. The call `kill` ends the process.
-fn program(memfd: bool, exec_bytes: Option<u32>, kill: Option<u32>) -> Vec<libc::sock_filter> {
+/// `exec_bytes`. The calls `refused` fail with their own error. The call `kill` ends the process.
+fn program(
+    memfd: bool,
+    exec_bytes: Option<u32>,
+    kill: Option<u32>,
+    refused: &Refused,
+) -> Vec<libc::sock_filter> {
     let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let mut program = Vec::new();
+    for number in &refused.calls {
+        let error = answer(libc::SECCOMP_RET_ERRNO | u32::from(refused.errno));
+        program.extend([load(NUMBER), if_equal(*number, 1), error]);
+    }
     if let Some(number) = kill {
         program.extend([load(NUMBER), if_equal(number, 1), answer(libc::SECCOMP_RET_KILL_PROCESS)]);
     }
@@ -64,9 +81,10 @@ pub fn enter(
     memfd: bool,
     exec_bytes: Option<u32>,
     kill: Option<u32>,
+    refused: &Refused,
     command: &[OsString],
 ) -> Result<ExitCode> {
-    let mut filter = program(memfd, exec_bytes, kill);
+    let mut filter = program(memfd, exec_bytes, kill, refused);
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).context("a filter that is too long")?,
         filter: filter.as_mut_ptr(),

@@ -176,6 +176,15 @@ fn a_guest_boots_and_finds_the_gpu() {
     }
     assert!(check("window")["found"].as_str().unwrap().contains("write-combined"), "{report:#}");
 
+    // Without the loopback interface no server could listen, which is told before anything else.
+    good(&mut guest, "root", &["ifconfig", "lo", "down"]);
+    let (end, out, err) =
+        guest.output("guest", &["vgpu-run", "check", "--no-ollama", "--json"], LIMIT).unwrap();
+    assert_eq!(end.code(), 1, "{out}{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["first_failure"]["cause"], "no-loopback", "{report:#}");
+    good(&mut guest, "root", &["ifconfig", "lo", "up"]);
+
     // As in a guest that nobody has set up: memory decoding is off. Root's start turns it on, and root's
     // check says so; a user's start fails.
     let enable = "/sys/bus/pci/devices/0000:00:04.0/enable";

@@ -6,13 +6,16 @@ use std::time::Duration;
 use nix::libc::SIGSYS;
 
 use crate::check::child::{ChildEnd, ChildOutcome};
+use crate::check::kernel_log;
 use crate::check::limits;
 use crate::check::links::init::lines;
+use crate::check::words;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::ollama::answers::{self, Dropped};
+use crate::ollama::fatal::{self, FailureKind};
 use crate::ollama::installer;
 
 const LINK: LinkId = LinkId::Discovery;
@@ -40,8 +43,17 @@ pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
     if let Some((limit, how)) = limits::hit(outcome) {
         return Some(limit.finding(cause::RESOURCE_LIMIT, format!("{what} {how}")).details(said));
     }
-    let why = limits::fatal(&outcome.stderr).map(|line| format!(": {line}")).unwrap_or_default();
-    let found = format!("{what} {trouble}{why}");
+    let decisive = fatal::decisive(&outcome.stderr).filter(|decisive| decisive.kind != FailureKind::Ended);
+    let line = decisive.as_ref().map(|decisive| decisive.line.clone());
+    let why = line.or_else(|| limits::fatal(&outcome.stderr)).map(|line| format!(": {line}"));
+    let found = format!("{what} {trouble}{}", why.unwrap_or_default());
+    if let Some(decisive) = decisive.filter(|decisive| words::is_setting(decisive.kind)) {
+        let finding = Finding::fail(cause::SETTING_REFUSED, found).details(said);
+        return Some(match decisive.variable() {
+            Some(variable) => finding.with("variable", variable),
+            None => words::mended(finding, &decisive.line),
+        });
+    }
     let finding = match outcome.end {
         // It was given less time than Ollama gives: nothing is known.
         ChildEnd::TimedOut(limit) if limit < REFRESH => {
@@ -52,11 +64,15 @@ pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
                 .with("program", what)
                 .with("install", installer::command())
         }
-        ChildEnd::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found),
-        ChildEnd::Signal(_) => Finding::fail(cause::CRASHED, found),
+        ChildEnd::Signal(SIGSYS) => {
+            let call = kernel_log::filtered_call(&["llama-server", "ollama"]);
+            let call = call.map(|call| format!(": {call}, by the kernel's log")).unwrap_or_default();
+            Finding::fail(cause::KILLED_BY_FILTER, format!("{found}{call}"))
+        }
+        ChildEnd::Signal(_) => words::mended(Finding::fail(cause::CRASHED, found), &outcome.stderr),
         ChildEnd::Exit(_) => {
             let Some(crash) = go_crash(&outcome.stderr) else {
-                return Some(Finding::unknown(LINK, found).details(said));
+                return Some(words::mended(Finding::unknown(LINK, found), &outcome.stderr).details(said));
             };
             let evidence = about_gpus(&outcome.stderr).into_iter().chain([found]);
             return Some(
@@ -161,7 +177,7 @@ pub mod tests {
         assert_eq!(of(ChildEnd::Signal(SIGSYS), "").cause, Some(cause::KILLED_BY_FILTER));
         let hangs = of(ChildEnd::TimedOut(REFRESH), "");
         assert_eq!(hangs.cause, Some(cause::TIMED_OUT));
-        assert!(hangs.fix.unwrap().text.starts_with("It is llama-server itself that hangs"));
+        assert!(hangs.fix.unwrap().text.starts_with("Install Ollama again: llama-server itself hangs"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ use crate::ollama::processes;
 const LINK: LinkId = LinkId::Discovery;
 /// Time limit that Ollama sets for its own probe.
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
+/// Variable with the type of the KV cache, which Ollama passes to llama-server with a model.
+const CACHE_TYPE: &str = "OLLAMA_KV_CACHE_TYPE";
 /// Text in the line after which llama-server is stopped.
 const READY: &str = "system_info:";
 /// Line before the list of devices, or before `(none)`.
@@ -44,7 +46,12 @@ impl DiscoveryRun<'_> {
             return Ok(finding);
         }
         let never = &mut |_: &str, _: Option<u32>| false;
+        // As at the load of a model, before the list, which ends the reading of arguments.
+        let cache = self.environment.get(CACHE_TYPE).unwrap_or_default().to_string_lossy().to_lowercase();
+        let settings = ["--cache-type-k", &cache, "--cache-type-v", &cache];
+        let settings = if cache.is_empty() { &settings[..0] } else { &settings[..] };
         let listing = ["--list-devices", "--offline", "--verbose"];
+        let listing = [settings, &listing[..]].concat();
         let list = self.start(&server, &listing, &self.environment, LIMIT, never).await?;
         let [libraries, folder] =
             [&self.ollama.libraries, &self.variant.folder].map(|path| path.to_string_lossy());

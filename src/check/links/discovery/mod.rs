@@ -15,6 +15,7 @@ use super::backend::usable;
 use super::unable;
 use crate::check::context::CheckContext;
 use crate::check::limits::ProcessLimits;
+use crate::check::words;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
@@ -63,11 +64,13 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            Ok(finding) => finding,
+            Ok(finding) => words::blamed(finding, &context.environment),
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            return match run.short() {
+            let short = run.short();
+            context.discovered = true;
+            return match short {
                 Some(short) => short.detail(finding.found),
                 None => finding,
             };

@@ -15,6 +15,8 @@ use crate::ollama::answers::{self, DiscoveredDevice};
 const LINK: LinkId = LinkId::Discovery;
 /// Text that a backend prints before it aborts because it has no code for the device.
 const NO_ARCHITECTURE: &str = "was not compiled with support for this arch";
+/// Text of a runner that cannot write the file of a model without layers, as releases spell it.
+const NO_TEMPORARY: &str = "failed to initialize baackend: open ";
 
 impl DiscoveryRun<'_> {
     /// Runs both runners. Releases between 0.12.4 and 0.13.1 omitted the second one for CUDA.
@@ -69,6 +71,11 @@ fn judge_info(
         let silent = || Finding::unknown(LINK, "ollama runner ended without an answer").details(said);
         return (died("ollama runner", outcome).unwrap_or_else(silent), Vec::new());
     };
+    if let Some((_, file)) = info.split_once(NO_TEMPORARY) {
+        let file: String = file.trim_end_matches(['"', '}']).trim().chars().take(200).collect();
+        let found = format!("ollama runner cannot create a temporary file: {file}");
+        return (Finding::fail(cause::TEMPORARY_UNUSABLE, found).details(said), Vec::new());
+    }
     let devices: Vec<DiscoveredDevice> = match answers::native(info) {
         Ok(devices) => devices,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! Examines a script that starts Ollama: whether the libraries reach the program that the script starts.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use vgpu_probe_steps::Message;
@@ -11,6 +11,7 @@ use crate::check::context::CheckContext;
 use crate::check::facts::TargetProgram;
 use crate::check::limits::{self, Limit};
 use crate::check::links::{ollama, unable};
+use crate::check::locks;
 use crate::check::messages::{Exec, StepFailure};
 use crate::check::steps::{StepReport, Steps};
 use crate::device::survey::size;
@@ -18,12 +19,20 @@ use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::fix::loader as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
+use crate::env::OLLAMA_HOST;
+use crate::ollama::address;
+use crate::ollama::processes::{OllamaServer, Running};
+use crate::ollama::sockets;
 use crate::program::Program;
 use crate::program::elf::Elf;
 
 const LINK: LinkId = LinkId::Loader;
 /// Time limit for the program that a script starts to print its version.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Time that this usually takes. A script that takes longer may wait for a lock.
+const USUAL: Duration = Duration::from_millis(400);
+/// Directory in which the kernel shows processes and sockets.
+const PROC: &str = "/proc";
 
 /// Follows a script that starts Ollama to the program that it becomes. The script may remove LD_PRELOAD or
 /// close the descriptors that it names.
@@ -40,20 +49,51 @@ pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
     }
     command.arg("--").arg(&script).arg("-v");
     let environment = ollama::alone(&context.environment);
-    let outcome = match child::run_limited(command, &environment, context.time(LIMIT)).await {
+    // A script that lets one server run at a time waits for the running one.
+    let (begin, mut holder) = (Instant::now(), None);
+    let waits = &mut |_: &str, pid: Option<u32>| {
+        if begin.elapsed() > USUAL {
+            let family = pid.map(|pid| Running::scan(Path::new(PROC)).tree(pid)).unwrap_or_default();
+            holder = locks::holder(&family.iter().map(|process| process.pid).collect::<Vec<_>>());
+        }
+        holder.is_some()
+    };
+    let run = child::run_until(command, &environment, context.time(LIMIT), waits);
+    let outcome = match run.await {
         Ok(outcome) => outcome,
         Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
     };
     let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.opened));
-    if let Some(program) = program
-        && let Ok(program) = Program::find(program.as_os_str(), None)
-        && let Some(ollama) = crate::ollama::recognise(&program)
-    {
+    let started = program.and_then(|program| recognised(&program));
+    let running = || running_program(context, holder).and_then(|program| recognised(&program));
+    if let Some(target) = started.or_else(running) {
         // From here on it is the program itself that is looked at.
         context.script = Some(script);
-        context.target = Some(TargetProgram { program: Ok(program), ollama: Some(ollama) });
+        context.target = Some(target);
     }
     Some(finding)
+}
+
+fn recognised(path: &Path) -> Option<TargetProgram> {
+    let program = Program::find(path.as_os_str(), None).ok()?;
+    let ollama = crate::ollama::recognise(&program)?;
+    Some(TargetProgram { program: Ok(program), ollama: Some(ollama) })
+}
+
+/// Returns the program of the server that holds the lock of a script's start, or else of the one that vgpu-run
+/// started at the address in OLLAMA_HOST. A script that refuses to start a second server cannot be followed.
+fn running_program(context: &CheckContext, holder: Option<u32>) -> Option<PathBuf> {
+    let running = Running::scan(Path::new(PROC));
+    let host = context.environment.get(OLLAMA_HOST).map(|host| host.to_string_lossy().into_owned());
+    let addresses = address::addresses(host.as_deref());
+    let listens = |server: &&OllamaServer| {
+        let sockets = server.listens.as_deref().unwrap_or_default();
+        let answers = addresses.iter().any(|address| sockets::answering(sockets, *address).is_some());
+        answers && server.process.wrapped() == Some(true)
+    };
+    let held = holder.and_then(|holder| running.server_of(holder));
+    let server = held.or_else(|| running.servers.iter().find(listens))?;
+    std::fs::read_link(format!("{PROC}/{}/exe", server.process.pid)).ok()
 }
 
 /// Judges whether the programs that a script started received the libraries. Also returns the last program.

@@ -12,6 +12,7 @@ use super::{api, log};
 use crate::check::context::CheckContext;
 use crate::check::http;
 use crate::check::links::environment::API_PREFIX;
+use crate::check::words;
 use crate::diagnosis::cause::service as cause;
 use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
@@ -67,7 +68,7 @@ pub async fn model(context: &mut CheckContext, state: &ObservedServer<'_>, findi
             let fail = Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"));
             return match status {
                 404 => fail.fix(fix::FETCH).with("model", name),
-                _ => fail,
+                _ => words::mended(fail, &error),
             }
             .detail(format!("{address} answers /api/generate with status {status}"))
             .details(evidence(state, context).await)

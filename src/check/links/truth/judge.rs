@@ -1,5 +1,6 @@
 //! Converts a server's log and its end to a finding.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use vgpu_findings::time;
@@ -8,11 +9,13 @@ use crate::check::child::{ChildEnd, ChildOutcome};
 use crate::check::messages::{Serve, StepFailure};
 use crate::check::refusals;
 use crate::check::steps::{StepReport, Steps};
+use crate::check::words;
 use crate::diagnosis::cause::truth as cause;
 use crate::diagnosis::fix::truth as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::exit::Exit;
 use crate::ollama::evidence;
+use crate::ollama::fatal::{self, FailureKind};
 use crate::ollama::log::FoundDevice;
 
 const LINK: LinkId = LinkId::Truth;
@@ -26,6 +29,8 @@ pub struct Devices {
     pub uuids: Vec<String>,
     /// Names of the devices, as far as they are known.
     pub names: Vec<String>,
+    /// Whether Ollama's own discovery processes found one of them.
+    pub discovered: bool,
 }
 
 impl Devices {
@@ -57,6 +62,9 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
     let took = time(Duration::from_millis(served.ms).as_secs_f64());
     let found: Vec<FoundDevice> = served.lines.iter().filter_map(|line| FoundDevice::read(line)).collect();
     if found.is_empty() {
+        if let Some(address) = served.answered {
+            return unspoken(&served, devices, address, log).map(|finding| finding.details(left));
+        }
         if served.stopped {
             return Err(format!("there was no time left after {took}"));
         }
@@ -65,7 +73,8 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
     let ours: Vec<&FoundDevice> =
         found.iter().filter(|found| found.is_cuda() && devices.have(found)).collect();
     if ours.is_empty() {
-        return Ok(elsewhere(&found, log).details(left));
+        let finding = elsewhere(&found, log).details(left);
+        return Ok(if served.code.is_some() { left_behind(finding) } else { finding });
     }
     let shown: Vec<String> = ours.iter().map(|found| shown(found)).collect();
     let number = match devices.addresses.len() {
@@ -73,7 +82,25 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
         _ => String::new(),
     };
     let text = format!("ollama serve computes on {number}{}, found in {took}", shown.join(" and "));
-    Ok(Finding::pass(LINK, text).details(served.lines).details(left))
+    if number.is_empty() {
+        return Ok(Finding::pass(LINK, text).details(served.lines).details(left));
+    }
+    let dropped: Vec<String> = evidence::about_gpus(log).into_iter().filter(|line| drops(line)).collect();
+    let why = dropped.first().map(|line| format!("; it drops the other: {}", reason(line)));
+    let finding = Finding::warn(cause::SOME_DEVICES, text + &why.unwrap_or_default());
+    Ok(finding.details(served.lines).details(dropped).details(left))
+}
+
+/// Returns whether a line of the log says why a device is not used.
+fn drops(line: &str) -> bool {
+    ["skipping CUDA device", "filtering device", "dropping duplicate device", "skipping pseudo-device"]
+        .iter()
+        .any(|words| line.contains(words))
+}
+
+/// Returns the message of a log line with its values, without time, level and source.
+fn reason(line: &str) -> &str {
+    line.find("msg=").map_or(line, |at| &line[at + 4..])
 }
 
 /// Describes a device, such as `VGPU-STUB soft with 8.0 GiB, through cuda_v12`.
@@ -93,6 +120,29 @@ fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
 }
 
+/// Returns the finding for a server that says nothing here and answers at `address`. Which devices it found is
+/// seen by the libraries of its processes. The error is the reason why it was not seen.
+fn unspoken(served: &Serve, devices: &Devices, address: SocketAddr, log: &str) -> Result<Finding, String> {
+    let output = served.output.as_ref().map(|path| format!(", its output goes to {}", path.display()));
+    let says = format!("ollama serve answers at {address}{}", output.unwrap_or_default());
+    match (served.with_shims, served.without_shims) {
+        (true, false) => {
+            let loaded = "its process loaded the CUDA backend with vgpu-run's libraries";
+            Ok(Finding::pass(LINK, format!("{says}, and {loaded}")))
+        }
+        (_, true) => {
+            let loaded = "its process loaded the CUDA backend without vgpu-run's libraries";
+            let finding = Finding::fail(cause::FOUND_CPU, format!("{says}, and {loaded}"));
+            Ok(finding.fix(fix::WITHOUT_SHIMS).details(refusals::latest(log)))
+        }
+        (false, false) if served.inherits && devices.discovered => {
+            let inherits = "it has vgpu-run's libraries, with which its discovery finds the device";
+            Ok(Finding::pass(LINK, format!("{says}, and {inherits}")))
+        }
+        (false, false) => Err(format!("{says}, and no process of it was seen with the CUDA backend")),
+    }
+}
+
 /// Returns the finding for a server that computes on another device or on the CPU.
 fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
     let others: Vec<String> = found.iter().filter(|found| !found.is_cpu()).map(shown).collect();
@@ -104,15 +154,28 @@ fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
             others.join(" and ")
         )
     };
-    Finding::fail(cause::FOUND_CPU, text)
+    let why = fatal::decisive(log).filter(|decisive| decisive.kind != FailureKind::Ended);
+    let text = match &why {
+        Some(why) => format!("{text}: {}", why.line),
+        None => text,
+    };
+    let finding = Finding::fail(cause::FOUND_CPU, text)
         .expected("library=CUDA in its line \"inference compute\"")
         .details(refusals::latest(log))
-        .details(evidence::about_gpus(log))
+        .details(evidence::about_gpus(log));
+    words::mended(finding, log)
+}
+
+/// Returns the finding for a server that goes on without what started it. The libraries are in memory of the
+/// process that vgpu-run became, and end with it.
+fn left_behind(finding: Finding) -> Finding {
+    let found = format!("{}; what started it has ended, and the libraries with it", finding.found);
+    Finding { found, ..finding }.fix(fix::DAEMON)
 }
 
 /// Returns the finding for a server that ended, or fell silent, before it reported its compute devices.
 fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
-    let last = evidence::last_words(log);
+    let last = fatal::words(log);
     let evidence = |finding: Finding| {
         finding.details(last.clone()).details(refusals::latest(log)).details(evidence::about_gpus(log))
     };
@@ -120,6 +183,13 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(number)) => format!("was killed by signal {}", signal(number)),
         (None, None) => {
+            if let Some(holder) = served.waits_for {
+                let text =
+                    format!("ollama serve does not start: it waits for a lock that process {holder} holds");
+                return evidence(Finding::fail(cause::SERVER_SILENT, text))
+                    .fix(fix::LOCKED)
+                    .with("process", holder);
+            }
             let text =
                 format!("ollama serve has not said after {took} what it computes on, and says nothing more");
             return evidence(Finding::fail(cause::SERVER_SILENT, text))
@@ -146,10 +216,8 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
         |words: &[&str]| words.iter().any(|words| last.as_deref().is_some_and(|last| last.contains(words)));
     if said(&["annot allocate memory", "OS thread", "newosproc", "page summary", "ulimit"]) {
         finding.fix(fix::SCARCE)
-    } else if said(&["shared libraries"]) {
-        finding.fix(fix::LIBRARY)
     } else {
-        finding
+        words::mended(finding, log)
     }
 }
 
@@ -174,6 +242,7 @@ mod tests {
             addresses: vec!["0000:00:05.0".into()],
             uuids: vec!["GPU-5E".into()],
             names: vec!["VGPU-STUB x".into()],
+            discovered: false,
         }
     }
 
@@ -203,6 +272,21 @@ mod tests {
         assert_eq!(finding.details, [CUDA]);
         let old = r#"msg="inference compute" id=GPU-5e library=cuda variant=v12 name="VGPU-STUB x" total="8.0 GiB""#;
         assert_eq!(said(&[old]).status, Status::Pass, "by its UUID");
+    }
+
+    #[test]
+    fn a_server_on_one_of_two_devices() {
+        let devices = Devices { addresses: vec!["0000:00:05.0".into(), "0000:00:06.0".into()], ..ours() };
+        let served = Serve { lines: vec![CUDA.into()], ms: 320, ..Serve::default() };
+        let log = "time=x level=INFO source=y msg=\"skipping CUDA device\" cc=12.0 archs=[5.0 6.1]\n";
+        let finding = judge(&outcome(&served, log), &devices).unwrap();
+        assert_eq!((finding.status, finding.cause), (Status::Warn, Some(cause::SOME_DEVICES)));
+        assert!(finding.in_part(), "{}", finding.found);
+        assert!(
+            finding.found.ends_with("it drops the other: \"skipping CUDA device\" cc=12.0 archs=[5.0 6.1]"),
+            "{}",
+            finding.found
+        );
     }
 
     #[test]
@@ -238,6 +322,23 @@ mod tests {
         let finding = judged(&Serve { code: Some(125), ..Serve::default() }, refusal);
         assert_eq!(finding.cause, Some(cause::LAUNCHER_REFUSED));
         assert_eq!(finding.details, ["hint: add it", "check: pci/device-absent: x"]);
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_seen_by_its_processes() {
+        let of = |with_shims, without_shims| {
+            let answered = Some("127.0.0.1:5".parse().unwrap());
+            let output = Some("/dev/null".into());
+            let served = Serve { output, answered, with_shims, without_shims, ..Serve::default() };
+            judge(&outcome(&served, ""), &ours())
+        };
+        let finding = of(true, false).unwrap();
+        assert_eq!(finding.status, Status::Pass);
+        assert!(finding.found.contains("its output goes to /dev/null"), "{}", finding.found);
+        assert_eq!(of(true, true).unwrap().cause, Some(cause::FOUND_CPU));
+        assert!(of(false, false).unwrap_err().contains("no process of it was seen"));
+        let waits = judged(&Serve { silent: true, waits_for: Some(712), ..Serve::default() }, "");
+        assert!(waits.found.ends_with("a lock that process 712 holds"), "{}", waits.found);
     }
 
     #[test]

@@ -2,21 +2,24 @@
 //! on. Earlier links predict what Ollama will do; this link observes it, and overrides them if they disagree
 //! ([`reconcile`]).
 
+mod holder;
 mod judge;
 mod reconcile;
 mod start;
 mod transient;
+mod values;
 
 use std::time::Duration;
 
-pub use reconcile::reconcile;
+pub use reconcile::{hold_to_account, reconcile};
 
 use super::loader::follow;
 use super::shims::ensure_user;
 use crate::check::child::ChildEnd;
 use crate::check::context::CheckContext;
-use crate::check::messages::Facts;
-use crate::check::{child, limits};
+use crate::check::messages::{Facts, Serve};
+use crate::check::steps::Steps;
+use crate::check::{child, limits, words};
 use crate::diagnosis::{Finding, LinkId, Status};
 use judge::{Devices, judge};
 
@@ -55,6 +58,9 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     match judge(&outcome, &devices(context)) {
         Ok(finding) => {
+            let served = Steps::read(&outcome.stdout).said::<Serve>().unwrap_or_default();
+            let finding = values::consider(context, &served, finding, &outcome.stderr).await;
+            let finding = words::blamed(finding, &context.environment);
             let finding = finding.details(context.reservation.clone());
             // A unit has limits of its own.
             match limits::scarce().filter(|_| finding.status == Status::Fail && context.unit.is_none()) {
@@ -84,5 +90,6 @@ fn devices(context: &CheckContext) -> Devices {
         addresses: functions.iter().map(|function| function.address.to_string()).collect(),
         uuids: facts.iter().map(|facts| facts.uuid.clone()).collect(),
         names: facts.into_iter().map(|facts| facts.name).collect(),
+        discovered: context.discovered,
     }
 }

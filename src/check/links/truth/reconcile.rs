@@ -15,13 +15,15 @@ const PREDICT_BACKEND: [LinkId; 5] =
     [LinkId::Environment, LinkId::Ollama, LinkId::Backend, LinkId::Init, LinkId::Agreement];
 
 /// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
-/// them. The home directory is among them, because this server has one of its own.
-const LATER: [Cause; 12] = [
+/// them.
+const LATER: [Cause; 15] = [
+    cause::environment::API_KEY,
     cause::environment::API_PREFIX,
+    cause::environment::MODEL_FILE,
     cause::environment::NUM_GPU_ZERO,
+    cause::environment::TLS,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,
-    cause::ollama::HOME_REFUSED,
     cause::ollama::IMPORT_MISSING,
     cause::backend::NO_ARCHITECTURE,
     cause::backend::PTX_TOO_NEW,
@@ -29,12 +31,20 @@ const LATER: [Cause; 12] = [
     cause::discovery::RESOURCE_LIMIT,
     cause::discovery::KILLED_BY_FILTER,
     cause::discovery::NO_CPU_BACKEND,
+    cause::discovery::SETTING_REFUSED,
 ];
+
+/// Causes that name no reason, so that the last link that holds is of use.
+const UNEXPLAINED: [Cause; 3] =
+    [cause::truth::FOUND_CPU, cause::truth::SERVER_DIED, cause::truth::SERVER_SILENT];
 
 /// Returns whether a failure is disproved by a server of that era that found the GPU.
 fn disproved(finding: &Finding, era: Era) -> bool {
     let link = &finding.link;
-    let predicts = PREDICT.contains(link) || !era.by_path() && PREDICT_BACKEND.contains(link);
+    let predicts = PREDICT.contains(link)
+        || !era.by_path() && PREDICT_BACKEND.contains(link)
+        // The real home directory is tried beside the server's run.
+        || finding.cause == Some(cause::ollama::HOME_REFUSED);
     let later = finding.cause.is_some_and(|cause| LATER.contains(&cause));
     finding.status == Status::Fail && predicts && !later
 }
@@ -47,7 +57,8 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         return false;
     };
     match truth.status {
-        Status::Pass => {
+        // A server that works with a reservation has found the GPU, too.
+        Status::Pass | Status::Warn => {
             let mut any = false;
             for finding in before.iter_mut().filter(|finding| disproved(finding, era)) {
                 finding.status = Status::Warn;
@@ -61,6 +72,9 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
                 truth.details.insert(0, format!("as link {} would have it", broken.link.as_str()));
                 return false;
             }
+            if !truth.cause.is_some_and(|cause| UNEXPLAINED.contains(&cause)) {
+                return false;
+            }
             // A service that runs is another process.
             let mut chain = before.iter().filter(|finding| finding.link != LinkId::Service);
             if let Some(last) = chain.rfind(|finding| finding.holds()) {
@@ -69,7 +83,16 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
             }
             false
         }
-        Status::Warn | Status::Skip => false,
+        Status::Skip => false,
+    }
+}
+
+/// Makes failures of the warnings about the running server. No other server can be started beside one that has
+/// the address, so that its clients get what it is.
+pub fn hold_to_account(findings: &mut [Finding]) {
+    let service = findings.iter_mut().filter(|finding| finding.link == LinkId::Service);
+    for finding in service.filter(|finding| finding.status == Status::Warn && finding.cause.is_some()) {
+        finding.status = Status::Fail;
     }
 }
 
@@ -129,6 +152,17 @@ mod tests {
         let found = reconciled(vec![Finding::fail(cause::backend::BACKEND_MISSING, "none"), truth()]);
         assert_eq!(found[1].details, ["as link backend would have it"]);
         assert_eq!(issues(&found)[0], (Status::Fail, "backend/backend-missing".into()));
+    }
+
+    #[test]
+    fn a_server_that_has_the_address_answers_for_itself() {
+        let mut found = [
+            Finding::warn(cause::environment::LOADER_DEBUG, "debug"),
+            Finding::warn(cause::service::FOUND_CPU, "cpu"),
+            Finding::pass(LinkId::Truth, "CUDA"),
+        ];
+        hold_to_account(&mut found);
+        assert_eq!(found.map(|finding| finding.status), [Status::Warn, Status::Fail, Status::Pass]);
     }
 
     #[test]

@@ -3,62 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 
+use crate::check::sandbox::{self, CALL_ERROR, DIRECTORIES, SANDBOX};
 use crate::check::unit::Unit;
 use crate::env::Environment;
 
-/// Properties, as a unit file names them, that determine what a unit's processes may do.
-const COPIED: [&str; 48] = [
-    "User",
-    "Group",
-    "SupplementaryGroups",
-    "DynamicUser",
-    "Environment",
-    "WorkingDirectory",
-    "RootDirectory",
-    "RootImage",
-    "NoNewPrivileges",
-    "CapabilityBoundingSet",
-    "AmbientCapabilities",
-    "ProtectKernelTunables",
-    "ProtectKernelModules",
-    "ProtectControlGroups",
-    "ProtectSystem",
-    "ProtectHome",
-    "ProtectProc",
-    "ProcSubset",
-    "PrivateDevices",
-    "PrivateTmp",
-    "PrivateUsers",
-    "PrivateNetwork",
-    "MemoryDenyWriteExecute",
-    "RestrictAddressFamilies",
-    "RestrictNamespaces",
-    "RestrictFileSystems",
-    "SystemCallFilter",
-    "SystemCallArchitectures",
-    "LockPersonality",
-    "NoExecPaths",
-    "ExecPaths",
-    "ReadOnlyPaths",
-    "ReadWritePaths",
-    "InaccessiblePaths",
-    "BindPaths",
-    "BindReadOnlyPaths",
-    "TemporaryFileSystem",
-    "DevicePolicy",
-    "MemoryMax",
-    "TasksMax",
-    "LimitAS",
-    "LimitDATA",
-    "LimitFSIZE",
-    "LimitMEMLOCK",
-    "LimitNOFILE",
-    "LimitNPROC",
-    "LimitSTACK",
-    "LimitCPU",
-];
 /// Values that stand for an unset property. `~` is an empty list of forbidden calls.
 const UNSET: [&str; 5] = ["", "no", "~", "[not set]", "default"];
+/// Highest error number of the kernel.
+const ERRNO_MOST: u32 = 4095;
 
 /// Returns the arguments of systemd-run, without the command. The values of vgpu-run's own variables are the
 /// caller's, as everywhere in a check of a service.
@@ -67,11 +19,32 @@ pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
         ["--pipe", "--wait", "--collect", "--quiet"].iter().map(Into::into).collect();
     let mut property =
         |name: &str, value: &str| words.extend(["-p".into(), format!("{name}={value}").into()]);
-    for name in COPIED {
+    for name in SANDBOX {
         let value = unit.get(name);
         if !UNSET.contains(&value) {
-            property(name, &limit(unit, name, value));
+            property(name, &written(unit, name, value));
         }
+    }
+    let dynamic = unit.on("DynamicUser") && unit.get("User").is_empty();
+    let user = if dynamic { unit_user(&unit.name) } else { None };
+    if let Some(user) = user {
+        property("User", user);
+    }
+    // Directories become those of the unit's user, which must be the service's.
+    if !dynamic || user.is_some() {
+        for name in DIRECTORIES {
+            let value = unit.get(name);
+            if !UNSET.contains(&value) {
+                property(name, value);
+            }
+        }
+        if !UNSET.contains(&unit.get("RuntimeDirectory")) {
+            // The running service has the same one, which must outlive this unit.
+            property("RuntimeDirectoryPreserve", "yes");
+        }
+    }
+    if let number @ 1..=ERRNO_MOST = unit.get(CALL_ERROR).parse().unwrap_or(0) {
+        property(CALL_ERROR, &number.to_string());
     }
     for file in environment_files(unit) {
         property("EnvironmentFile", &file);
@@ -83,9 +56,22 @@ pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
     words
 }
 
-/// Formats a limit with its soft and hard part, because systemctl shows the soft part separately.
-fn limit(unit: &Unit, name: &str, hard: &str) -> String {
-    match unit.get(&format!("{name}Soft")) {
+/// Returns the user that systemd makes for a service without `User=`, if it is named like the service.
+fn unit_user(unit: &str) -> Option<&str> {
+    let name = unit.strip_suffix(".service")?;
+    let plain =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "_-".contains(letter);
+    let valid = name.len() <= 31 && name.starts_with(|first: char| first.is_ascii_lowercase());
+    (valid && name.chars().all(plain)).then_some(name)
+}
+
+/// Formats a property as a unit file has it: systemctl shows the soft part of a limit separately.
+fn written(unit: &Unit, name: &str, hard: &str) -> String {
+    if name == "WorkingDirectory" {
+        // systemctl's mark of a directory that may be missing.
+        return hard.replacen('!', "-", 1);
+    }
+    match unit.get(&sandbox::soft(name)) {
         soft if name.starts_with("Limit") && !soft.is_empty() && soft != hard => format!("{soft}:{hard}"),
         _ => hard.to_owned(),
     }
@@ -133,6 +119,33 @@ mod tests {
             &[("PATH", "/bin")],
         );
         assert_eq!(plain, ["--pipe", "--wait", "--collect", "--quiet"]);
+    }
+
+    #[test]
+    fn directories_are_shared_with_the_service_and_survive() {
+        let said = words(
+            &[
+                ("StateDirectory", "ollama"),
+                ("RuntimeDirectory", "ollama"),
+                ("SystemCallErrorNumber", "1"),
+                ("CacheDirectory", ""),
+            ],
+            &[],
+        );
+        let expected = [
+            "StateDirectory=ollama",
+            "RuntimeDirectory=ollama",
+            "RuntimeDirectoryPreserve=yes",
+            "SystemCallErrorNumber=1",
+        ];
+        let properties: Vec<&String> = said.iter().filter(|word| word.contains('=')).collect();
+        assert_eq!(properties, expected);
+        let dynamic = words(&[("DynamicUser", "yes"), ("StateDirectory", "o")], &[]);
+        let user = dynamic.iter().position(|word| word == "User=ollama");
+        assert!(user.is_some() && dynamic.contains(&"StateDirectory=o".to_owned()), "{dynamic:?}");
+        assert_eq!(unit_user("Ollama.service"), None);
+        assert_eq!(written(&Unit::default(), "WorkingDirectory", "!/x"), "-/x");
+        assert!(words(&[("SystemCallErrorNumber", "2147483646")], &[]).len() == 4, "the process ends");
     }
 
     #[test]

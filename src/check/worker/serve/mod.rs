@@ -1,17 +1,24 @@
-//! Implements `__worker serve`: starts a server with a home directory of its own, waits until it has logged
-//! its compute devices, and then ends it with everything that it started. The log is forwarded to stderr.
+//! Implements `__worker serve`: tries the values of the server's environment ([`values`]), starts a server
+//! with private ones in place of those that it could use, waits until it has logged its compute devices, and
+//! then ends it with everything that it started. The log is forwarded to stderr.
 //!
 //! Everything is also ended when the worker's input ends or a signal asks for it. The input is a pipe from
 //! `check`, so that nothing is left behind however `check` ends.
 
 mod home;
+mod otherwise;
 mod progress;
+mod store;
+mod tried;
+mod values;
 mod watch;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +31,11 @@ use vgpu_findings::busy;
 
 use super::{family, say};
 use crate::check::http;
-use crate::check::messages::Serve;
+use crate::check::messages::{RefusedValue, Serve, ValueTrouble};
 use crate::device::alive::{Patience, TICK};
-use crate::env::{Environment, HOME, TMPDIR};
+use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
 use home::Home;
+use otherwise::Otherwise;
 use progress::Devices;
 use watch::Watch;
 
@@ -37,71 +45,153 @@ const SILENCE: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(5);
 /// Maximum number of starts, if another program takes the port in between.
 const TRIES: usize = 3;
+/// Time after the end of what starts a server, in which a process that it left may become the server.
+const DAEMON: Duration = Duration::from_millis(500);
+/// Time after which a server that waits for a lock is not waited for.
+const LOCKED: Duration = Duration::from_secs(1);
 /// Go's message for a port in use.
 const TAKEN: &str = "address already in use";
 
-/// Runs the server and reports the step.
-pub fn serve(words: &[OsString]) {
+/// Runs the server in `environment` and reports the step.
+pub fn serve(words: &[OsString], environment: &Environment) {
     say::begin::<Serve>(SILENCE);
-    match run_server(words) {
+    match run_server(words, environment) {
         Ok(served) => say::outcome(!served.lines.is_empty(), &served),
         Err(error) => say::failed::<Serve>(&error.to_string().into()),
     }
 }
 
-fn run_server(words: &[OsString]) -> io::Result<Serve> {
+fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve> {
     // From here on this process is the parent of every orphan among its descendants.
     set_child_subreaper(true)?;
     let stop = Stop::new()?;
-    let environment = Environment::inherited();
-    let home = Home::new(&environment)?;
+    let refused = values::refused(environment);
+    let home = Home::new(environment, is_script(words))?;
+    if values::store_of(environment).is_some_and(|(_, store)| store.join("blobs").is_dir()) {
+        // The server does not have to create what is there.
+        fs::create_dir_all(home.models().join("blobs"))?;
+    }
     let mut served = Ok(Serve::default());
     for _ in 0..TRIES {
         let mut watch = Watch::default();
-        served = attempt(words, &environment, &home, &stop, &mut watch);
+        let own = private(environment, &home, &refused)?;
+        served = attempt(words, &own, &refused, &stop, &mut watch);
         let left = family::end(ENDING);
         if let Ok(served) = &mut served {
             served.left.extend(left);
         }
-        if !watch.lines().is_empty() || !watch.saw(TAKEN) {
+        let address = own.get(OLLAMA_HOST).unwrap_or_default().to_string_lossy();
+        if !watch.lines().is_empty() || !watch.saw(&format!("{address}: bind: {TAKEN}")) {
             break;
         }
     }
-    home.remove(&environment);
-    served
+    home.remove(environment);
+    served.map(|served| Serve { refused, ..served })
+}
+
+/// Returns whether the program in `LAUNCHER [OPTIONS] -- PROGRAM serve` is a script.
+fn is_script(words: &[OsString]) -> bool {
+    let program = words.iter().rev().nth(1);
+    let mut head = [0; 2];
+    let read = program.map(|path| {
+        vgpu_paths::open_regular(Path::new(path)).and_then(|mut file| file.read_exact(&mut head))
+    });
+    matches!(read, Some(Ok(()))) && &head == b"#!"
+}
+
+/// Returns the server's environment, with private values in place of those that it could use. A value that it
+/// cannot use does no harm, and the server says best what is wrong with it; an address that is taken is in use
+/// by others.
+fn private(environment: &Environment, home: &Home, refused: &[RefusedValue]) -> io::Result<Environment> {
+    let left = |variable: &str, troubles: &[ValueTrouble]| {
+        let mut left = refused.iter().filter(|value| value.left && value.variable == variable);
+        left.any(|value| troubles.contains(&value.trouble))
+    };
+    let mut environment = environment.clone();
+    if !left(
+        OLLAMA_HOST,
+        &[ValueTrouble::AddressUnknown, ValueTrouble::AddressUnusable, ValueTrouble::AddressPrivileged],
+    ) {
+        environment.set(OLLAMA_HOST, format!("127.0.0.1:{}", http::free_port()?));
+    }
+    match refused.iter().find(|value| value.left && value.trouble == ValueTrouble::ModelsRefused) {
+        Some(models) => environment.set(values::MODELS, &models.value),
+        None => environment.set(values::MODELS, home.models()),
+    }
+    if !left(HOME, &[ValueTrouble::HomeUnset, ValueTrouble::KeyRefused]) {
+        environment.set(HOME, home.path());
+    }
+    if !left(TMPDIR, &[ValueTrouble::TemporaryRefused]) {
+        environment.set(TMPDIR, home.temporary());
+    }
+    environment.set("OLLAMA_NO_CLOUD", "1");
+    if environment.get("OLLAMA_DEBUG").is_none() {
+        environment.set("OLLAMA_DEBUG", "2");
+    }
+    Ok(environment)
 }
 
 /// Starts the server once and watches it until its log is complete, it ends, or it is silent for too long.
 fn attempt(
     words: &[OsString],
     environment: &Environment,
-    home: &Home,
+    refused: &[RefusedValue],
     stop: &Stop,
     watch: &mut Watch,
 ) -> io::Result<Serve> {
     let begin = Instant::now();
-    let mut child = start(words, environment, home)?;
+    let mut child = start(words, environment)?;
     let mut patience = Patience::new(SILENCE);
     let devices = Devices::watch();
     let mut served = Serve::default();
-    let mut open = true;
-    while !stop.asked() && !watch.complete(Instant::now()) {
-        if wait(open.then_some(&child.log), stop)? {
+    let mut otherwise = Otherwise::new(is_script(words));
+    let (mut open, mut ended, mut last) = (true, None, begin);
+    while !stop.asked() && !watch.complete(Instant::now()) && otherwise.answered.is_none() {
+        if wait(open.then_some(&child.log), stop, otherwise.pause())? {
             open = child.relay(watch)?;
-        } else if let Some(status) = child.process.try_wait()? {
+            continue;
+        }
+        let elsewhere = otherwise.look(!open || watch.seen() == 0, begin);
+        forward(watch, &elsewhere);
+        if ended.is_none()
+            && let Some(status) = child.process.try_wait()?
+        {
             // The server's last output may still be in the pipe.
-            while open && wait(Some(&child.log), stop)? {
+            while open && wait(Some(&child.log), stop, TICK)? {
                 open = child.relay(watch)?;
             }
             (served.code, served.signal) = (status.code(), status.signal());
+            ended = Some(Instant::now());
+        }
+        // What starts a server may end while the server goes on.
+        if let Some(ended) = ended
+            && (family::reap() || ended.elapsed() > DAEMON && !otherwise::serves())
+        {
             break;
-        } else if !patience.tick(watch.seen() + devices.count(), busy::share()) {
+        }
+        let locked = otherwise.waits_for.is_some() && begin.elapsed() > LOCKED;
+        // Patience counts whole ticks.
+        if last.elapsed() < TICK && !locked {
+            continue;
+        }
+        last = Instant::now();
+        if locked || !patience.tick(watch.seen() + devices.count(), busy::share()) {
             served.silent = true;
             break;
         }
     }
+    if refused.iter().any(|value| value.trouble == ValueTrouble::AddressTaken) {
+        served.listened = family::listening();
+    }
+    served.address = environment.get(OLLAMA_HOST).and_then(|host| host.to_str()?.parse().ok());
     served.lines = watch.lines().to_vec();
     served.stopped = stop.asked();
+    served.output = otherwise.output;
+    served.answered = otherwise.answered;
+    served.with_shims = otherwise.with_shims;
+    served.without_shims = otherwise.without_shims;
+    served.inherits = otherwise.inherits;
+    served.waits_for = otherwise.waits_for;
     served.ms = begin.elapsed().as_millis() as u64;
     Ok(served)
 }
@@ -112,20 +202,11 @@ struct ServerChild {
     log: PipeReader,
 }
 
-/// Starts the server with its own address and home directory.
-fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Result<ServerChild> {
+/// Starts the server.
+fn start(words: &[OsString], environment: &Environment) -> io::Result<ServerChild> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    let mut environment = environment.clone();
-    environment.set("OLLAMA_HOST", format!("127.0.0.1:{}", http::free_port()?));
-    environment.set("OLLAMA_MODELS", home.models());
-    environment.set(HOME, home.path());
-    environment.set(TMPDIR, home.temporary());
-    environment.set("OLLAMA_NO_CLOUD", "1");
-    if environment.get("OLLAMA_DEBUG").is_none() {
-        environment.set("OLLAMA_DEBUG", "2");
-    }
     let (log, end) = io::pipe()?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment.iter());
@@ -145,21 +226,26 @@ impl ServerChild {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
-        watch.feed(&buffer[..bytes], Instant::now());
-        // Nobody may want to know any more.
-        let _ = io::stderr().write_all(&buffer[..bytes]);
+        forward(watch, &buffer[..bytes]);
         Ok(true)
     }
 }
 
-/// Waits for more of the log or for the end of the input, up to one tick. Returns whether there is more of
+/// Adds output of the server, wherever it was read.
+fn forward(watch: &mut Watch, bytes: &[u8]) {
+    watch.feed(bytes, Instant::now());
+    // Nobody may want to know any more.
+    let _ = io::stderr().write_all(bytes);
+}
+
+/// Waits for more of the log or for the end of the input, for up to `pause`. Returns whether there is more of
 /// the log.
-fn wait(log: Option<&PipeReader>, stop: &Stop) -> io::Result<bool> {
+fn wait(log: Option<&PipeReader>, stop: &Stop, pause: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = vec![PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
     fds.extend(log.map(|log| PollFd::from_borrowed_fd(log.as_fd(), PollFlags::IN)));
-    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-    match poll(&mut fds, Some(&tick)) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+    match poll(&mut fds, Some(&pause)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }

@@ -14,6 +14,8 @@ use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 use vgpu_wire::pci;
 
+use super::loopback;
+
 /// Path of the plan in the initramfs.
 pub const PLAN: &str = "/etc/vgpu-guest.json";
 
@@ -99,11 +101,12 @@ impl InitPlan {
         })
     }
 
-    /// Mounts the host's directories and grants the device to its group.
+    /// Brings the loopback interface up, mounts the host's directories and grants the device to its group.
     ///
     /// # Errors
-    /// Fails if a directory cannot be mounted or the device cannot be granted.
+    /// Fails if a directory cannot be mounted, the device cannot be granted, or the interface stays down.
     pub fn carry_out(&self) -> Result<(), InitError> {
+        loopback::bring_up().map_err(failed("bring up", "lo"))?;
         for Share { tag, path } in &self.shares {
             fs::create_dir_all(path).map_err(failed("make", path))?;
             let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;

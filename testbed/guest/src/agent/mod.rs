@@ -3,5 +3,6 @@
 
 pub mod frame;
 pub mod init;
+pub mod loopback;
 pub mod message;
 pub mod serve;

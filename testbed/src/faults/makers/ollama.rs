@@ -189,6 +189,16 @@ pub fn service_of_nobody(plan: &mut ScenePlan) {
         }
         Ok(())
     });
+    home_of_nobody(plan);
+}
+
+/// Gives the home, in which the bench's own service has made files as root, to the unit's user.
+fn home_of_nobody(plan: &mut ScenePlan) {
+    plan.step(When::Running, |scene| {
+        let home = scene.path("home");
+        let given = Command::new("chown").args(["-R", "65534:65534"]).arg(&home).status()?;
+        if given.success() { Ok(()) } else { bail!("chown: {given}") }
+    });
 }
 
 /// Makers in this file, by their names in the catalogue.
@@ -392,6 +402,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         let properties = &mut plan.service().properties;
         properties.push(("User", "nobody".to_owned()));
         properties.push(("SupplementaryGroups", "4242".to_owned()));
+        home_of_nobody(plan);
         plan.step(When::Served, |scene| {
             for name in DEVICE_FILES {
                 let path = scene.function(name);

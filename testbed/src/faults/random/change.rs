@@ -4,11 +4,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
@@ -17,6 +16,8 @@ use super::super::plan::{ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 use super::super::settings::Era;
+use super::made::{Made, pick};
+use super::{start, surroundings};
 
 /// Category of a random change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -32,14 +33,35 @@ pub enum Family {
     Files,
     /// Additional, stopped or killed processes.
     Processes,
+    /// Changes of the values of the server's own variables.
+    Values,
+    /// Scripts between the launcher and the program.
+    Scripts,
+    /// Filters that answer a system call.
+    Calls,
+    /// Namespaces, clocks, and files of the system.
+    Surroundings,
+    /// Files of every kind in the home.
+    Home,
     /// Changes of the devices, which are small, slow, several, restarted or of other compute capabilities.
     Devices,
 }
 
 impl Family {
     /// All families.
-    pub const ALL: [Self; 6] =
-        [Self::Permissions, Self::Limits, Self::Environment, Self::Files, Self::Processes, Self::Devices];
+    pub const ALL: [Self; 11] = [
+        Self::Permissions,
+        Self::Limits,
+        Self::Environment,
+        Self::Files,
+        Self::Processes,
+        Self::Devices,
+        Self::Values,
+        Self::Scripts,
+        Self::Calls,
+        Self::Surroundings,
+        Self::Home,
+    ];
 
     /// Adds a random change of this family to the plan. `real` means that a real Ollama will compute.
     pub fn draw(self, plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
@@ -50,30 +72,13 @@ impl Family {
             Self::Files => files(plan, made, rng),
             Self::Processes => processes(plan, made, rng),
             Self::Devices => devices(plan, made, rng, real),
+            Self::Values => start::value(plan, made, rng),
+            Self::Scripts => start::wrapper(plan, made, rng),
+            Self::Calls => surroundings::call(plan, made, rng),
+            Self::Surroundings => surroundings::system(plan, made, rng),
+            Self::Home => surroundings::home(plan, made, rng),
         }
     }
-}
-
-/// Shared descriptions of the changes. Those of files are added while the scene is built, since files are
-/// chosen then.
-#[derive(Clone, Debug, Default)]
-pub struct Made(Arc<Mutex<Vec<String>>>);
-
-impl Made {
-    /// Adds the description of a change.
-    pub fn record(&self, what: impl Into<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
-    }
-
-    /// Returns the descriptions of all changes as one text.
-    pub fn words(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
-    }
-}
-
-/// Returns a random element.
-pub fn pick<'a, T>(rng: &mut impl Rng, from: &'a [T]) -> &'a T {
-    &from[rng.random_range(0..from.len())]
 }
 
 /// Adds a step with a random generator of its own, which does not depend on other draws.

@@ -3,7 +3,10 @@
 //! `vgpu-run check`.
 
 mod change;
+mod made;
 mod real;
+mod start;
+mod surroundings;
 mod truth;
 
 use std::collections::BTreeMap;
@@ -20,7 +23,8 @@ use super::plan::ScenePlan;
 use super::rights::may_change_the_system;
 use super::scene::Scene;
 use super::{FaultsArgs, headline, run_all};
-use change::{Family, Made};
+use change::Family;
+use made::{Made, pick};
 use real::Release;
 use truth::Truth;
 
@@ -86,7 +90,7 @@ fn draw(seed: u64, case: u64, release: Option<&Release>) -> (ScenePlan, Vec<Fami
     made.record(format!("era {:?}, {backends}, device of {}", plan.era, plan.devices[0].cc));
     let mut families = vec![Family::ALL[(case % Family::ALL.len() as u64) as usize]];
     for _ in 1..changes(&mut rng) {
-        let family = *change::pick(&mut rng, &Family::ALL);
+        let family = *pick(&mut rng, &Family::ALL);
         // Two changes of one family may exclude each other: a killed host accepts no further ones.
         if !families.contains(&family) {
             families.push(family);
@@ -243,10 +247,10 @@ mod tests {
 
     #[test]
     fn each_family_comes_first_equally_often() {
-        let firsts = (0..600).map(|case| draw(1, case, None).1[0]);
+        let firsts = (0..1100).map(|case| draw(1, case, None).1[0]);
         let mut counts: BTreeMap<Family, usize> = BTreeMap::new();
         firsts.for_each(|family| *counts.entry(family).or_default() += 1);
-        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100; 6]);
+        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100; 11]);
     }
 
     #[test]

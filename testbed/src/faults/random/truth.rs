@@ -18,6 +18,8 @@ use super::super::settings::MODEL;
 
 /// Limit of a server's device discovery: two attempts of half a minute, and its other waits.
 const START: Duration = Duration::from_secs(90);
+/// Time for the log of a server that answers to arrive.
+const LATE: Duration = Duration::from_secs(1);
 /// Time between two reads of the server's log.
 const TICK: Duration = Duration::from_millis(10);
 /// Limit of loading a model and computing a token, generous because the soft executor is slow.
@@ -66,22 +68,29 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
         log.follow(stream);
     }
     let end = Instant::now() + START;
-    let mut exit = None;
+    let (mut exit, mut answers) = (None, false);
     // The server listens before it has searched for devices, and answers afterwards.
     while Instant::now() < end && exit.is_none() {
         exit = server.ended()?;
-        if log.found() && scene.request("GET", "/api/version", "", ANSWER).is_ok() {
+        // A script may send the log elsewhere.
+        if scene.request("GET", "/api/version", "", ANSWER).is_ok() {
+            answers = true;
             break;
         }
         thread::sleep(TICK);
     }
+    // What it has written may still be on its way.
+    let late = Instant::now() + LATE;
+    while answers && !log.found() && Instant::now() < late {
+        thread::sleep(TICK);
+    }
     let mut said = log.lines(|line| line.contains(FOUND));
-    let devices = said.iter().filter(|line| line.to_lowercase().contains("library=cuda")).count();
+    let mut devices = said.iter().filter(|line| line.to_lowercase().contains("library=cuda")).count();
     let mut answer = None;
     let mut on_device = 0;
     if let Some(status) = exit {
         said.push(format!("ended: {status}"));
-    } else if said.is_empty() {
+    } else if !answers {
         said.push(format!("silent for {} s", START.as_secs()));
     } else {
         let body = json!({
@@ -91,6 +100,9 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
         let answered = scene.request("POST", "/api/generate", &body.to_string(), ANSWER);
         if answered.is_ok() {
             on_device = loaded(scene).unwrap_or_default();
+        }
+        if said.is_empty() {
+            devices = usize::from(on_device > 0);
         }
         answer = Some(answered.map_or_else(|error| format!("{error:#}"), |_| "answered".to_owned()));
     }

@@ -107,6 +107,7 @@ impl Scene {
         command.arg("/usr/bin/env");
         for (name, value) in &plan.environment {
             let value = value.replace("$SCENE", &self.folder.path().display().to_string());
+            let value = value.replace("$PORT", &self.port.to_string());
             command.arg(format!("{name}={value}"));
         }
         command.arg(launcher);

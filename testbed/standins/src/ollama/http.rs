@@ -1,7 +1,7 @@
 //! The part of HTTP that the stand-ins use.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -36,9 +36,23 @@ pub fn ask(host: &str, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// Starts listening at an address, given as host and port.
+/// Starts listening at an address, given as host and port. Errors are in Go's words.
 pub fn listen(host: &str) -> Result<Server> {
-    Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))
+    let Ok(mut addresses) = host.to_socket_addrs() else {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        bail!("listen tcp: lookup {name}: no such host");
+    };
+    let address = addresses.next().context("no address")?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let words = match error.kind() {
+            ErrorKind::AddrInUse => "address already in use",
+            ErrorKind::AddrNotAvailable => "cannot assign requested address",
+            ErrorKind::PermissionDenied => "permission denied",
+            _ => return anyhow!("listen tcp {address}: {error}"),
+        };
+        anyhow!("listen tcp {address}: bind: {words}")
+    })?;
+    Server::from_listener(listener, None).map_err(|error| anyhow!("listen tcp {address}: {error}"))
 }
 
 /// Answers requests forever. `handler` receives path and body and returns the body of the answer.

@@ -54,6 +54,7 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         bail!("a thread that does nothing ended badly");
     }
     let backend = load();
+    accept_settings(&after, backend.as_ref())?;
     if arguments.contains(&"--list-devices") {
         return list(backend.as_ref());
     }
@@ -75,6 +76,12 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         layers.as_deref() == Some("0") || std::env::var("LLAMA_ARG_DEVICE").is_ok_and(|name| name == "none");
     let mut on_device = 0;
     if after("--model").is_some() {
+        for name in ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL"] {
+            let file = std::env::var(name).unwrap_or_default();
+            if !file.is_empty() && !Path::new(&file).exists() {
+                bail!("gguf_init_from_file: failed to open GGUF file '{file}' (No such file or directory)");
+            }
+        }
         if !processor {
             bail!("error loading model: make_cpu_buft_list: no CPU backend found");
         }
@@ -93,6 +100,29 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         other => bail!("{other}: not found"),
     });
     Ok(())
+}
+
+/// Ends the process at a setting that the real one does not accept, with its words.
+fn accept_settings<'a>(after: &dyn Fn(&str) -> Option<&'a str>, backend: Option<&Backend>) -> Result<()> {
+    const CACHE_TYPES: [&str; 9] = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"];
+    if let Ok(named) = std::env::var("LLAMA_ARG_DEVICE") {
+        let devices = backend.map(Backend::devices).transpose()?.unwrap_or_default();
+        let known = |name: &str| name == "none" || devices.iter().any(|device| device.name == name);
+        if let Some(name) = named.split(',').find(|name| !known(name)) {
+            bail_in_words("environment variable \"LLAMA_ARG_DEVICE\"", &format!("invalid device: {name}"));
+        }
+    }
+    for option in ["--cache-type-k", "--cache-type-v"] {
+        if let Some(name) = after(option).filter(|name| !CACHE_TYPES.contains(name)) {
+            bail_in_words(&format!("argument \"{option}\""), &format!("Unsupported cache type: {name}"));
+        }
+    }
+    Ok(())
+}
+
+fn bail_in_words(what: &str, why: &str) -> ! {
+    eprintln!("error while handling {what}: {why}\n");
+    std::process::exit(1)
 }
 
 fn list(backend: Option<&Backend>) -> Result<()> {

@@ -38,6 +38,13 @@ pub fn load(backend: &Backend) -> Result<usize> {
     Ok(bytes)
 }
 
+/// Writes the file of a model without layers, as a real runner does before it lists the devices.
+fn dummy_model() -> Result<()> {
+    let path = std::env::temp_dir().join(format!("{}.bin", std::process::id()));
+    std::fs::write(&path, "GGUF").with_context(|| format!("open {}", path.display()))?;
+    Ok(std::fs::remove_file(&path)?)
+}
+
 /// Arguments after `runner`.
 pub fn serve_runner(arguments: &[&str]) -> Result<()> {
     let after = |name: &str| {
@@ -81,7 +88,10 @@ pub fn serve_runner(arguments: &[&str]) -> Result<()> {
     }
     let devices = info(&loaded)?;
     http::answer(&http::listen(&format!("127.0.0.1:{port}"))?, &move |path, _| match path {
-        "/info" => Ok(devices.to_string()),
+        "/info" => {
+            dummy_model().context("failed to initialize baackend")?;
+            Ok(devices.to_string())
+        }
         "/health" => Ok(json!({ "status": 0, "progress": 1.0, ON_DEVICE: on_device }).to_string()),
         other => bail!("{other}: not found"),
     });

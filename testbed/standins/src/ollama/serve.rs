@@ -1,6 +1,7 @@
 //! Stand-in for `ollama serve`: the discovery of GPUs, then answers over HTTP.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,8 @@ use super::{llama_servers, log, own_process, paths, runner, runners};
 /// Time limit for a model's runner to start.
 const LOAD: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(10);
+/// Content of a key, about as long as a real one.
+const KEY: [u8; 400] = [b'k'; 400];
 
 /// A loaded model, with the process of its runner.
 struct Model {
@@ -42,21 +45,72 @@ const DUMP: &str = "runtime: failed to create new OS thread (have 7 already; err
     runtime.throw({0x1, 0x2})\n\t/usr/local/go/src/runtime/panic.go:1101 +0x48 fp=0x7ff sp=0x7fe pc=0x47\n\n\
     goroutine 1 gp=0xc0 m=0 mp=0x1 [chan receive]:\nmain.main()\n\t/home/x/main.go:12 +0x2c\n";
 
-/// Creates the keys and the store of models in the home directory, as a server does first.
-fn prepare() -> Result<()> {
-    let Some(home) = std::env::var_os("HOME").filter(|home| !home.is_empty()) else {
-        bail!("$HOME is not defined");
-    };
-    let own = Path::new(&home).join(".ollama");
-    fs::create_dir_all(&own).with_context(|| format!("mkdir {}", own.display()))?;
+/// Creates the key in the home directory, as a server does first. Like the real one, it takes every error but
+/// a missing file for a key that is there.
+fn make_key() -> Result<()> {
+    let own = home().join(".ollama");
     let key = own.join("id_ed25519");
-    if !key.exists() {
-        println!("Couldn't find '{}'. Generating new private key.", key.display());
-        fs::write(&key, "stand-in\n").with_context(|| format!("open {}", key.display()))?;
+    match fs::metadata(&key) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Ok(_) | Err(_) => return Ok(()),
     }
-    let models = std::env::var_os("OLLAMA_MODELS").map_or_else(|| own.join("models"), PathBuf::from);
+    println!("Couldn't find '{}'. Generating new private key.", key.display());
+    fs::create_dir_all(&own)
+        .with_context(|| format!("could not create directory mkdir {}", own.display()))?;
+    fs::write(&key, KEY).with_context(|| format!("open {}", key.display()))
+}
+
+/// Creates the store of models, and removes directories of manifests that are empty. Like the real one, it goes
+/// on without a directory of manifests, and removes nothing if a manifest is damaged.
+fn make_models() -> Result<()> {
+    let models = std::env::var_os("OLLAMA_MODELS").filter(|models| !models.is_empty());
+    let models = models.map_or_else(|| home().join(".ollama/models"), PathBuf::from);
     let blobs = models.join("blobs");
-    fs::create_dir_all(&blobs).with_context(|| format!("mkdir {}", blobs.display()))
+    fs::create_dir_all(&blobs)
+        .and_then(|()| fs::read_dir(&blobs))
+        .with_context(|| format!("mkdir {}", blobs.display()))?;
+    let manifests = models.join("manifests");
+    if std::env::var("OLLAMA_NOPRUNE").is_ok_and(|value| !["", "0", "false"].contains(&value.trim())) {
+        return Ok(());
+    }
+    if fs::create_dir_all(&manifests).is_err() || damaged(&manifests, 0) {
+        log::warn("routes.go:1493", "corrupt manifests detected, skipping prune operation", &[]);
+        return Ok(());
+    }
+    prune(&manifests)
+}
+
+/// Returns whether a file below four directories is no manifest.
+fn damaged(path: &Path, depth: usize) -> bool {
+    if depth == 4 {
+        let text = fs::read(path).unwrap_or_default();
+        return !path.is_dir() && serde_json::from_slice::<Value>(&text).is_err();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| damaged(&path, depth + 1))
+}
+
+/// Removes a directory and those in it that are empty.
+fn prune(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            prune(&path)?;
+        }
+    }
+    match fs::read_dir(folder)?.next() {
+        None => fs::remove_dir(folder).with_context(|| format!("remove {}", folder.display())),
+        Some(_) => Ok(()),
+    }
+}
+
+fn home() -> PathBuf {
+    if let Some(home) = std::env::var_os("HOME").filter(|home| !home.is_empty()) {
+        return home.into();
+    }
+    // In Go's words.
+    eprintln!("panic: $HOME is not defined\n\ngoroutine 1 [running]:\nmain.main()");
+    std::process::exit(2)
 }
 
 /// Looks for devices, unless a test has the server do something else.
@@ -90,9 +144,10 @@ fn find_devices(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
 /// Runs the server until it is killed.
 pub fn serve(era: &Era) -> Result<()> {
     let host = host();
-    prepare()?;
+    make_key()?;
     // Tests of another program at the server's address make this server listen elsewhere.
     let listener = listen(&std::env::var("STANDIN_LISTEN").unwrap_or_else(|_| host.clone()))?;
+    make_models()?;
     let libraries = paths::libraries()?;
     log::info("routes.go:1481", "server config", &[("env", &format!("map[OLLAMA_HOST:http://{host}]"))]);
     log::info("routes.go:1534", &format!("Listening on {host} (version {})", era.version), &[]);
@@ -158,6 +213,10 @@ fn load(era: &Era, libraries: &Path, devices: &[Device], name: String, layers: O
         let mut command = Command::new(libraries.join("llama-server"));
         command.arg("--model").arg(&model).args(["--port", &port.to_string(), "--host", "127.0.0.1"]);
         command.args(["--no-webui", "--offline", "-c", "4096", "-np", "1"]);
+        let cache = std::env::var("OLLAMA_KV_CACHE_TYPE").unwrap_or_default().to_lowercase();
+        if !cache.is_empty() {
+            command.args(["--cache-type-k", &cache, "--cache-type-v", &cache]);
+        }
         if let Some(device) = device {
             llama_servers::environment(&mut command, libraries, &variant);
             command.env("CUDA_VISIBLE_DEVICES", &device.id);

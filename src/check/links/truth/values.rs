@@ -1,0 +1,264 @@
+//! Judges the values that the server would start with, which the worker tried beside its run: the address, the
+//! key, the models, and the directory for temporary files.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::holder::{self, Holder};
+use crate::check::context::CheckContext;
+use crate::check::messages::{RefusedValue, Serve, ValueTrouble};
+use crate::diagnosis::cause::truth as cause;
+use crate::diagnosis::fix::truth as fix;
+use crate::diagnosis::{Cause, Finding, LinkId, Remedy, Status};
+use crate::ollama::era::Era;
+use crate::ollama::evidence;
+use crate::ollama::processes::{Running, RunningProcess};
+use crate::service;
+
+const LINK: LinkId = LinkId::Truth;
+/// End of the line in which Go says that an address is taken.
+const TAKEN: &str = ": bind: address already in use";
+
+/// Completes the finding about the server's run by the values that it would have had otherwise. `log` is what
+/// it said.
+pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Finding, log: &str) -> Finding {
+    let works = finding.holds();
+    let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
+    let mut finding = finding;
+    if let Some(judged) = taken_by_another(context, served, log).await {
+        return judged.details(finding.details);
+    }
+    for value in &served.refused {
+        let judged = match value.trouble {
+            // The server has it, and does with it what it can.
+            _ if value.left && works => None,
+            ValueTrouble::TemporaryRefused if era != Some(Era::B) => None,
+            ValueTrouble::AddressTaken if !is_used(served) => None,
+            // With `--service` link `service` has judged who has the address.
+            ValueTrouble::AddressTaken if context.unit.is_some() => None,
+            ValueTrouble::AddressTaken => taken(context, &value.value, None).await,
+            _ => Some(spared(context, value, of_value(value, log))),
+        };
+        let Some(judged) = judged else { continue };
+        if judged.status != Status::Fail {
+            let ended = evidence::last_words(log).is_none() && served.code.is_some();
+            if works {
+                finding = merged(judged, &finding);
+            } else if ended && judged.status == Status::Pass {
+                // What starts the server does not start a second one.
+                finding = judged.detail(finding.found).details(finding.details);
+            }
+        } else if works || value.left {
+            let own = evidence::last_words(log).filter(|words| !judged.found.contains(words.as_str()));
+            let judged = with_unit(context, value, judged).details(own);
+            let otherwise = works.then(|| format!("with another value, {}", finding.found));
+            return judged.details(otherwise);
+        } else {
+            finding = finding.detail(judged.found);
+        }
+    }
+    match served.waits_for.filter(|_| served.lines.is_empty() && finding.status == Status::Fail) {
+        Some(process) => beside_the_locked(context, process, finding).await,
+        None => finding,
+    }
+}
+
+/// Judges who has the address that the server was given on the way, by what starts it, if that was the reason
+/// of its end.
+async fn taken_by_another(context: &mut CheckContext, served: &Serve, log: &str) -> Option<Finding> {
+    let line = log.lines().find(|line| line.ends_with(TAKEN)).filter(|_| served.lines.is_empty())?;
+    let address = line.strip_suffix(TAKEN)?.rsplit(' ').next()?;
+    let port = address.rsplit(':').next()?.parse().ok()?;
+    if served.address.is_some_and(|given| given.port() == port) {
+        return None;
+    }
+    taken(context, address, Some(port)).await.map(|finding| finding.detail(line))
+}
+
+/// Returns the finding for a server that waits for a lock: if a process of the Ollama that vgpu-run started at
+/// the address holds it, that one is the server.
+async fn beside_the_locked(context: &CheckContext, process: u32, finding: Finding) -> Finding {
+    let running = Running::scan(Path::new("/proc"));
+    let shown = running.process(process).map(RunningProcess::shown);
+    let server = running.server_of(process).map(|server| server.process.pid);
+    match holder::find(context).await {
+        Holder::Ours(ours) if server == Some(ours.pid) => {
+            let found = format!("the running Ollama (process {}) holds the lock of its start", ours.pid);
+            Finding::pass(LINK, found).detail(finding.found).details(shown)
+        }
+        _ => finding.details(shown),
+    }
+}
+
+/// Returns the finding with a failure made a warning if a server that vgpu-run started is running: it has
+/// started before the value was refused, and works.
+fn spared(context: &CheckContext, value: &RefusedValue, finding: Finding) -> Finding {
+    let runs = context.running.as_ref().is_some_and(|running| running.wrapped == Some(true));
+    if !runs || value.left || finding.status != Status::Fail {
+        return finding;
+    }
+    let found = format!("{}; the running server works until it is started again", finding.found);
+    Finding { status: Status::Warn, found, ..finding }
+}
+
+/// Returns the finding about a value in place of a passed one, whose words and evidence it keeps.
+fn merged(judged: Finding, passed: &Finding) -> Finding {
+    let found = format!("{}; {}", passed.found, judged.found);
+    Finding { found, ..judged }.details(passed.details.clone())
+}
+
+/// Returns whether the server listened at the address that it was given, as far as it is known. What starts it
+/// may give it another.
+fn is_used(served: &Serve) -> bool {
+    served.listened.is_empty() || served.address.is_none_or(|given| served.listened.contains(&given))
+}
+
+/// Returns the finding for a value that a server cannot use.
+fn of_value(value: &RefusedValue, log: &str) -> Finding {
+    let RefusedValue { variable, value: tried, at, errno, .. } = value;
+    let why = errno.map(|errno| Errno::from_raw(errno).desc()).unwrap_or_default();
+    let at = at.display();
+    let ends = evidence::last_words(log).map_or_else(String::new, |words| format!(": {words}"));
+    let fail = |cause: Cause, found: String| Finding::fail(cause, found);
+    match value.trouble {
+        ValueTrouble::AddressUnknown => fail(
+            cause::ADDRESS_UNUSABLE,
+            format!("the host of {variable} is not known ({tried}), and ollama serve ends{ends}"),
+        ),
+        ValueTrouble::AddressPrivileged => {
+            let port = tried.rsplit(':').next().unwrap_or_default();
+            fail(
+                cause::ADDRESS_UNUSABLE,
+                format!("{variable} is {tried}, and this user may not listen at port {port}: {why}"),
+            )
+            .fix(fix::PRIVILEGED)
+            .with("port", port)
+        }
+        ValueTrouble::AddressUnusable | ValueTrouble::AddressTaken => fail(
+            cause::ADDRESS_UNUSABLE,
+            format!("{variable} is {tried}, at which this machine cannot listen: {why}"),
+        ),
+        ValueTrouble::HomeUnset => {
+            fail(cause::HOME_UNUSABLE, format!("{variable} is not set, and ollama serve ends{ends}"))
+                .fix(fix::HOME_UNSET)
+        }
+        ValueTrouble::KeyRefused => fail(
+            cause::HOME_UNUSABLE,
+            format!("ollama serve cannot create its key {tried}, because of {at}: {why}"),
+        )
+        .with("path", at),
+        ValueTrouble::ModelsRefused => fail(
+            cause::MODELS_UNUSABLE,
+            format!("ollama serve cannot use {tried}, the directory of its models by {variable}, because of {at}: {why}"),
+        )
+        .with("path", at),
+        ValueTrouble::ModelsReadOnly => Finding::warn(
+            cause::MODELS_READ_ONLY,
+            format!("no model can be added to {tried}, because {at} may not be written: {why}"),
+        )
+        .with("path", at),
+        ValueTrouble::TemporaryRefused => fail(
+            cause::TEMPORARY_UNUSABLE,
+            format!("{variable} is {tried}, in which ollama serve cannot create a file: {why}"),
+        ),
+        ValueTrouble::NoRoom => fail(
+            cause::NO_ROOM,
+            format!("there is no room for {tried} in the file system of {at}: {why}"),
+        )
+        .with("path", at),
+    }
+}
+
+/// Names the unit in the remedy for a value that the unit sets.
+fn with_unit(context: &CheckContext, value: &RefusedValue, finding: Finding) -> Finding {
+    let remedy: Option<Remedy> = match value.trouble {
+        ValueTrouble::AddressUnknown | ValueTrouble::AddressUnusable => Some(fix::ADDRESS_IN_UNIT),
+        ValueTrouble::HomeUnset => Some(fix::HOME_IN_UNIT),
+        _ => None,
+    };
+    match (&context.unit, remedy) {
+        (Some(unit), Some(remedy)) => finding.fix(remedy).with("unit", &unit.name),
+        _ => finding,
+    }
+}
+
+/// Judges who listens at the address, or at the port, if what starts the server has chosen it. An Ollama that
+/// vgpu-run started is the server that a check is about.
+async fn taken(context: &mut CheckContext, address: &str, port: Option<u16>) -> Option<Finding> {
+    let finding = |who: String| Finding::fail(cause::ADDRESS_TAKEN, format!("{who} listens at {address}"));
+    let holder = match port {
+        Some(port) => holder::at_port(context, port).await,
+        None => holder::find(context).await,
+    };
+    let named = |unit: &Option<String>, pid: u32| match unit {
+        Some(unit) => format!("{unit} (process {pid})"),
+        None => format!("process {pid}"),
+    };
+    Some(match holder {
+        Holder::Ours(process) => {
+            context.held = true;
+            let found = format!("the running Ollama (process {}) has {address}", process.pid);
+            return Some(Finding::pass(LINK, found));
+        }
+        Holder::Nobody => return None,
+        Holder::Stock(process, unit) => {
+            let who = named(&unit, process.pid);
+            let found = finding(format!("{who}, an Ollama that vgpu-run did not start,"));
+            let found = found.detail(process.shown());
+            match unit {
+                Some(unit) => found.fix(fix::SET_UP).with("command", service::install_command(&unit)),
+                None => found.fix(fix::END_STOCK).with("process", process.pid),
+            }
+        }
+        Holder::Other(process, unit) => {
+            let name = process.words.first().map(|word| Path::new(word).file_name().unwrap_or_default());
+            let name = name.unwrap_or_default().display().to_string();
+            finding(format!("{}, {name} and no Ollama,", named(&unit, process.pid))).detail(process.shown())
+        }
+        Holder::Unseen(user) => {
+            finding(format!("a process of user {user}, which this user may not see,")).fix(fix::AS_ROOT)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(trouble: ValueTrouble, errno: Errno) -> RefusedValue {
+        RefusedValue {
+            trouble,
+            variable: "OLLAMA_HOST".into(),
+            value: "[::1]:80".into(),
+            at: "/h".into(),
+            errno: Some(errno as i32),
+            left: true,
+        }
+    }
+
+    #[test]
+    fn each_trouble_names_its_value_and_reason() {
+        let privileged = of_value(&value(ValueTrouble::AddressPrivileged, Errno::EACCES), "");
+        assert_eq!(privileged.cause, Some(cause::ADDRESS_UNUSABLE));
+        assert!(privileged.fix.unwrap().command.unwrap().ends_with("_start=80"));
+        let unset = of_value(&value(ValueTrouble::HomeUnset, Errno::ENOENT), "Error: $HOME is not defined\n");
+        assert!(unset.found.ends_with("ends: Error: $HOME is not defined"), "{}", unset.found);
+        let room = of_value(&value(ValueTrouble::NoRoom, Errno::ENOSPC), "");
+        assert!(room.found.contains("/h") && room.fix.unwrap().command.unwrap().contains("df -h /h"));
+        let read_only = of_value(&value(ValueTrouble::ModelsReadOnly, Errno::EROFS), "");
+        assert_eq!(read_only.status, Status::Warn);
+    }
+
+    #[test]
+    fn an_address_that_a_script_replaces_is_not_used() {
+        let given = "127.0.0.1:5".parse().unwrap();
+        let served = |listened: &[&str]| Serve {
+            address: Some(given),
+            listened: listened.iter().map(|address| address.parse().unwrap()).collect(),
+            ..Serve::default()
+        };
+        assert!(is_used(&served(&[])) && is_used(&served(&["127.0.0.1:5"])));
+        assert!(!is_used(&served(&["[::]:12000"])));
+    }
+}

@@ -1,0 +1,162 @@
+//! Chooses the remedy for a failure by the line in which a program says why it fails.
+
+use std::path::Path;
+
+use crate::diagnosis::by_kind as fix;
+use crate::diagnosis::{Finding, Remedy};
+use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
+use crate::ollama::fatal::{Decisive, FailureKind, decisive};
+
+/// Returns the finding with the remedy for the decisive line of a log, if the log has one.
+pub fn mended(finding: Finding, log: &str) -> Finding {
+    match decisive(log).filter(|decisive| decisive.kind != FailureKind::Ended) {
+        Some(decisive) => by_line(finding, &decisive),
+        None => finding,
+    }
+}
+
+/// Returns the finding with the remedy for a library that it names and that does not suit: out of the variable
+/// that brings it, or away with the file. `environment` is that of the program.
+pub fn blamed(finding: Finding, environment: &Environment) -> Finding {
+    let Some(file) = unsuitable(&finding.found).map(Path::to_owned) else { return finding };
+    match brought_by(&file, environment) {
+        Some(variable) => finding.fix(fix::BROUGHT).with("variable", variable),
+        None => finding.fix(fix::UNSUITABLE),
+    }
+    .with("file", file.display())
+}
+
+/// Returns the finding about a library, with the remedy for the variable that brings it. Without such a variable
+/// the finding keeps its own.
+pub fn brought(finding: Finding, file: &Path, environment: &Environment) -> Finding {
+    match brought_by(file, environment) {
+        Some(variable) => finding.fix(fix::BROUGHT).with("variable", variable).with("file", file.display()),
+        None => finding,
+    }
+}
+
+/// Marks of the loader's words about a library that it has found and cannot use, after its path.
+const UNSUITABLE: [&str; 7] = [
+    ": version `",
+    ": wrong ELF class",
+    ": invalid ELF header",
+    ": file too short",
+    ": undefined symbol",
+    ": ELF load command",
+    ": cannot read file data",
+];
+
+/// Returns the path of a library that the loader has found and cannot use, from a line of its words. Parts of
+/// our own in memory are none.
+fn unsuitable(line: &str) -> Option<&Path> {
+    let end = UNSUITABLE.iter().find_map(|mark| line.find(mark))?;
+    let start = line[..end].rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    let path = Path::new(&line[start..end]);
+    let library = path.file_name()?.to_string_lossy().contains(".so");
+    (library && path.is_absolute() && !path.starts_with("/proc")).then_some(path)
+}
+
+/// Returns the variable of the loader that names the file or its directory.
+fn brought_by(file: &Path, environment: &Environment) -> Option<&'static str> {
+    let names = |variable: &str, wanted: &Path| {
+        let value = environment.get(variable).unwrap_or_default().to_string_lossy().into_owned();
+        value.split([':', ';', ' ']).any(|entry| Path::new(entry) == wanted)
+    };
+    if names(LD_PRELOAD, file) {
+        return Some(LD_PRELOAD);
+    }
+    file.parent().is_some_and(|folder| names(LD_LIBRARY_PATH, folder)).then_some(LD_LIBRARY_PATH)
+}
+
+fn by_line(finding: Finding, decisive: &Decisive) -> Finding {
+    if let (Some(variable), true) = (decisive.variable(), is_setting(decisive.kind)) {
+        return finding.fix(fix::VARIABLE).with("variable", variable);
+    }
+    match (remedy(decisive.kind), decisive.file()) {
+        (Remedies::OfFile(..), Some(file)) if decisive.kind == FailureKind::Blob && !is_of_model(file) => {
+            finding.fix(fix::OTHER_FILE).with("file", file)
+        }
+        (Remedies::Plain(remedy), _) | (Remedies::OfFile(_, remedy), None) => finding.fix(remedy),
+        (Remedies::OfFile(remedy, _), Some(file)) => finding.fix(remedy).with("file", file),
+    }
+}
+
+/// Returns whether a file is one of the store of models, or has the name of a model's file.
+fn is_of_model(file: &str) -> bool {
+    file.contains("/blobs/sha256") || file.ends_with(".gguf")
+}
+
+/// Returns whether failures of this kind are those of a value that somebody has set.
+pub fn is_setting(kind: FailureKind) -> bool {
+    use FailureKind::{ApiKey, CacheType, DeviceIndex, Setting, Tls};
+    matches!(kind, Setting | CacheType | DeviceIndex | ApiKey | Tls)
+}
+
+enum Remedies {
+    Plain(Remedy),
+    /// A remedy that names a file, and the one where the line names none.
+    OfFile(Remedy, Remedy),
+}
+
+fn remedy(kind: FailureKind) -> Remedies {
+    use Remedies::{OfFile, Plain};
+    match kind {
+        FailureKind::Loader => Plain(fix::LOADER),
+        FailureKind::Interpreter => Plain(fix::INTERPRETER),
+        FailureKind::Setting
+        | FailureKind::CacheType
+        | FailureKind::DeviceIndex
+        | FailureKind::ApiKey
+        | FailureKind::Tls => Plain(fix::SETTING),
+        FailureKind::Address => Plain(fix::ADDRESS),
+        FailureKind::Home | FailureKind::Models => OfFile(fix::DIRECTORY, fix::SETTING),
+        FailureKind::Template | FailureKind::Blob => OfFile(fix::FILE, fix::MODEL),
+        FailureKind::Manifest => Plain(fix::MANIFEST),
+        FailureKind::Memory => Plain(fix::MEMORY),
+        FailureKind::Architecture | FailureKind::Driver => Plain(fix::DRIVER),
+        FailureKind::Backend => Plain(fix::BACKEND),
+        FailureKind::LoadTimeout => Plain(fix::TIMEOUT),
+        FailureKind::GpuCall | FailureKind::Ended => Plain(fix::HOST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::cause;
+
+    fn command(log: &str) -> String {
+        let finding = mended(Finding::fail(cause::truth::SERVER_DIED, "x"), log);
+        finding.fix.unwrap().sentence()
+    }
+
+    #[test]
+    fn who_brought_a_library_is_named() {
+        let environment = Environment::from_iter([("LD_LIBRARY_PATH", "/a:/opt/old/lib")]);
+        let of = |line: &str| {
+            let finding = blamed(Finding::fail(cause::truth::SERVER_DIED, line), &environment);
+            finding.fix.unwrap().sentence()
+        };
+        let line = "/x/ollama: /opt/old/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/l.so)";
+        assert_eq!(
+            of(line),
+            "Unset LD_LIBRARY_PATH, which brings /opt/old/lib/libstdc++.so.6: unset LD_LIBRARY_PATH"
+        );
+        let line =
+            "error while loading shared libraries: /x/lib/libcudart.so.12: wrong ELF class: ELFCLASS32";
+        assert!(of(line).contains("file -L /x/lib/libcudart.so.12"), "{}", of(line));
+        assert_eq!(unsuitable("libx.so: cannot open shared object file"), None);
+        assert_eq!(unsuitable("/proc/7/fd/900: undefined symbol: x"), None);
+    }
+
+    #[test]
+    fn variable_and_file_are_named() {
+        let line = "error while handling environment variable \"LLAMA_ARG_DEVICE\": invalid device: CUDA7";
+        assert!(command(line).ends_with("unset LLAMA_ARG_DEVICE"), "{}", command(line));
+        let line = "llama_model_load: error loading model: invalid magic, file /m/blobs/sha256-9";
+        assert!(command(line).contains("ls -l /m/blobs/sha256-9"), "{}", command(line));
+        let line = "E common_log: failed to open /var/log/llama.log: Permission denied";
+        assert!(command(line).ends_with("ls -l /var/log/llama.log"), "{}", command(line));
+        assert!(command("nothing of the kind").starts_with("Start the server by hand"), "the remedy stays");
+    }
+}

@@ -1,0 +1,157 @@
+//! Asks a server that says nothing in another way. What starts a server may send its output elsewhere, close
+//! it, or start the server as a daemon: it is then found among the descendants of this process, its output is
+//! read where it goes, its API is asked, and what its processes have mapped is observed.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::check::worker::family;
+use crate::check::{http, locks};
+use crate::device::alive::TICK;
+use crate::ollama::log;
+use crate::ollama::processes::{self, RunningProcess};
+
+/// Time without output after which the server is asked otherwise. A server writes its settings first.
+const QUIET: Duration = Duration::from_millis(500);
+/// Time limit for an answer of the API. A server that still looks for GPUs accepts a connection and does not
+/// answer.
+const ANSWER: Duration = Duration::from_millis(20);
+/// Time between two looks at processes that live shortly.
+const SHORT: Duration = Duration::from_millis(4);
+/// Number of bytes that are read at the end of a file with the server's output.
+const TAIL: u64 = 1 << 20;
+
+/// What was observed of a server that says nothing here.
+#[derive(Debug, Default)]
+pub struct Otherwise {
+    /// Whether the server is observed from the start, because a script starts it.
+    always: bool,
+    /// File that the server's output goes to.
+    pub output: Option<PathBuf>,
+    file: Option<File>,
+    /// Whether a process had mapped the CUDA backend together with vgpu-run's libraries.
+    pub with_shims: bool,
+    /// Whether a process had mapped the CUDA backend without them.
+    pub without_shims: bool,
+    /// Whether the server itself has mapped vgpu-run's libraries, which its processes inherit.
+    pub inherits: bool,
+    /// Address at which the server's API answered.
+    pub answered: Option<SocketAddr>,
+    /// Process that holds a lock for which a descendant waits.
+    pub waits_for: Option<u32>,
+}
+
+impl Otherwise {
+    /// Creates the state for a server. With `always` its processes are observed from the start.
+    pub fn new(always: bool) -> Self {
+        Self { always, ..Self::default() }
+    }
+
+    /// Returns the time until the next look. The processes that load the backend live for some ten
+    /// milliseconds.
+    pub fn pause(&self) -> Duration {
+        if self.always && !self.with_shims { SHORT } else { TICK }
+    }
+
+    /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
+    /// time of its start. Returns new output that was read elsewhere.
+    pub fn look(&mut self, silent: bool, begun: Instant) -> Vec<u8> {
+        let quiet = silent && begun.elapsed() > QUIET;
+        if !self.always && !quiet {
+            return Vec::new();
+        }
+        let family = family::descendants();
+        let proc = Path::new("/proc");
+        let processes: Vec<RunningProcess> =
+            family.iter().filter_map(|pid| processes::process(proc, *pid)).collect();
+        for process in processes.iter().filter(|process| process.backend().is_some()) {
+            match process.has_shims() {
+                Some(true) => self.with_shims = true,
+                Some(false) => self.without_shims = true,
+                None => {}
+            }
+        }
+        if !silent {
+            return Vec::new();
+        }
+        self.waits_for = locks::holder(&family);
+        let Some(server) = processes.iter().find(|process| process.serves()) else { return Vec::new() };
+        if self.file.is_none() {
+            self.follow(server.pid);
+        }
+        self.inherits = server.has_shims() == Some(true);
+        if self.file.is_none() && quiet {
+            let answers = |address: &SocketAddr| {
+                http::get(*address, "/api/version", ANSWER).is_ok_and(|(status, _)| status == 200)
+            };
+            self.answered = family::listening().into_iter().map(reachable).find(answers);
+        }
+        let mut output = Vec::new();
+        if let Some(file) = &mut self.file {
+            // What cannot be read is not known.
+            let _ = file.take(TAIL).read_to_end(&mut output);
+        }
+        output
+    }
+
+    /// Opens the file that a server's output goes to, at the server's last start.
+    fn follow(&mut self, pid: u32) {
+        for descriptor in [2, 1] {
+            let link = format!("/proc/{pid}/fd/{descriptor}");
+            let Ok(path) = std::fs::read_link(&link) else { continue };
+            let regular = std::fs::metadata(&link).is_ok_and(|metadata| metadata.is_file());
+            if !regular {
+                self.output.get_or_insert(path);
+                continue;
+            }
+            let Ok(mut file) = File::open(&link) else { continue };
+            let length = file.metadata().map_or(0, |metadata| metadata.len());
+            let mut at = length.saturating_sub(TAIL);
+            let mut text = Vec::new();
+            if file.seek(SeekFrom::Start(at)).and_then(|_| (&file).take(TAIL).read_to_end(&mut text)).is_err()
+            {
+                continue;
+            }
+            // An older start may stand in the file.
+            let text = String::from_utf8_lossy(&text);
+            at += text.len().saturating_sub(log::last_start(&text).len()) as u64;
+            if file.seek(SeekFrom::Start(at)).is_err() {
+                continue;
+            }
+            (self.output, self.file) = (Some(path), Some(file));
+            return;
+        }
+    }
+}
+
+/// Returns whether a descendant is a server.
+pub fn serves() -> bool {
+    let mut family = family::descendants().into_iter();
+    family.any(|pid| processes::process(Path::new("/proc"), pid).is_some_and(|process| process.serves()))
+}
+
+/// Returns the address at which a listening socket is reached.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        ip if ip.is_ipv4() => std::net::Ipv4Addr::LOCALHOST.into(),
+        _ => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_are_reached_by_loopback() {
+        let of = |address: &str| reachable(address.parse().unwrap()).to_string();
+        assert_eq!(of("0.0.0.0:1"), "127.0.0.1:1");
+        assert_eq!(of("[::]:1"), "[::1]:1");
+        assert_eq!(of("127.0.0.2:1"), "127.0.0.2:1");
+    }
+}
