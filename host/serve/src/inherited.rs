@@ -17,7 +17,7 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 /// First number that a service manager passes.
 const FIRST: RawFd = 3;
 /// Maximum number of descriptors that are taken.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
 /// Name of a descriptor for which the manager has given none.
 const UNNAMED: &str = "unknown";
 /// Variables of a service manager. They are removed, because a program that this process executes under its

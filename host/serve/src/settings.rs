@@ -1,7 +1,6 @@
 //! Settings of `serve`, defined once for the command line and for the configuration file. The command line
 //! takes precedence.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -253,20 +252,6 @@ impl Settings {
             );
         }
         Ok(())
-    }
-
-    /// Returns the settings that a device keeps as long as it lives, as text by their names.
-    pub(crate) fn kept(&self) -> BTreeMap<String, String> {
-        macro_rules! given {
-            ($($setting:ident)*) => {
-                [$((stringify!($setting), self.$setting.as_ref().map(|value| format!("{value:?}")))),*]
-            };
-        }
-        let all = given! {
-            bus executor gpu memory reserve shares window channels address_range address_part group control libcuda
-            libcublas worker_user worker_connects explain_refusals compiled cc threads kernel_timeout engine
-        };
-        all.into_iter().filter_map(|(name, value)| Some((name.replace('_', "-"), value?))).collect()
     }
 
     /// Returns the executor that the settings name, which is a GPU by default.

@@ -112,27 +112,20 @@ impl Connection {
 
     /// Returns the parts with which another process continues this connection.
     pub(crate) fn save(self) -> SavedConnection {
-        SavedConnection {
-            socket: self.stream.into_socket(),
-            limits: self.limits,
-            config: *self.config.bytes(),
-            regions: self.ram.regions(),
-            reply: (self.reply.request > 0).then_some(self.reply),
-            in_doubt: self.in_doubt,
-        }
+        self.parts()(self.stream.into_socket())
     }
 
     /// Returns the same parts, with a duplicate of the socket. This process does not serve the connection
     /// meanwhile.
     pub(crate) fn copy(&self) -> std::io::Result<SavedConnection> {
-        Ok(SavedConnection {
-            socket: self.stream.socket().try_clone_to_owned()?,
-            limits: self.limits,
-            config: *self.config.bytes(),
-            regions: self.ram.regions(),
-            reply: (self.reply.request > 0).then(|| self.reply.clone()),
-            in_doubt: self.in_doubt,
-        })
+        Ok(self.parts()(self.stream.socket().try_clone_to_owned()?))
+    }
+
+    /// Returns what makes the saved connection of a socket.
+    fn parts(&self) -> impl FnOnce(OwnedFd) -> SavedConnection + use<> {
+        let Self { limits, in_doubt, .. } = *self;
+        let (config, regions, reply) = (*self.config(), self.ram.regions(), self.unsent_reply().cloned());
+        move |socket| SavedConnection { socket, limits, config, regions, reply, in_doubt }
     }
 
     /// Returns the socket.

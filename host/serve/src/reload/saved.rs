@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use vgpu_device::{ADDRESS_RANGES, Addresses, DeviceState, STATE_MAX};
 use vgpu_vfio_user::{UnsentReply, record};
 
@@ -33,8 +34,8 @@ pub(crate) struct SavedProcess {
     pub(crate) program: String,
     /// Layout of the record of the connection, by its first word.
     pub(crate) record: u64,
-    /// Settings that a device keeps as long as it lives, as text by their names.
-    pub(crate) settings: BTreeMap<String, String>,
+    /// Settings that a device keeps as long as it lives, by their names.
+    pub(crate) settings: BTreeMap<String, Value>,
     /// Times of the device's start and of the pause, by [`clock`].
     pub(crate) started: u64,
     pub(crate) paused: u64,
@@ -43,6 +44,8 @@ pub(crate) struct SavedProcess {
     pub(crate) executor: SavedExecutor,
     /// The VM's slot of the GPU, if it has one.
     pub(crate) slot: Option<SavedSlot>,
+    /// Whether a process before this device has died and its VM has lost it.
+    pub(crate) lost: bool,
     /// A reply for which the VMM has left no room.
     pub(crate) reply: Option<UnsentReply>,
 }
@@ -102,7 +105,7 @@ impl SavedProcess {
     }
 
     /// Refuses settings that differ from those with which the device was started.
-    pub(crate) fn check_settings(&self, now: &BTreeMap<String, String>) -> Result<()> {
+    pub(crate) fn check_settings(&self, now: &BTreeMap<String, Value>) -> Result<()> {
         let names = self.settings.keys().chain(now.keys());
         let mut changed: Vec<&str> =
             names.filter(|name| self.settings.get(*name) != now.get(*name)).map(String::as_str).collect();
