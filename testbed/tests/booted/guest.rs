@@ -4,7 +4,6 @@
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -275,12 +274,8 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
 fn unit_with_a_gpu() -> (Facts, StandIn, Instance) {
     let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
     let gpu = StandIn::start(&facts, &[], false).unwrap();
-    let mut settings = "vm-memory = \"1G\"\nworker-connects = true\n".to_owned();
-    for (name, value) in &gpu.settings {
-        let quote = if *name == "address-range" { "" } else { "\"" };
-        writeln!(settings, "{name} = {quote}{value}{quote}").unwrap();
-    }
-    let instance = Instance::start("vm1", &settings, &[("VGPU_SYSFS", gpu.bed.sysfs())]).unwrap();
+    let program = programs::device().unwrap();
+    let instance = Instance::start_on_gpu(&program, "vm1", &gpu, "vm-memory = \"1G\"\n").unwrap();
     (facts, gpu, instance)
 }
 
