@@ -59,7 +59,8 @@ fn listen(log: ChildStderr, complaints: &Complaints) {
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             eprintln!("{line}");
-            if line.contains("ERROR") {
+            // The level, with or without a colour behind it, and no name such as CUDA_ERROR_NOT_SUPPORTED.
+            if [" ERROR ", "ERROR\u{1b}"].iter().any(|level| line.contains(level)) {
                 complaints.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         }
