@@ -9,9 +9,10 @@
 //! held through it. A process never conflicts with itself, so the table also records which channels this
 //! process owns.
 //!
-//! A program that closes descriptors that are not its own drops the locks. [`LockFile::renew`], part of every
-//! examination of the device, reopens the file and takes them again. Until then the owner's description in
-//! the channel's area keeps the channel ([`crate::owner`]).
+//! A program that closes descriptors that are not its own drops the locks, and the number may name another file
+//! by the next use. So each use of the descriptor first reopens the file if it has to, and takes the locks again;
+//! [`LockFile::renew`], part of every examination of the device, is one. Until then the owner's description in the
+//! channel's area keeps the channel ([`crate::owner`]).
 //!
 //! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
 //! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
@@ -57,10 +58,7 @@ pub(crate) trait ChannelLocks {
 
 impl ChannelLocks for LockFile {
     fn has_owner(&self, channel: u32, area: Option<u64>) -> bool {
-        let owner = self.with(|entry| {
-            if !entry.descriptor.intact() {
-                return Err(closed());
-            }
+        let owner = self.with_open(|entry| {
             let own = entry.held & (1 << channel) != 0;
             Ok(own || has_owner(&entry.path, entry.descriptor.number(), channel, area)?)
         });
@@ -84,6 +82,33 @@ struct OpenLockFile {
     /// Channels that this process has locked, one bit each.
     held: u64,
     handles: usize,
+    /// Whether the file was reopened since a channel was last renewed.
+    reopened: bool,
+}
+
+impl OpenLockFile {
+    /// Reopens the file if the program has closed the descriptor, and takes the locks again. Whether another
+    /// process was faster is left to [`LockFile::renew`].
+    ///
+    /// # Errors
+    /// Fails if the path names no file, or another one.
+    fn reopen(&mut self) -> io::Result<()> {
+        if self.descriptor.intact() {
+            return Ok(());
+        }
+        let descriptor = open(&self.path)?;
+        if descriptor.identity() != self.descriptor.identity() {
+            return Err(closed());
+        }
+        // The old number is not ours any more. The new one may be the same number, and it is the same file: to
+        // drop the old descriptor would close the new one.
+        core::mem::forget(core::mem::replace(&mut self.descriptor, descriptor));
+        self.reopened = true;
+        for channel in (0..u64::BITS).filter(|channel| self.held & (1 << channel) != 0) {
+            set(self.descriptor.number(), channel, libc::F_WRLCK)?;
+        }
+        Ok(())
+    }
 }
 
 static FILES: Mutex<Vec<OpenLockFile>> = Mutex::new(Vec::new());
@@ -167,19 +192,32 @@ impl LockFile {
         let descriptor = open(path)?;
         let identity = descriptor.identity();
         let path = path.to_owned();
-        files.push(OpenLockFile { path, descriptor, _presence: presence, held: 0, handles: 1 });
+        files.push(OpenLockFile {
+            path,
+            descriptor,
+            _presence: presence,
+            held: 0,
+            handles: 1,
+            reopened: false,
+        });
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. It is open while this value exists, unless the
-    /// program closed it.
+    /// Calls `what` with the file's descriptor, for mapping.
     pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
-        self.with(|entry| what(entry.descriptor.number()))
+        self.with_open(|entry| what(entry.descriptor.number()))
     }
 
     /// Returns the length of the file in bytes.
     pub(crate) fn bytes(&self) -> io::Result<u64> {
-        self.with(|entry| entry.descriptor.bytes())
+        self.with_open(|entry| entry.descriptor.bytes())
+    }
+
+    fn with_open<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
+        self.with(|entry| {
+            entry.reopen()?;
+            what(entry)
+        })
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
@@ -190,7 +228,7 @@ impl LockFile {
 
     /// Tries to lock a channel. Returns false if a living process owns it, this one included.
     pub fn try_lock(&self, channel: u32) -> io::Result<bool> {
-        self.with(|entry| {
+        self.with_open(|entry| {
             if entry.held & (1 << channel) != 0 || !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(false);
             }
@@ -219,23 +257,8 @@ impl LockFile {
             if entry.held & (1 << channel) == 0 {
                 return Ok(Renewal::Lost);
             }
-            let mut reopened = false;
-            if !entry.descriptor.intact() {
-                let descriptor = open(&entry.path)?;
-                if descriptor.identity() != entry.descriptor.identity() {
-                    return Ok(Renewal::Lost);
-                }
-                // The old number is not ours any more. The new one may be the same number, and it is the same
-                // file: to drop the old descriptor would close the new one.
-                core::mem::forget(core::mem::replace(&mut entry.descriptor, descriptor));
-                // Those of other sessions of this process; each finds out for itself whether it was in time.
-                for other in
-                    (0..u64::BITS).filter(|&other| other != channel && entry.held & (1 << other) != 0)
-                {
-                    set(entry.descriptor.number(), other, libc::F_WRLCK)?;
-                }
-                reopened = true;
-            }
+            entry.reopen()?;
+            let reopened = core::mem::take(&mut entry.reopened);
             // To lock again what is locked does nothing; to lock what somebody else has by now fails.
             if !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(Renewal::Lost);
@@ -252,7 +275,7 @@ pub(crate) enum Renewal {
     Kept,
     /// The descriptor had been closed; the file was reopened and the channel locked again.
     Reopened,
-    /// Another process owns the channel, or the path names another file.
+    /// Another process owns the channel.
     Lost,
 }
 
@@ -370,6 +393,28 @@ mod tests {
         assert!(elsewhere(&path, 0));
         assert_eq!(lock.renew(0).unwrap(), Renewal::Reopened);
         assert!(!elsewhere(&path, 0));
+    }
+
+    /// The number of a descriptor that the program has closed may be another file's by the next use.
+    #[test]
+    fn a_number_that_names_another_file_is_not_used() {
+        let (_dir, path) = file();
+        std::fs::write(&path, [0; PAGE]).unwrap();
+        let lock = LockFile::open(&path).unwrap();
+        assert!(lock.try_lock(0).unwrap());
+        let number = lock.with_number(Ok).unwrap();
+        let other = tempfile::tempfile().unwrap();
+        // SAFETY: what a program does that takes a number without asking.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        let next = LockFile::open(&path).unwrap();
+        assert_eq!(next.bytes().unwrap(), PAGE as u64);
+        assert!(next.try_lock(1).unwrap());
+        assert!(next.has_owner(0, None));
+        assert!(!elsewhere(&path, 0) && !elsewhere(&path, 1));
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Reopened, "it is told all the same");
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Kept);
+        // SAFETY: closes what `dup2` made above, which the lock file has left alone.
+        assert_eq!(unsafe { libc::close(number) }, 0);
     }
 
     #[test]
