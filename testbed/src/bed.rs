@@ -343,8 +343,8 @@ pub fn terminate(child: &mut Child) -> Result<Duration> {
     end_in_order(child, start)
 }
 
-/// Waits up to [`PATIENCE`] until a process has ended that was told to do so at `start`, and returns how long that
-/// took. Its exit status must be success.
+/// Waits up to [`PATIENCE`] until a process has ended that was told to do so at `start`, and returns how long
+/// that took. Its exit status must be success.
 ///
 /// # Errors
 /// Fails if the process does not end, or ends in another way.

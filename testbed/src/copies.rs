@@ -1,5 +1,5 @@
-//! A guest process, played by this one, that copies to a device and back and compares: through the registers and
-//! the window of a simulated bus, without shims.
+//! A guest process, played by this one, that copies to a device and back and compares: through the registers
+//! and the window of a simulated bus, without shims.
 
 use std::path::Path;
 

@@ -72,8 +72,8 @@ enum Command {
     Agree(agree::AgreeArgs),
     /// Run several guest processes with random operations at once, and compare all data that comes back.
     Soak(soak::SoakArgs),
-    /// Reload devices while programs of their VMs stream tokens, copy, load code and come and go, and check that
-    /// these notice nothing.
+    /// Reload devices while programs of their VMs stream tokens, copy, load code and come and go, and check
+    /// that these notice nothing.
     Reload(reload::ReloadArgs),
     /// Let several VMs share one GPU, and print what each gets.
     Share(share::ShareArgs),

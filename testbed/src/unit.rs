@@ -1,7 +1,7 @@
 //! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment, the
-//! notification and the descriptor store are the unit's. What systemd itself does around the process (users, devices and
-//! directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit under a
-//! real systemd, without QEMU.
+//! notification and the descriptor store are the unit's. What systemd itself does around the process (users,
+//! devices and directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit
+//! under a real systemd, without QEMU.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -28,8 +28,8 @@ const PROGRAM: &str = "/usr/local/bin/vgpu-device";
 const SETTINGS: &str = "/etc/vgpu-device/";
 /// Value of `PATH` that systemd gives to services.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
-/// Number of times that a reload is tried while other programs take the processors from the new program, which
-/// judges within a limit.
+/// Number of times that a reload is tried while other programs take the processors from the new program,
+/// which judges within a limit.
 const TRIES: usize = 6;
 
 /// A running instance of the unit, which is stopped when the value is dropped.
@@ -158,8 +158,8 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Starts an instance with the executor for real GPUs, as [`Instance::start_program`] does, with a stand-in
-    /// as its GPU.
+    /// Starts an instance with the executor for real GPUs, as [`Instance::start_program`] does, with a
+    /// stand-in as its GPU.
     ///
     /// # Errors
     /// Fails if the instance is not ready in time; the error contains its output.

@@ -1,6 +1,6 @@
 //! The process of a device is killed while guests use it through a VMM, and its manager has kept what the
-//! next one needs. The VMM goes on with the same connection, guests learn that their sessions are lost, and new
-//! ones work.
+//! next one needs. The VMM goes on with the same connection, guests learn that their sessions are lost, and
+//! new ones work.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -31,8 +31,8 @@ const ANSWERING: usize = 10;
 /// channel 0.
 const GUESTS: u32 = 2;
 
-/// Waits until the device has no session, and returns the number of its process's descriptors and threads, and
-/// of the bytes that its window has.
+/// Waits until the device has no session, and returns the number of its process's descriptors and threads,
+/// and of the bytes that its window has.
 fn left(instance: &Instance) -> [u64; 2] {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -21,7 +21,8 @@ use crate::support::{report_of, testbed};
 
 /// Number of reloads.
 const RELOADS: usize = 20;
-/// Guests that use the device meanwhile, each on a channel from 1 on. Guests that attach meanwhile have channel 0.
+/// Guests that use the device meanwhile, each on a channel from 1 on. Guests that attach meanwhile have
+/// channel 0.
 const GUESTS: u32 = 3;
 
 /// A device whose sessions have worker processes, with a soft device in place of a GPU.
@@ -159,8 +160,8 @@ fn script(path: &Path, first: &str) {
     std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Nothing takes a signal between the end of one program and the start of the next. It waits, and the device ends
-/// in order.
+/// Nothing takes a signal between the end of one program and the start of the next. It waits, and the device
+/// ends in order.
 #[test]
 fn a_signal_that_comes_while_a_program_is_executed_is_obeyed() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,8 +185,8 @@ fn a_signal_that_comes_while_a_program_is_executed_is_obeyed() {
     assert_eq!(reloaded.instance.manager().names(), [""; 0], "the end was in order");
 }
 
-/// Descriptors run out at each step of a reload in turn, the memory file of the state included: the old program
-/// goes on and says why, until there are enough.
+/// Descriptors run out at each step of a reload in turn, the memory file of the state included: the old
+/// program goes on and says why, until there are enough.
 #[test]
 fn without_room_for_the_state_the_device_goes_on() {
     let reloaded = Reloaded::start(&programs::device().unwrap());
@@ -234,8 +235,8 @@ fn a_lost_device_is_told_after_a_reload() {
     assert_eq!(reloaded.status()["restart"], lost);
 }
 
-/// The trial of `vgpu-testbed reload` with two VMs, while the node process shares the GPU among them: with fewer tokens
-/// and programs, and smaller copies.
+/// The trial of `vgpu-testbed reload` with two VMs, while the node process shares the GPU among them: with
+/// fewer tokens and programs, and smaller copies.
 #[test]
 fn a_stream_of_tokens_is_the_same_with_reloads() {
     let (report, good) = report_of(testbed(&["reload", "--json", "--vms", "2", "--node"]).args([

@@ -2,8 +2,8 @@
 //! and those that an earlier program of this process has left open for this one. It is the only module of
 //! this crate with unsafe code, because a number in a variable says nothing of who owns the descriptor.
 //!
-//! [`Inherited::at_start`] is the first thing that `main` does. The process has one thread then and has opened
-//! nothing itself, so whatever number the variables name is nobody else's.
+//! [`Inherited::at_start`] is the first thing that `main` does. The process has one thread then and has
+//! opened nothing itself, so whatever number the variables name is nobody else's.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -29,7 +29,8 @@ const NOT_RELOADED: &str = "only a device of version 2 on the bus vfio-user can 
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Asks the process that serves to be reloaded. Returns why it is not; a process that is reloaded never answers.
+/// Asks the process that serves to be reloaded. Returns why it is not; a process that is reloaded never
+/// answers.
 pub(crate) type Reload = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Ends the session of a number, by the given time. Returns whether it has ended, or `None` if there is none.
@@ -98,8 +99,8 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Starts to watch the process's threads. From now on a panic of any thread ends the command, and so do SIGINT
-    /// and SIGTERM, once they are watched for. No other thread may have been started.
+    /// Starts to watch the process's threads. From now on a panic of any thread ends the command, and so do
+    /// SIGINT and SIGTERM, once they are watched for. No other thread may have been started.
     pub(crate) fn begin() -> Result<Self> {
         let signals = Arc::new(EndingSignals::block().context("watch for signals")?);
         let (to, asked) = channel();

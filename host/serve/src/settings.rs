@@ -121,8 +121,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SIZE")]
     pub(crate) vm_memory: Option<Size>,
     /// PCI slot of the device in the VM, 1 to 31, for the arguments that are printed. Without it the device
-    /// is behind a PCIe root port of its own, which needs a machine of the type q35, and where `replug` can put
-    /// it in again while the VM runs.
+    /// is behind a PCIe root port of its own, which needs a machine of the type q35, and where `replug` can
+    /// put it in again while the VM runs.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..32))]
     #[serde(deserialize_with = "slot")]
     pub(crate) vm_slot: Option<u8>,

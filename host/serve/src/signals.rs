@@ -1,6 +1,7 @@
-//! The signals that end a command: SIGINT and SIGTERM. All threads block them from the start of the command on, and
-//! one of them takes them from a descriptor. One that nobody has taken waits in the kernel, also while this process
-//! executes another program: its mask and what waits survive, so that no signal is lost or ends it half way.
+//! The signals that end a command: SIGINT and SIGTERM. All threads block them from the start of the command
+//! on, and one of them takes them from a descriptor. One that nobody has taken waits in the kernel, also
+//! while this process executes another program: its mask and what waits survive, so that no signal is lost or
+//! ends it half way.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard};

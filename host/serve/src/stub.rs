@@ -1,5 +1,5 @@
-//! One device of version 2 behind a vfio-user socket: made anew, in the place of one whose process has died, or
-//! continued by this program.
+//! One device of version 2 behind a vfio-user socket: made anew, in the place of one whose process has died,
+//! or continued by this program.
 
 use std::collections::BTreeMap;
 use std::fs::File;

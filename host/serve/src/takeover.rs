@@ -2,8 +2,8 @@
 //! guest's memory, the window and the record, as the service manager has kept them ([`crate::keeper`]).
 //!
 //! A device that takes a place is one that was reset: its generation is a new one and its sessions are lost,
-//! but the VM keeps its connection, its addresses and its configuration space. Where that cannot be, the start
-//! is one without a past, and the log says why in one sentence.
+//! but the VM keeps its connection, its addresses and its configuration space. Where that cannot be, the
+//! start is one without a past, and the log says why in one sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -97,8 +97,8 @@ struct Left {
 }
 
 impl Takeover {
-    /// Looks at what the service manager has kept, kills the workers of the process before, and judges whether
-    /// its connection can be continued. Without a store it says so.
+    /// Looks at what the service manager has kept, kills the workers of the process before, and judges
+    /// whether its connection can be continued. Without a store it says so.
     pub(crate) fn begin(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Result<Self> {
         let store = match Store::of_manager().context("find the service manager's socket")? {
             Ok(store) => Arc::new(store),
@@ -153,8 +153,8 @@ impl Takeover {
         self.kept.as_mut()?.left.as_mut()?.window.take()
     }
 
-    /// Makes the socket of a device, continued or anew, and leaves the next process what it needs. `device` is
-    /// `None` for a function that cannot be continued.
+    /// Makes the socket of a device, continued or anew, and leaves the next process what it needs. `device`
+    /// is `None` for a function that cannot be continued.
     pub(crate) fn open(
         self,
         shape: Shape<'_>,

@@ -183,8 +183,8 @@ impl Connection {
             // More than this request may lie there. Behind descriptors nothing is seen.
             let more = peeked.bytes > bytes || !peeked.files.is_empty() || self.stream.has_hung_up();
             if peeked.bytes > bytes {
-                // Descriptors end what is peeked, so they came with the last of these bytes, which are another
-                // request's. They are seen again with that one.
+                // Descriptors end what is peeked, so they came with the last of these bytes, which are
+                // another request's. They are seen again with that one.
                 (peeked.files, peeked.files_cut) = (Vec::new(), false);
             }
             if peeked.files_cut {
@@ -326,9 +326,9 @@ impl Connection {
     }
 
     /// Answers a request that the process before this one may have carried out and answered. A reply without
-    /// payload does not disturb a VMM that expects none. A VMM that has no answer yet learns of a read that it
-    /// has failed; everything else has the same effect when it is done twice, but for a write to a BAR, which
-    /// is not repeated.
+    /// payload does not disturb a VMM that expects none. A VMM that has no answer yet learns of a read that
+    /// it has failed; everything else has the same effect when it is done twice, but for a write to a BAR,
+    /// which is not repeated.
     fn carry_out_in_doubt(
         &mut self,
         regions: &Regions,

@@ -9,10 +9,10 @@
 //! held through it. A process never conflicts with itself, so the table also records which channels this
 //! process owns.
 //!
-//! A program that closes descriptors that are not its own drops the locks, and the number may name another file
-//! by the next use. So each use of the descriptor first reopens the file if it has to, and takes the locks again;
-//! [`LockFile::renew`], part of every examination of the device, is one. Until then the owner's description in the
-//! channel's area keeps the channel ([`crate::owner`]).
+//! A program that closes descriptors that are not its own drops the locks, and the number may name another
+//! file by the next use. So each use of the descriptor first reopens the file if it has to, and takes the
+//! locks again; [`LockFile::renew`], part of every examination of the device, is one. Until then the owner's
+//! description in the channel's area keeps the channel ([`crate::owner`]).
 //!
 //! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
 //! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
@@ -100,8 +100,8 @@ impl OpenLockFile {
         if descriptor.identity() != self.descriptor.identity() {
             return Err(closed());
         }
-        // The old number is not ours any more. The new one may be the same number, and it is the same file: to
-        // drop the old descriptor would close the new one.
+        // The old number is not ours any more. The new one may be the same number, and it is the same file:
+        // to drop the old descriptor would close the new one.
         core::mem::forget(core::mem::replace(&mut self.descriptor, descriptor));
         self.reopened = true;
         for channel in (0..u64::BITS).filter(|channel| self.held & (1 << channel) != 0) {

@@ -1,5 +1,5 @@
-//! Booted VMs: stock llama.cpp streams the tokens in each guest, beside programs with random operations and one that
-//! reads a register of the device.
+//! Booted VMs: stock llama.cpp streams the tokens in each guest, beside programs with random operations and
+//! one that reads a register of the device.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -28,8 +28,9 @@ const PROMPT: &str = "The capital of France is";
 const LIMIT: Duration = Duration::from_mins(5);
 const TOKEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a guest runs: as user of the device, a program that reads a register, `$3` programs with random operations,
-/// and the stream. Its standard output has the stream's lines, and then a line of each of the others.
+/// What a guest runs: as user of the device, a program that reads a register, `$3` programs with random
+/// operations, and the stream. Its standard output has the stream's lines, and then a line of each of the
+/// others.
 const SCRIPT: &str = r#"cd $(mktemp -d) && mkfifo go && echo "$1" > jobs && offset=$2 others=$3 longest=$4 && shift 4
 function=$(dirname $(grep -l 0x2331 /sys/bus/pci/devices/*/device))
 vgpu-standin access $function/resource0 --offset $offset --longest $longest <go >accesses &

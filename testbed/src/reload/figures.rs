@@ -17,8 +17,8 @@ pub(super) struct Outcome {
     pub(super) rounds: BTreeMap<&'static str, u64>,
     /// What programs, the VMM or the device complained of.
     pub(super) errors: Vec<String>,
-    /// Times of each reload in milliseconds: as the device tells it, of the longest access to a register, and of the
-    /// longest gap between two tokens.
+    /// Times of each reload in milliseconds: as the device tells it, of the longest access to a register, and
+    /// of the longest gap between two tokens.
     pub(super) pauses: Vec<f64>,
     pub(super) accesses: Vec<f64>,
     pub(super) gaps: Vec<f64>,

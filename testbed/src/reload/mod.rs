@@ -1,6 +1,6 @@
-//! `vgpu-testbed reload`: devices are reloaded while programs of their VMs stream tokens, copy, load code and come
-//! and go. The tokens must be those that a device gives that is not reloaded, and neither the programs nor the
-//! host may notice anything. VMs are played ([`vgpu_testbed::vmm`]), or booted.
+//! `vgpu-testbed reload`: devices are reloaded while programs of their VMs stream tokens, copy, load code and
+//! come and go. The tokens must be those that a device gives that is not reloaded, and neither the programs
+//! nor the host may notice anything. VMs are played ([`vgpu_testbed::vmm`]), or booted.
 
 mod booted;
 mod figures;
@@ -20,14 +20,15 @@ use site::Site;
 /// Options of `reload`.
 #[derive(clap::Args, Debug)]
 pub struct ReloadArgs {
-    /// Boot virtual machines instead of playing them. Their programs are `vgpu-llama`, which streams the tokens, and,
-    /// with `--sessions`, `vgpu-standin soak`.
+    /// Boot virtual machines instead of playing them. Their programs are `vgpu-llama`, which streams the
+    /// tokens, and, with `--sessions`, `vgpu-standin soak`.
     #[arg(long)]
     booted: bool,
     /// Number of VMs, which share a GPU. Each has a device, and all devices are reloaded.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4))]
     vms: u64,
-    /// Have the node process share the GPU's time among the VMs, so that reloads come while it holds work back.
+    /// Have the node process share the GPU's time among the VMs, so that reloads come while it holds work
+    /// back.
     #[arg(long)]
     node: bool,
     /// Number of tokens that each VM streams.
@@ -36,8 +37,9 @@ pub struct ReloadArgs {
     /// Number of reloads of each device. They are spread over the stream.
     #[arg(long, default_value_t = 20)]
     reloads: usize,
-    /// Number of programs of each VM that use the device at a time, that which streams included. In a played VM
-    /// a quarter of them are attaching all the time, and three of them copy, launch graphs and load modules.
+    /// Number of programs of each VM that use the device at a time, that which streams included. In a played
+    /// VM a quarter of them are attaching all the time, and three of them copy, launch graphs and load
+    /// modules.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=40))]
     sessions: u32,
     /// MiB of each copy within device memory in a played VM.

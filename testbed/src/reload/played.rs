@@ -1,4 +1,5 @@
-//! Played VMs: their programs are threads of this process, and each access to a register is a message to the device.
+//! Played VMs: their programs are threads of this process, and each access to a register is a message to the
+//! device.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

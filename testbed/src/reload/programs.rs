@@ -1,5 +1,5 @@
-//! Programs of a played VM. Each compares everything that comes back with what this process computes itself, and
-//! panics if that differs or if the device reports an error.
+//! Programs of a played VM. Each compares everything that comes back with what this process computes itself,
+//! and panics if that differs or if the device reports an error.
 
 use std::path::Path;
 use std::thread;
@@ -144,6 +144,9 @@ impl Program {
     }
 }
 
+/// A round of a program, with its number.
+type Round = Box<dyn FnMut(&mut Program, u64)>;
+
 /// Runs a program on a channel while `going`, and returns the number of its rounds.
 pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bool) -> u64 {
     let bytes = if let Kind::Window(bytes) = kind { bytes } else { SMALL };
@@ -158,7 +161,7 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
         return rounds;
     }
     let mut program = Program::attach(sysfs, channel, bytes);
-    let mut round: Box<dyn FnMut(&mut Program, u64)> = match kind {
+    let mut round: Round = match kind {
         Kind::Device(bytes) => {
             let from = allocate(&mut program.guest, bytes);
             let to = allocate(&mut program.guest, bytes);

@@ -19,8 +19,8 @@ pub(super) struct Reloads {
     pub(super) streaming: usize,
 }
 
-/// Reloads the device at every so many of the tokens that `tokens` tells of. Reloads that the stream has left no
-/// time for come after it.
+/// Reloads the device at every so many of the tokens that `tokens` tells of. Reloads that the stream has left
+/// no time for come after it.
 pub(super) fn reload(device: &Instance, arguments: &ReloadArgs, tokens: &Receiver<()>) -> Result<Reloads> {
     let mut reloads = Reloads::default();
     let mut over = false;

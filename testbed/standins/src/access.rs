@@ -1,5 +1,5 @@
-//! Reads a word of a mapped file, such as a register of a PCI function, again and again, and prints how long the
-//! longest accesses took.
+//! Reads a word of a mapped file, such as a register of a PCI function, again and again, and prints how long
+//! the longest accesses took.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,8 +21,8 @@ const PAGE: usize = 4096;
 /// Pause between two accesses, in which others use the processor.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Reads the word at `offset` of the first page of `file` until stdin closes. Prints the number of accesses, the
-/// values that were read, and the times of the `longest` longest accesses in nanoseconds.
+/// Reads the word at `offset` of the first page of `file` until stdin closes. Prints the number of accesses,
+/// the values that were read, and the times of the `longest` longest accesses in nanoseconds.
 pub fn measure(file: &Path, offset: usize, longest: usize) -> Result<ExitCode> {
     ensure!(offset.is_multiple_of(4) && offset < PAGE, "there is no word at {offset:#x}");
     let shown = file.display();

@@ -136,8 +136,8 @@ enum Play {
         #[arg(long)]
         stay: bool,
     },
-    /// Read a word of a mapped file, such as a register of a PCI function, until stdin closes, and print the times of
-    /// the longest accesses.
+    /// Read a word of a mapped file, such as a register of a PCI function, until stdin closes, and print the
+    /// times of the longest accesses.
     Access {
         /// The file.
         file: PathBuf,

@@ -279,8 +279,8 @@ fn unit_with_a_gpu() -> (Facts, StandIn, Instance) {
     (facts, gpu, instance)
 }
 
-/// Arguments of QEMU beside those that the unit prints. The firmware places windows of ports above 4 GiB only if
-/// it knows how many addresses a processor has, which it believes Intel's to say.
+/// Arguments of QEMU beside those that the unit prints. The firmware places windows of ports above 4 GiB only
+/// if it knows how many addresses a processor has, which it believes Intel's to say.
 const PROCESSOR: [&str; 2] = ["-cpu", "max,vendor=GenuineIntel"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! The device of a booted VM is reloaded while stock llama.cpp streams in the guest: `vgpu-testbed reload --booted`,
-//! with few tokens.
+//! The device of a booted VM is reloaded while stock llama.cpp streams in the guest: `vgpu-testbed reload
+//! --booted`, with few tokens.
 
 use crate::support::{report_of, testbed};
 

@@ -1,6 +1,6 @@
-//! What a program finds that is executed by a device's process: the state and the descriptors that the program
-//! before it has left. Whatever fails here ends the process. Where the service manager keeps descriptors, the
-//! next one then takes the place of a dead device ([`crate::takeover`]).
+//! What a program finds that is executed by a device's process: the state and the descriptors that the
+//! program before it has left. Whatever fails here ends the process. Where the service manager keeps
+//! descriptors, the next one then takes the place of a dead device ([`crate::takeover`]).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -203,8 +203,8 @@ impl Handover {
     }
 }
 
-/// Where nobody keeps the connection for another process, the VMM sees its end, and not a reset, by which QEMU
-/// would end.
+/// Where nobody keeps the connection for another process, the VMM sees its end, and not a reset, by which
+/// QEMU would end.
 impl Drop for Handover {
     fn drop(&mut self) {
         if self.store.is_none()

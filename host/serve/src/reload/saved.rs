@@ -1,5 +1,5 @@
-//! The state of a served device, as the program that is replaced leaves it to its successor, in a sealed memory
-//! file: a line of JSON about the process, and the state of the device with its sessions.
+//! The state of a served device, as the program that is replaced leaves it to its successor, in a sealed
+//! memory file: a line of JSON about the process, and the state of the device with its sessions.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -121,8 +121,8 @@ impl SavedProcess {
     }
 }
 
-/// Returns the time on the system's clock, in nanoseconds since 1970, which a program has in common with the next
-/// one. Whoever sets the clock in between changes what `status` shows, and nothing else.
+/// Returns the time on the system's clock, in nanoseconds since 1970, which a program has in common with the
+/// next one. Whoever sets the clock in between changes what `status` shows, and nothing else.
 pub(crate) fn clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
