@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// Reads the word at `offset` of the first page of `file` until stdin closes. Prints the number of accesses,
 /// the values that were read, and the times of the `longest` longest accesses in nanoseconds.
 pub fn measure(file: &Path, offset: usize, longest: usize) -> Result<ExitCode> {
+    static OVER: AtomicBool = AtomicBool::new(false);
     ensure!(offset.is_multiple_of(4) && offset < PAGE, "there is no word at {offset:#x}");
     let shown = file.display();
     let file = File::open(file).with_context(|| format!("open {shown}"))?;
@@ -32,7 +33,6 @@ pub fn measure(file: &Path, offset: usize, longest: usize) -> Result<ExitCode> {
         libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };
     ensure!(base != libc::MAP_FAILED, "map {shown}: {}", std::io::Error::last_os_error());
-    static OVER: AtomicBool = AtomicBool::new(false);
     thread::spawn(|| {
         until_stdin_closes();
         OVER.store(true, Ordering::Relaxed);
@@ -40,8 +40,10 @@ pub fn measure(file: &Path, offset: usize, longest: usize) -> Result<ExitCode> {
     let (mut times, mut values, mut accesses) = (Vec::new(), BTreeSet::new(), 0_u64);
     while !OVER.load(Ordering::Relaxed) {
         let start = Instant::now();
-        // SAFETY: the word is on the page, which stays mapped, and aligned. What changes it is a device.
-        values.insert(unsafe { base.byte_add(offset).cast::<u32>().read_volatile() });
+        // SAFETY: the word is on the page, which stays mapped.
+        let word = unsafe { base.byte_add(offset) }.cast::<u32>();
+        // SAFETY: the word is mapped and aligned. What changes it is a device.
+        values.insert(unsafe { word.read_volatile() });
         times.push(nanoseconds(start));
         accesses += 1;
         if times.len() > 2 * longest {
