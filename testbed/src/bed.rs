@@ -338,10 +338,20 @@ pub fn reservable(facts: &Facts) -> Result<String> {
 /// exit status must be success, since a process killed by the signal has not cleaned up.
 pub fn terminate(child: &mut Child) -> Result<Duration> {
     let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
-    // The pidfd becomes readable when the process has ended, so the measured time is exact.
-    let ended = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
     let start = Instant::now();
     kill_process(pid, Signal::TERM).context("send SIGTERM")?;
+    end_in_order(child, start)
+}
+
+/// Waits up to [`PATIENCE`] until a process has ended that was told to do so at `start`, and returns how long
+/// that took. Its exit status must be success.
+///
+/// # Errors
+/// Fails if the process does not end, or ends in another way.
+pub fn end_in_order(child: &mut Child, start: Instant) -> Result<Duration> {
+    let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
+    // The pidfd becomes readable when the process has ended, so the measured time is exact.
+    let ended = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
     let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let ready =
         poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&limit)).context("wait for a process")?;

@@ -3,10 +3,11 @@
 //! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]), one of them with
 //! random weights ([`random_model`]), and what they send ([`traffic`]), virtual machines ([`machine`]),
 //! their device as a service ([`unit`](mod@unit)) of a manager ([`manager`]), a VMM without a machine
-//! ([`vmm`]), and libraries that do nothing ([`nothing`]).
+//! ([`vmm`]) and a guest without shims ([`copies`]), and libraries that do nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;
+pub mod copies;
 pub mod guest;
 pub mod machine;
 pub mod manager;

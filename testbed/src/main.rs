@@ -15,6 +15,8 @@ mod mediator;
 mod ops;
 mod packages;
 mod place;
+mod reload;
+mod server;
 mod share;
 mod siege;
 mod soak;
@@ -70,6 +72,9 @@ enum Command {
     Agree(agree::AgreeArgs),
     /// Run several guest processes with random operations at once, and compare all data that comes back.
     Soak(soak::SoakArgs),
+    /// Reload devices while programs of their VMs stream tokens, copy, load code and come and go, and check
+    /// that these notice nothing.
+    Reload(reload::ReloadArgs),
     /// Let several VMs share one GPU, and print what each gets.
     Share(share::ShareArgs),
     /// Run hostile programs of every class beside good ones on three buses, and check that these and the host
@@ -108,6 +113,7 @@ fn main() -> ExitCode {
         Command::Guest(arguments) => boot::run_boot(&arguments),
         Command::Agree(arguments) => agree::run_agree(&arguments),
         Command::Soak(arguments) => soak::run_soak(&arguments),
+        Command::Reload(arguments) => reload::run_reload(&arguments),
         Command::Share(arguments) => share::run_share(&arguments),
         Command::Siege(arguments) => siege::run_siege(&arguments),
         Command::Ops(arguments) => ops::run_ops(&arguments),

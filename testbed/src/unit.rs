@@ -1,21 +1,23 @@
 //! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment, the
-//! notification and the descriptor store are the unit's. What systemd itself does around the process (users, devices and
-//! directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit under a
-//! real systemd, without QEMU.
+//! notification and the descriptor store are the unit's. What systemd itself does around the process (users,
+//! devices and directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit
+//! under a real systemd, without QEMU.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bed::terminate;
+use crate::bed::{StandIn, end_in_order, terminate};
 use crate::manager::{Manager, START};
 use crate::programs;
 
@@ -26,6 +28,10 @@ const PROGRAM: &str = "/usr/local/bin/vgpu-device";
 const SETTINGS: &str = "/etc/vgpu-device/";
 /// Value of `PATH` that systemd gives to services.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
+/// Number of times that a reload is tried while other programs take the processors from the new program,
+/// which judges within a limit.
+const TRIES: usize = 6;
+
 /// A running instance of the unit, which is stopped when the value is dropped.
 #[derive(Debug)]
 pub struct Instance {
@@ -40,6 +46,25 @@ pub struct Instance {
     name: String,
     /// Output of the service before the line `ready`.
     printed: String,
+    complaints: Complaints,
+}
+
+/// Errors of the service's log.
+type Complaints = Arc<Mutex<Vec<String>>>;
+
+/// Copies the service's log to this process's own, and collects its errors.
+fn listen(log: ChildStderr, complaints: &Complaints) {
+    let complaints = Arc::clone(complaints);
+    // It ends with the service and its workers.
+    std::thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            // The level, with or without a colour behind it, and no name such as CUDA_ERROR_NOT_SUPPORTED.
+            if [" ERROR ", "ERROR\u{1b}"].iter().any(|level| line.contains(level)) {
+                complaints.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        }
+    });
 }
 
 /// Returns the value of a setting in the unit, with `%i` replaced by the instance.
@@ -64,11 +89,16 @@ fn variables() -> Result<Vec<(&'static str, &'static str)>> {
 }
 
 /// Starts a service with what its manager has kept. Its output is read.
-fn spawn(command: &mut Command, manager: &Manager) -> Result<(Child, BufReader<ChildStdout>)> {
+fn spawn(
+    command: &mut Command,
+    manager: &Manager,
+    complaints: &Complaints,
+) -> Result<(Child, BufReader<ChildStdout>)> {
     let mut child = command.stdin(manager.pass()?).spawn().context("start the service")?;
     // The other end of its standard input is closed with the command's.
     command.stdin(Stdio::null());
     let stdout = child.stdout.take().context("no stdout")?;
+    listen(child.stderr.take().context("no stderr")?, complaints);
     Ok((child, BufReader::new(stdout)))
 }
 
@@ -118,12 +148,80 @@ impl Instance {
         command.envs(variables()?);
         command.env("RUNTIME_DIRECTORY", &runtime).env("CACHE_DIRECTORY", &cache);
         command.envs(environment.iter().copied()).current_dir("/");
-        command.stdout(Stdio::piped());
-        let (child, stdout) = spawn(&mut command, &manager)?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let complaints = Complaints::default();
+        let (child, stdout) = spawn(&mut command, &manager, &complaints)?;
         let (name, printed) = (name.to_owned(), String::new());
-        let mut instance = Self { child, stdout, command, manager, has_store: true, folder, name, printed };
+        let mut instance =
+            Self { child, stdout, command, manager, has_store: true, folder, name, printed, complaints };
         instance.until_ready(0)?;
         Ok(instance)
+    }
+
+    /// Starts an instance with the executor for real GPUs, as [`Instance::start_program`] does, with a
+    /// stand-in as its GPU.
+    ///
+    /// # Errors
+    /// Fails if the instance is not ready in time; the error contains its output.
+    pub fn start_on_gpu(program: &Path, name: &str, gpu: &StandIn, settings: &str) -> Result<Self> {
+        let mut text = format!("worker-connects = true\n{settings}");
+        for (name, value) in &gpu.settings {
+            let quote = if *name == "address-range" { "" } else { "\"" };
+            writeln!(text, "{name} = {quote}{value}{quote}")?;
+        }
+        Self::start_program(program, name, &text, &[("VGPU_SYSFS", gpu.bed.sysfs())])
+    }
+
+    /// Asks the service to be reloaded, as an operator does.
+    ///
+    /// # Errors
+    /// Fails if the command cannot be started.
+    pub fn reload(&self) -> Result<Output> {
+        self.reload_command()?.output().context("run vgpu-device reload")
+    }
+
+    /// Returns the command by which an operator reloads the service.
+    ///
+    /// # Errors
+    /// Fails if there is no such program.
+    pub fn reload_command(&self) -> Result<Command> {
+        let mut command = Command::new(programs::device()?);
+        command.args(["reload", &self.name, "--control"]).arg(self.control()?);
+        Ok(command)
+    }
+
+    /// Reloads the service, and returns the time for which it answered no access of its VM, in milliseconds.
+    ///
+    /// # Errors
+    /// Fails if the service is not reloaded.
+    pub fn reload_well(&self) -> Result<f64> {
+        let mut output = self.reload()?;
+        for _ in 1..TRIES {
+            if !String::from_utf8_lossy(&output.stderr).contains("within") {
+                break;
+            }
+            output = self.reload()?;
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            bail!("not reloaded: {said}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let pause = said.trim().rsplit_once("paused for ").and_then(|(_, pause)| pause.strip_suffix(" ms"));
+        pause.with_context(|| format!("the reload said {said:?}"))?.parse().context("a pause")
+    }
+
+    /// Waits until the service has ended, which something has told it to do. It must end successfully.
+    ///
+    /// # Errors
+    /// Fails if the service does not end, or ends in another way.
+    pub fn wait_for_end(&mut self) -> Result<()> {
+        end_in_order(&mut self.child, Instant::now()).map(drop)
+    }
+
+    /// Returns the errors of the service's log so far.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has the service manager keep no descriptors any more.
@@ -161,7 +259,7 @@ impl Instance {
     /// Fails if the service is not ready in time.
     pub fn restart(&mut self) -> Result<()> {
         let before = self.manager.readies();
-        (self.child, self.stdout) = spawn(&mut self.command, &self.manager)?;
+        (self.child, self.stdout) = spawn(&mut self.command, &self.manager, &self.complaints)?;
         self.printed.clear();
         self.until_ready(before)
     }

@@ -1,6 +1,6 @@
 //! The process of a device is killed while guests use it through a VMM, and its manager has kept what the
-//! next one needs. The VMM goes on with the same connection, guests learn that their sessions are lost, and new
-//! ones work.
+//! next one needs. The VMM goes on with the same connection, guests learn that their sessions are lost, and
+//! new ones work.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -13,17 +13,14 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::{Pid, Signal, kill_process};
-use vgpu_host_testing::commands::{allocate, copy_in, window};
-use vgpu_host_testing::guest::Guest;
 use vgpu_testbed::announce;
 use vgpu_testbed::bed::{PATIENCE, stopped};
+use vgpu_testbed::copies::{Copies, is_right};
 use vgpu_testbed::unit::Instance;
-use vgpu_testbed::vmm::{Vmm, address};
+use vgpu_testbed::vmm::Vmm;
 use vgpu_vfio_user::Answering;
 use vgpu_vfio_user::record::Record;
-use vgpu_wire::body::copy::CopyOut;
 use vgpu_wire::registers as reg;
-use vgpu_wire::{Mark, Span};
 
 /// Number of deaths.
 const DEATHS: usize = 50;
@@ -33,68 +30,9 @@ const ANSWERING: usize = 10;
 /// Guests that use the device when it dies, each on a channel from 1 on. The guest that comes afterwards has
 /// channel 0.
 const GUESTS: u32 = 2;
-/// Rounds of the guest that comes afterwards.
-const ROUNDS: usize = 40;
-/// Bytes that are copied in a round.
-const BYTES: u64 = 1024;
-/// Completion word of the rounds.
-const WORD: u32 = 7;
 
-/// A guest process that copies to the device and back, and compares.
-pub struct Copies {
-    guest: Guest,
-    generation: u32,
-    address: u64,
-    offset: u64,
-    rng: StdRng,
-}
-
-impl Copies {
-    pub fn attach(sysfs: &Path, channel: u32, seed: u64) -> Self {
-        let mut guest = Guest::attach(sysfs, address(), channel);
-        let generation = guest.function.read(reg::V2_GENERATION);
-        let (address, offset) = (allocate(&mut guest, BYTES), window(&mut guest, BYTES));
-        Self { guest, generation, address, offset, rng: StdRng::seed_from_u64(seed) }
-    }
-
-    /// Returns whether the device is another one, or does not answer.
-    fn is_lost(&self) -> bool {
-        self.guest.function.read(reg::V2_GENERATION) != self.generation
-    }
-
-    /// Copies a round. Returns whether the session lives on.
-    pub fn round(&mut self) -> bool {
-        let mut bytes = vec![0; BYTES as usize];
-        self.rng.fill(&mut bytes[..]);
-        copy_in(&mut self.guest, 0, self.address, &bytes);
-        let value = self.guest.number + 1;
-        let destination = Span::bar(self.offset, BYTES);
-        let back = CopyOut {
-            stream: 0,
-            reserved: 0,
-            source: self.address,
-            destination,
-            written: Mark::new(WORD, value),
-        };
-        self.guest.send(&back, &[]);
-        while self.guest.word(WORD) < value {
-            if self.is_lost() {
-                return false;
-            }
-        }
-        let copied = self.guest.function.get(self.offset, BYTES);
-        // The next process clears the window.
-        assert!(copied == bytes || self.is_lost(), "wrong bytes");
-        copied == bytes
-    }
-
-    pub fn detach(self) {
-        self.guest.detach();
-    }
-}
-
-/// Waits until the device has no session, and returns the number of its process's descriptors and threads, and
-/// of the bytes that its window has.
+/// Waits until the device has no session, and returns the number of its process's descriptors and threads,
+/// and of the bytes that its window has.
 fn left(instance: &Instance) -> [u64; 2] {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -110,13 +48,6 @@ fn left(instance: &Instance) -> [u64; 2] {
     };
     let window = File::from(instance.manager().kept("window").unwrap()).metadata().unwrap();
     [count("fd") + count("task"), window.blocks() * 512]
-}
-
-/// Checks that a new guest attaches and gets back what it has copied.
-pub fn is_right(sysfs: &Path, seed: u64) {
-    let mut copies = Copies::attach(sysfs, 0, seed);
-    assert!((0..ROUNDS).all(|_| copies.round()), "the device is lost");
-    copies.guest.detach();
 }
 
 /// Returns how far the reply was to the request that is first in the VMM's socket.

@@ -1,26 +1,28 @@
 //! A device is reloaded while programs use it through a VMM: they notice nothing, or nothing happens at all.
 
-use std::fmt::Write as _;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::collections::BTreeSet;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{StandIn, random_facts};
+use vgpu_testbed::copies::{Copies, is_right};
 use vgpu_testbed::programs;
 use vgpu_testbed::unit::Instance;
 use vgpu_testbed::vmm::Vmm;
 use vgpu_wire::registers as reg;
 
-use crate::crash::{Copies, is_right};
+use crate::support::{report_of, testbed};
 
 /// Number of reloads.
 const RELOADS: usize = 20;
-/// Guests that use the device meanwhile, each on a channel from 1 on. Guests that attach meanwhile have channel 0.
+/// Guests that use the device meanwhile, each on a channel from 1 on. Guests that attach meanwhile have
+/// channel 0.
 const GUESTS: u32 = 3;
 
 /// A device whose sessions have worker processes, with a soft device in place of a GPU.
@@ -34,42 +36,14 @@ impl Reloaded {
     fn start(program: &Path) -> Self {
         let facts = Facts { memory_mib: 4096, ..random_facts(&["6.1"]) };
         let gpu = StandIn::start(&facts, &[], false).unwrap();
-        let mut settings = "worker-connects = true\n".to_owned();
-        for (name, value) in &gpu.settings {
-            let quote = if *name == "address-range" { "" } else { "\"" };
-            writeln!(settings, "{name} = {quote}{value}{quote}").unwrap();
-        }
-        let environment = [("VGPU_SYSFS", gpu.bed.sysfs())];
-        let instance = Instance::start_program(program, "vm1", &settings, &environment).unwrap();
+        let instance = Instance::start_on_gpu(program, "vm1", &gpu, "").unwrap();
         let vmm = Vmm::connect(&instance.socket().unwrap()).unwrap();
         Self { instance, vmm, _gpu: gpu }
     }
 
-    fn reload(&self) -> Output {
-        let mut command = Command::new(programs::device().unwrap());
-        command.args(["reload", "vm1", "--control"]).arg(self.instance.control().unwrap());
-        command.output().unwrap()
-    }
-
-    /// Reloads the device, and returns the time in milliseconds for which accesses waited.
-    fn reload_well(&self) -> f64 {
-        let mut output = self.reload();
-        // Other tests may take the processors from the new program while it judges, but not each time.
-        for _ in 0..5 {
-            if !String::from_utf8_lossy(&output.stderr).contains("within") {
-                break;
-            }
-            output = self.reload();
-        }
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        let pause = said.trim().rsplit_once("paused for ").unwrap().1;
-        pause.strip_suffix(" ms").unwrap().parse().unwrap()
-    }
-
     /// Tries to reload the device, which goes on, and returns why it does.
     fn refused(&self) -> String {
-        let output = self.reload();
+        let output = self.instance.reload().unwrap();
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -114,7 +88,7 @@ fn guests_notice_no_reload() {
     let sysfs = reloaded.vmm.sysfs();
     let (pid, generation) = (reloaded.instance.pid(), reloaded.vmm.register(reg::V2_GENERATION).unwrap());
     is_right(sysfs, 1);
-    reloaded.reload_well();
+    reloaded.instance.reload_well().unwrap();
     let first = idle(&reloaded);
     let (over, mut pauses) = (AtomicBool::new(false), Vec::new());
     let going = || !over.load(Ordering::Relaxed);
@@ -151,7 +125,7 @@ fn guests_notice_no_reload() {
             guests
         });
         for _ in 0..RELOADS {
-            pauses.push(reloaded.reload_well());
+            pauses.push(reloaded.instance.reload_well().unwrap());
         }
         over.store(true, Ordering::Relaxed);
         let rounds: u64 = guests.into_iter().map(|guest| guest.join().unwrap()).sum();
@@ -173,6 +147,115 @@ fn guests_notice_no_reload() {
         pauses[pauses.len() / 2],
         pauses[pauses.len() - 1],
     );
+}
+
+/// A program that takes over in the end, after what `first` does.
+fn script(path: &Path, first: &str) {
+    let real = programs::device().unwrap();
+    let text = format!(
+        "#!/bin/sh\ncase \" $* \" in *\" --judge=\"*) ;; *) {first};; esac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Nothing takes a signal between the end of one program and the start of the next. It waits, and the device
+/// ends in order.
+#[test]
+fn a_signal_that_comes_while_a_program_is_executed_is_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("vgpu-device");
+    script(&program, "true");
+    // The service is a program in the place of the script.
+    std::fs::copy(programs::device().unwrap(), &program).unwrap();
+    let mut reloaded = Reloaded::start(&program);
+    let mut guest = Copies::attach(reloaded.vmm.sysfs(), 1, 1);
+    assert!(guest.round());
+    let next = folder.path().join("next");
+    script(&next, "kill -TERM $$");
+    std::fs::rename(&next, &program).unwrap();
+    let mut reload = reloaded.instance.reload_command().unwrap().spawn().unwrap();
+    reloaded.instance.wait_for_end().unwrap();
+    assert!(reloaded.vmm.is_closed_in_order().unwrap());
+    // It would wait for the device.
+    reload.kill().unwrap();
+    reload.wait().unwrap();
+    reloaded.instance.manager().catch_up().unwrap();
+    assert_eq!(reloaded.instance.manager().names(), [""; 0], "the end was in order");
+}
+
+/// Descriptors run out at each step of a reload in turn, the memory file of the state included: the old
+/// program goes on and says why, until there are enough.
+#[test]
+fn without_room_for_the_state_the_device_goes_on() {
+    let reloaded = Reloaded::start(&programs::device().unwrap());
+    let mut guest = Copies::attach(reloaded.vmm.sysfs(), 1, 1);
+    assert!(guest.round());
+    let pid = reloaded.instance.pid();
+    let limit = |most: Option<u64>| {
+        let limits = Rlimit { current: most, ..getrlimit(Resource::Nofile) };
+        prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, limits).unwrap()
+    };
+    // Operators are answered all the time. Some numbers are high, and limit nothing.
+    let least = descriptors(pid).len() as u64 + 4;
+    let mut reasons = BTreeSet::new();
+    let enough = (least..least + 500).find(|most| {
+        let usual = limit(Some(*most));
+        let output = reloaded.instance.reload().unwrap();
+        limit(usual.current);
+        assert!(guest.round(), "the session is lost with {most} descriptors");
+        if !output.status.success() {
+            reasons.insert(String::from_utf8(output.stderr).unwrap());
+        }
+        output.status.success()
+    });
+    assert!(enough.is_some_and(|enough| enough > least), "{enough:?} {reasons:#?}");
+    for what in ["copy the device's descriptors", "write the state", "which is to take over"] {
+        assert!(reasons.iter().any(|reason| reason.contains(what)), "{what}: {reasons:#?}");
+    }
+    assert!(reasons.iter().all(|reason| reason.contains("Too many open files")), "{reasons:#?}");
+    assert_eq!(reloaded.status()["reloads"], 1);
+    guest.detach();
+}
+
+/// A device whose VM has lost an earlier one still says so after it was reloaded.
+#[test]
+fn a_lost_device_is_told_after_a_reload() {
+    let mut reloaded = Reloaded::start(&programs::device().unwrap());
+    reloaded.instance.kill().unwrap();
+    let record = File::from(reloaded.instance.manager().kept("record").unwrap());
+    for copy in 0..2 {
+        record.write_all_at(&[0xff; 64], 4096 + (copy * (32 << 10)) + 16).unwrap();
+    }
+    reloaded.instance.restart().unwrap();
+    let lost = serde_json::json!({ "kept": false, "crashes": 0 });
+    assert_eq!(reloaded.status()["restart"], lost);
+    reloaded.instance.reload_well().unwrap();
+    assert_eq!(reloaded.status()["restart"], lost);
+}
+
+/// The trial of `vgpu-testbed reload` with two VMs, while the node process shares the GPU among them: with
+/// fewer tokens and programs, and smaller copies.
+#[test]
+fn a_stream_of_tokens_is_the_same_with_reloads() {
+    let (report, good) = report_of(testbed(&["reload", "--json", "--vms", "2", "--node"]).args([
+        "--tokens",
+        "12",
+        "--reloads",
+        "2",
+        "--sessions",
+        "5",
+        "--copy-mib",
+        "16",
+    ]));
+    assert!(good, "{report:#}");
+    assert_eq!((&report["different"], &report["reloads"]), (&0.into(), &4.into()), "{report:#}");
+    for rounds in report["rounds"].as_array().unwrap() {
+        let rounds = rounds.as_object().unwrap();
+        assert_eq!(rounds.len(), 4, "{report:#}");
+        assert!(rounds.values().all(|count| count.as_u64() > Some(0)), "{report:#}");
+    }
 }
 
 #[test]
@@ -217,7 +300,7 @@ fn what_cannot_take_over_leaves_the_device_as_it_was() {
     assert!(said.contains("differ in channels"), "{said}");
     reloaded.instance.change_settings(&settings).unwrap();
     assert!(guest.round());
-    reloaded.reload_well();
+    reloaded.instance.reload_well().unwrap();
     assert!(guest.round());
     guest.detach();
     let status = reloaded.status();
@@ -227,9 +310,7 @@ fn what_cannot_take_over_leaves_the_device_as_it_was() {
 #[test]
 fn a_device_without_workers_says_that_it_cannot_be_reloaded() {
     let instance = Instance::start("vm1", "executor = \"soft\"\n", &[]).unwrap();
-    let mut command = Command::new(programs::device().unwrap());
-    command.args(["reload", "vm1", "--control"]).arg(instance.control().unwrap());
-    let output = command.output().unwrap();
+    let output = instance.reload().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("only sessions in worker processes"), "{said}");
 }

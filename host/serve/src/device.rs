@@ -209,7 +209,7 @@ pub(crate) fn serve<T: Announced>(
     identity: Identity,
     announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
-    let lifetime = Lifetime::begin();
+    let lifetime = Lifetime::begin()?;
     match &arguments.bus {
         Bus::Sim(folder) => {
             if arguments.group.is_some() {

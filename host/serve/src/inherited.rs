@@ -2,8 +2,8 @@
 //! and those that an earlier program of this process has left open for this one. It is the only module of
 //! this crate with unsafe code, because a number in a variable says nothing of who owns the descriptor.
 //!
-//! [`Inherited::at_start`] is the first thing that `main` does. The process has one thread then and has opened
-//! nothing itself, so whatever number the variables name is nobody else's.
+//! [`Inherited::at_start`] is the first thing that `main` does. The process has one thread then and has
+//! opened nothing itself, so whatever number the variables name is nobody else's.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 /// First number that a service manager passes.
 const FIRST: RawFd = 3;
 /// Maximum number of descriptors that are taken.
-const MOST: usize = 1024;
+pub(crate) const MOST: usize = 1024;
 /// Name of a descriptor for which the manager has given none.
 const UNNAMED: &str = "unknown";
 /// Variables of a service manager. They are removed, because a program that this process executes under its

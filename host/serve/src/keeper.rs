@@ -12,7 +12,8 @@
 //! A descriptor is stored before the record refers to it, and removed after the record does so no more, so that
 //! a death at any moment leaves no record whose descriptors are missing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
@@ -44,6 +45,24 @@ pub(crate) fn ram_name(file: FileId) -> String {
 pub(crate) fn listener_name(path: &Path) -> io::Result<String> {
     let about = rustix::fs::lstat(path)?;
     Ok(format!("{LISTENER}{:x}-{:x}", about.st_dev, about.st_ino))
+}
+
+/// Regions of the guest's memory as they are recorded, and their distinct files.
+pub(crate) struct RecordedRam<'a> {
+    pub(crate) regions: Vec<RegionImage>,
+    pub(crate) files: BTreeMap<FileId, &'a File>,
+}
+
+impl<'a> RecordedRam<'a> {
+    pub(crate) fn of(regions: &'a [(u64, Region)]) -> io::Result<Self> {
+        let mut recorded = Self { regions: Vec::with_capacity(regions.len()), files: BTreeMap::new() };
+        for (address, region) in regions {
+            let image = RegionImage::of(*address, region)?;
+            recorded.files.insert(image.file, &region.file);
+            recorded.regions.push(image);
+        }
+        Ok(recorded)
+    }
 }
 
 /// What is kept of a device.
@@ -147,9 +166,9 @@ impl Recorder for Keeper {
         }
         let mut files = lock(&self.files);
         match self.store_files(&mut files, regions) {
-            Ok((images, needed)) => {
-                self.change(|connection| connection.regions = images);
-                self.forget(&mut files, &needed);
+            Ok(RecordedRam { regions, files: needed }) => {
+                self.change(|connection| connection.regions = regions);
+                self.forget(&mut files, &needed.into_keys().collect());
             }
             Err(loss) => {
                 drop(files);
@@ -170,32 +189,28 @@ impl Recorder for Keeper {
 }
 
 impl Keeper {
-    /// Stores the files of regions that are not stored yet. Returns the regions as they are recorded, and all
-    /// their files.
-    fn store_files(
+    /// Stores the files of regions that are not stored yet. Returns the regions with all their files.
+    fn store_files<'a>(
         &self,
         files: &mut BTreeSet<FileId>,
-        regions: &[(u64, Region)],
-    ) -> Result<(Vec<RegionImage>, BTreeSet<FileId>), Loss> {
-        let mut images = Vec::with_capacity(regions.len());
-        let mut needed = BTreeSet::new();
+        regions: &'a [(u64, Region)],
+    ) -> Result<RecordedRam<'a>, Loss> {
+        let recorded = RecordedRam::of(regions).map_err(|_| Loss::Store)?;
         let most = MAX_FILES.min(self.store.most().saturating_sub(OTHERS));
-        for (address, region) in regions {
-            let image = RegionImage::of(*address, region).map_err(|_| Loss::Store)?;
-            if needed.insert(image.file) && needed.len() > most {
-                return Err(Loss::Files);
-            }
-            images.push(image);
-            if files.contains(&image.file) {
+        if recorded.files.len() > most {
+            return Err(Loss::Files);
+        }
+        for (id, file) in &recorded.files {
+            if files.contains(id) {
                 continue;
             }
             if files.len() >= most {
                 // Files that nothing refers to any more make room.
                 return Err(Loss::Files);
             }
-            self.store.keep(&ram_name(image.file), region.file.as_fd()).map_err(|_| Loss::Store)?;
-            files.insert(image.file);
+            self.store.keep(&ram_name(*id), file.as_fd()).map_err(|_| Loss::Store)?;
+            files.insert(*id);
         }
-        Ok((images, needed))
+        Ok(recorded)
     }
 }

@@ -4,19 +4,18 @@
 //! that its service manager restarts it.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use vgpu_device::threads;
 
 use crate::figures::ReadFigures;
+use crate::signals::EndingSignals;
 use crate::takeover::Past;
 use crate::values::Level;
 
@@ -30,7 +29,8 @@ const NOT_RELOADED: &str = "only a device of version 2 on the bus vfio-user can 
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Asks the process that serves to be reloaded. Returns why it is not; a process that is reloaded never answers.
+/// Asks the process that serves to be reloaded. Returns why it is not; a process that is reloaded never
+/// answers.
 pub(crate) type Reload = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Ends the session of a number, by the given time. Returns whether it has ended, or `None` if there is none.
@@ -95,16 +95,19 @@ pub(crate) enum Asked {
 pub(crate) struct Lifetime {
     to: Sender<Asked>,
     asked: Receiver<Asked>,
+    signals: Arc<EndingSignals>,
 }
 
 impl Lifetime {
-    /// Starts to watch the process's threads. From now on a panic of any thread ends the command.
-    pub(crate) fn begin() -> Self {
+    /// Starts to watch the process's threads. From now on a panic of any thread ends the command, and so do
+    /// SIGINT and SIGTERM, once they are watched for. No other thread may have been started.
+    pub(crate) fn begin() -> Result<Self> {
+        let signals = Arc::new(EndingSignals::block().context("watch for signals")?);
         let (to, asked) = channel();
         let panicked = to.clone();
         // A send fails only when the command has stopped serving already, here and below.
         threads::on_panic(move |panic| drop(panicked.send(Asked::End(Err(panic.into())))));
-        Self { to, asked }
+        Ok(Self { to, asked, signals })
     }
 
     /// Tells the command to stop.
@@ -133,11 +136,10 @@ impl Lifetime {
     /// Stops the command on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line
     /// `status` on stdin is answered with one line from `status` on stdout.
     pub(crate) fn watch(&self, watch_stdin: bool, status: Status) -> Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
-        let stop = self.stopper();
+        let (stop, fail, signals) = (self.stopper(), self.failer(), Arc::clone(&self.signals));
         threads::spawn("signals", move || {
-            if signals.forever().next().is_some() {
-                stop();
+            if let Err(error) = signals.wait(stop) {
+                fail(anyhow::Error::from(error).context("wait for a signal"));
             }
         })
         .context("watch for signals")?;
@@ -164,6 +166,11 @@ impl Lifetime {
     /// A thread has ended.
     pub(crate) fn wait(&self) -> Result<()> {
         self.wait_or_reload(Self::not_reloaded)
+    }
+
+    /// Has signals wait as long as the value lives: for the program that this process executes meanwhile.
+    pub(crate) fn hold_signals(&self) -> MutexGuard<'_, ()> {
+        self.signals.hold()
     }
 
     /// Returns whether the command is to stop. It still does so by [`Lifetime::wait`].
@@ -253,7 +260,7 @@ mod tests {
     #[test]
     #[ignore = "does not end by itself"]
     fn hangs_after_a_panic() {
-        let lifetime = Lifetime::begin();
+        let lifetime = Lifetime::begin().unwrap();
         threads::spawn("some", || panic!("of a test")).unwrap();
         let error = lifetime.wait().unwrap_err();
         println!("told: {error:#}");

@@ -60,7 +60,7 @@ pub(crate) fn serve<T>(
     knobs: &Knobs,
     announce: impl FnOnce(Served) -> Result<T>,
 ) -> Result<()> {
-    let lifetime = Lifetime::begin();
+    let lifetime = Lifetime::begin()?;
     let mut gpu = arguments.host.gpu(0)?;
     if let Some(uuid) = arguments.host.uuid() {
         gpu.uuid = uuid;

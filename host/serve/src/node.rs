@@ -161,7 +161,7 @@ impl Drop for Arbiters {
 /// Shares the GPUs' time until the process is told to stop. Prints `ready` when it does.
 pub fn run_node(arguments: &NodeArguments) -> Result<()> {
     log(arguments.log);
-    let lifetime = Lifetime::begin();
+    let lifetime = Lifetime::begin()?;
     lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
     let wanted = arguments.gpu.iter().map(|uuid| GpuUuid(uuid.0)).collect();
     let options = NodeOptions { slice: arguments.slice.0 };
@@ -198,7 +198,7 @@ mod tests {
         let gpu = gpus.gpu(good).unwrap();
         // The file of one GPU under the name of another, which sorts before it.
         fs::copy(path.join(GOOD), path.join(BAD)).unwrap();
-        let lifetime = Lifetime::begin();
+        let lifetime = Lifetime::begin().unwrap();
         let mut arbiters = Arbiters::new(gpus, Vec::new(), NodeOptions::default());
         arbiters.look(&lifetime).unwrap();
         assert_eq!(arbiters.running.keys().collect::<Vec<_>>(), [&good]);

@@ -98,14 +98,14 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
     let mut options = arguments.device(&settings, bus.clone(), share.clone());
     if let Some(state) = &arguments.judge {
         let state = File::open(state).with_context(|| format!("open {}", state.display()))?;
-        options.judge(state, &settings.kept(), &knobs)?;
+        options.judge(state, &settings.kept()?, &knobs)?;
         return writeln!(std::io::stdout(), "{}", reload::consent()).map_err(Into::into);
     }
     reload::remember_program()?;
     let mut origin = origin(&bus, inherited, &options)?;
     options.host.record = origin.record().cloned();
     let (identity, listener) = match &mut origin {
-        Origin::Start(_) => (Identity::new(settings.kept()), None),
+        Origin::Start(_) => (Identity::new(settings.kept()?), None),
         Origin::Handover(handover) => (handover.identity(), Some(handover.take_control()?)),
     };
     let (shown, is_kept, start) = (share, origin.is_kept(), identity.start());
@@ -135,7 +135,7 @@ fn origin(bus: &Bus, inherited: Inherited, options: &device::DeviceArguments) ->
     let Bus::VfioUser(path) = bus else { return Ok(Origin::default()) };
     let shape = options.shape(path);
     let Inherited { kept, handed_over } = inherited;
-    Ok(match Handover::take(handed_over, shape)? {
+    Ok(match Handover::take(handed_over)? {
         Some(handover) => Origin::Handover(Box::new(handover)),
         None => Origin::Start(Box::new(Takeover::begin(kept, shape)?)),
     })

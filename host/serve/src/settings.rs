@@ -1,7 +1,6 @@
 //! Settings of `serve`, defined once for the command line and for the configuration file. The command line
 //! takes precedence.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -122,8 +121,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SIZE")]
     pub(crate) vm_memory: Option<Size>,
     /// PCI slot of the device in the VM, 1 to 31, for the arguments that are printed. Without it the device
-    /// is behind a PCIe root port of its own, which needs a machine of the type q35, and where `replug` can put
-    /// it in again while the VM runs.
+    /// is behind a PCIe root port of its own, which needs a machine of the type q35, and where `replug` can
+    /// put it in again while the VM runs.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..32))]
     #[serde(deserialize_with = "slot")]
     pub(crate) vm_slot: Option<u8>,
@@ -253,20 +252,6 @@ impl Settings {
             );
         }
         Ok(())
-    }
-
-    /// Returns the settings that a device keeps as long as it lives, as text by their names.
-    pub(crate) fn kept(&self) -> BTreeMap<String, String> {
-        macro_rules! given {
-            ($($setting:ident)*) => {
-                [$((stringify!($setting), self.$setting.as_ref().map(|value| format!("{value:?}")))),*]
-            };
-        }
-        let all = given! {
-            bus executor gpu memory reserve shares window channels address_range address_part group control libcuda
-            libcublas worker_user worker_connects explain_refusals compiled cc threads kernel_timeout engine
-        };
-        all.into_iter().filter_map(|(name, value)| Some((name.replace('_', "-"), value?))).collect()
     }
 
     /// Returns the executor that the settings name, which is a GPU by default.

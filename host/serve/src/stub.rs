@@ -1,5 +1,5 @@
-//! One device of version 2 behind a vfio-user socket: made anew, in the place of one whose process has died, or
-//! continued by this program.
+//! One device of version 2 behind a vfio-user socket: made anew, in the place of one whose process has died,
+//! or continued by this program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Result, bail};
+use serde_json::Value;
 use vgpu_device::{Addresses, DeviceConfig};
 use vgpu_vfio_user::{SharedRam, V2};
 
@@ -75,19 +76,15 @@ impl DeviceArguments {
             past: Past::None,
         };
         let share = self.host.share.clone();
+        let lost = matches!(opened.past, Past::Lost);
         let running =
-            RunningDevice { device: Arc::clone(&device), executor, addresses, share, identity, quiet };
+            RunningDevice { device: Arc::clone(&device), executor, addresses, share, identity, quiet, lost };
         let machine = Machine { shape, opened, running: Some(running) };
         machine.serve(lifetime, served, announce, || device.shutdown())
     }
 
     /// Checks that this program could continue the device of a state, started with these settings.
-    pub(crate) fn judge(
-        &self,
-        state: File,
-        settings: &BTreeMap<String, String>,
-        knobs: &Knobs,
-    ) -> Result<()> {
+    pub(crate) fn judge(&self, state: File, settings: &BTreeMap<String, Value>, knobs: &Knobs) -> Result<()> {
         let (process, state) = SavedProcess::read(state)?;
         process.check_settings(settings)?;
         let addresses = process.addresses(None)?;

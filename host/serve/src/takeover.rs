@@ -2,8 +2,8 @@
 //! guest's memory, the window and the record, as the service manager has kept them ([`crate::keeper`]).
 //!
 //! A device that takes a place is one that was reset: its generation is a new one and its sessions are lost,
-//! but the VM keeps its connection, its addresses and its configuration space. Where that cannot be, the start
-//! is one without a past, and the log says why in one sentence.
+//! but the VM keeps its connection, its addresses and its configuration space. Where that cannot be, the
+//! start is one without a past, and the log says why in one sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -97,8 +97,8 @@ struct Left {
 }
 
 impl Takeover {
-    /// Looks at what the service manager has kept, kills the workers of the process before, and judges whether
-    /// its connection can be continued. Without a store it says so.
+    /// Looks at what the service manager has kept, kills the workers of the process before, and judges
+    /// whether its connection can be continued. Without a store it says so.
     pub(crate) fn begin(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Result<Self> {
         let store = match Store::of_manager().context("find the service manager's socket")? {
             Ok(store) => Arc::new(store),
@@ -112,7 +112,10 @@ impl Takeover {
             }
         };
         let names = inherited.iter().map(|(name, _)| name.clone()).collect();
-        let mut found = Found::sort(inherited, shape);
+        let (mut found, unknown) = Found::sort(inherited);
+        for (name, _) in unknown {
+            tracing::warn!(name, "the service manager has kept a descriptor that is not known");
+        }
         let lost = found.connection.is_some();
         let judged = found.judge(shape);
         if let (Err(why), true) = (&judged, lost) {
@@ -129,7 +132,8 @@ impl Takeover {
             end_connection(&connection);
         }
         let lost = lost && left.is_none();
-        let kept = Kept { store, record: Arc::new(record), names, listener: found.listener, left, lost };
+        let listener = found.listeners.into_iter().find(|(name, _)| is_at(name, shape));
+        let kept = Kept { store, record: Arc::new(record), names, listener, left, lost };
         Ok(Self { kept: Some(kept) })
     }
 
@@ -149,8 +153,8 @@ impl Takeover {
         self.kept.as_mut()?.left.as_mut()?.window.take()
     }
 
-    /// Makes the socket of a device, continued or anew, and leaves the next process what it needs. `device` is
-    /// `None` for a function that cannot be continued.
+    /// Makes the socket of a device, continued or anew, and leaves the next process what it needs. `device`
+    /// is `None` for a function that cannot be continued.
     pub(crate) fn open(
         self,
         shape: Shape<'_>,
@@ -241,19 +245,20 @@ pub(crate) struct Opened {
     pub(crate) past: Past,
 }
 
-/// Descriptors from the store, by what they are.
+/// Descriptors by the names that [`crate::keeper`] gives them, by what they are.
 #[derive(Debug, Default)]
-struct Found {
-    record: Option<OwnedFd>,
-    windows: Vec<OwnedFd>,
-    connection: Option<OwnedFd>,
-    listener: Option<(String, OwnedFd)>,
-    files: BTreeMap<FileId, Arc<File>>,
+pub(crate) struct Found {
+    pub(crate) record: Option<OwnedFd>,
+    pub(crate) windows: Vec<OwnedFd>,
+    pub(crate) connection: Option<OwnedFd>,
+    pub(crate) listeners: Vec<(String, OwnedFd)>,
+    pub(crate) files: BTreeMap<FileId, Arc<File>>,
 }
 
 impl Found {
-    fn sort(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Self {
-        let mut found = Self::default();
+    /// Sorts descriptors. Returns those with other names as well.
+    pub(crate) fn sort(inherited: Vec<(String, OwnedFd)>) -> (Self, Vec<(String, OwnedFd)>) {
+        let (mut found, mut others) = (Self::default(), Vec::new());
         for (name, file) in inherited {
             match name.as_str() {
                 RECORD => found.record = Some(file),
@@ -264,15 +269,11 @@ impl Found {
                         found.files.insert(id, Arc::new(File::from(file)));
                     }
                 }
-                _ if name.starts_with(LISTENER) => {
-                    if is_at(&name, shape) {
-                        found.listener = Some((name, file));
-                    }
-                }
-                _ => tracing::warn!(name, "the service manager has kept a descriptor that is not known"),
+                _ if name.starts_with(LISTENER) => found.listeners.push((name, file)),
+                _ => others.push((name, file)),
             }
         }
-        found
+        (found, others)
     }
 
     /// Judges whether the connection can be continued. The workers of the process before are dead then.

@@ -59,18 +59,24 @@ impl<T> Visitor<'_> for Quoted<T> {
 
 values! {
     /// A size in bytes, such as `8G`.
+    #[derive(serde::Serialize)]
     Size(u64) parse_size;
     /// A compute capability, such as `9.0`.
+    #[derive(serde::Serialize)]
     Capability((u32, u32)) capability;
     /// The UUID of a GPU, with or without `GPU-` and hyphens.
+    #[derive(serde::Serialize)]
     Uuid([u8; 16]) uuid;
     /// A limit of time above zero, such as `20m`, `90s`, `500ms`; a plain number is seconds.
+    #[derive(serde::Serialize)]
     Limit(Duration) parse_limit;
     /// A time in whole seconds with a unit, such as `30s`, `5m`; zero is allowed.
     Period(Duration) period;
     /// A part of a range of addresses, such as `192G+64G`: bytes from the range's start, and bytes.
+    #[derive(serde::Serialize)]
     Part((u64, u64)) part;
     /// A group of users, by name or number.
+    #[derive(serde::Serialize)]
     Group(u32) group;
     /// Least severity that is logged: `error`, `warn`, `info` or `debug`.
     Level(tracing::Level) level;
@@ -109,7 +115,7 @@ impl fmt::Display for Level {
 }
 
 /// Bus on which a device is served.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Bus {
     /// A directory that looks like sysfs, for programs of this machine.

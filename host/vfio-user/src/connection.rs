@@ -112,27 +112,20 @@ impl Connection {
 
     /// Returns the parts with which another process continues this connection.
     pub(crate) fn save(self) -> SavedConnection {
-        SavedConnection {
-            socket: self.stream.into_socket(),
-            limits: self.limits,
-            config: *self.config.bytes(),
-            regions: self.ram.regions(),
-            reply: (self.reply.request > 0).then_some(self.reply),
-            in_doubt: self.in_doubt,
-        }
+        self.parts()(self.stream.into_socket())
     }
 
     /// Returns the same parts, with a duplicate of the socket. This process does not serve the connection
     /// meanwhile.
     pub(crate) fn copy(&self) -> std::io::Result<SavedConnection> {
-        Ok(SavedConnection {
-            socket: self.stream.socket().try_clone_to_owned()?,
-            limits: self.limits,
-            config: *self.config.bytes(),
-            regions: self.ram.regions(),
-            reply: (self.reply.request > 0).then(|| self.reply.clone()),
-            in_doubt: self.in_doubt,
-        })
+        Ok(self.parts()(self.stream.socket().try_clone_to_owned()?))
+    }
+
+    /// Returns what makes the saved connection of a socket.
+    fn parts(&self) -> impl FnOnce(OwnedFd) -> SavedConnection + use<> {
+        let Self { limits, in_doubt, .. } = *self;
+        let (config, regions, reply) = (*self.config(), self.ram.regions(), self.unsent_reply().cloned());
+        move |socket| SavedConnection { socket, limits, config, regions, reply, in_doubt }
     }
 
     /// Returns the socket.
@@ -190,8 +183,8 @@ impl Connection {
             // More than this request may lie there. Behind descriptors nothing is seen.
             let more = peeked.bytes > bytes || !peeked.files.is_empty() || self.stream.has_hung_up();
             if peeked.bytes > bytes {
-                // Descriptors end what is peeked, so they came with the last of these bytes, which are another
-                // request's. They are seen again with that one.
+                // Descriptors end what is peeked, so they came with the last of these bytes, which are
+                // another request's. They are seen again with that one.
                 (peeked.files, peeked.files_cut) = (Vec::new(), false);
             }
             if peeked.files_cut {
@@ -333,9 +326,9 @@ impl Connection {
     }
 
     /// Answers a request that the process before this one may have carried out and answered. A reply without
-    /// payload does not disturb a VMM that expects none. A VMM that has no answer yet learns of a read that it
-    /// has failed; everything else has the same effect when it is done twice, but for a write to a BAR, which
-    /// is not repeated.
+    /// payload does not disturb a VMM that expects none. A VMM that has no answer yet learns of a read that
+    /// it has failed; everything else has the same effect when it is done twice, but for a write to a BAR,
+    /// which is not repeated.
     fn carry_out_in_doubt(
         &mut self,
         regions: &Regions,

@@ -47,14 +47,14 @@ impl Stop {
         }
     }
 
-    /// Takes it back, so that the socket can be served again.
+    /// Takes it back, so that the socket can be served again. That holds even if this fails: the thread is
+    /// then woken for nothing.
     pub fn clear(&self) -> io::Result<()> {
-        match rustix::io::read(&self.0.0, &mut [0; 8]) {
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
         self.0.1.store(false, Ordering::Release);
-        Ok(())
+        match rustix::io::read(&self.0.0, &mut [0; 8]) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns whether the thread is to stop.
@@ -103,8 +103,8 @@ pub(crate) struct Peeked {
     pub(crate) files_cut: bool,
 }
 
-/// Ends a connection for both ends, whoever else has its socket open. What is unread is read then, because the
-/// VMM would see a reset.
+/// Ends a connection for both ends, whoever else has its socket open. What is unread is read then, because
+/// the VMM would see a reset.
 pub fn end(socket: &OwnedFd) {
     // A VMM that has gone needs no end.
     let _ = shutdown(socket, Shutdown::Both);

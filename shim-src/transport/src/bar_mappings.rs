@@ -75,7 +75,15 @@ impl BarMappings {
     fn lay(&self, offset: u64, bytes: u64) -> io::Result<()> {
         match (bytes, &self.combined) {
             (0, _) => Ok(()),
-            (_, Some(file)) => self.window.lay(offset, file.number(), offset, bytes),
+            (_, Some(file)) if file.intact() => self.window.lay(offset, file.number(), offset, bytes),
+            (_, Some(closed)) => {
+                // The program has closed it, and the number may name another file.
+                let file = open(&self.path.with_file_name("resource2_wc"))?;
+                if file.identity() != closed.identity() {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                self.window.lay(offset, file.number(), offset, bytes)
+            }
             (_, None) => self.lock.with_number(|number| self.window.lay(offset, number, offset, bytes)),
         }
     }

@@ -9,10 +9,10 @@
 //! held through it. A process never conflicts with itself, so the table also records which channels this
 //! process owns.
 //!
-//! A program that closes descriptors which are not its own drops the locks. The next call that needs the file
-//! opens it again and takes them again: a session that starts, and [`LockFile::renew`], part of every
-//! examination of the device. Until then the owner's description in the channel's area keeps the channel
-//! ([`crate::owner`]).
+//! A program that closes descriptors that are not its own drops the locks, and the number may name another
+//! file by the next use. So each use of the descriptor first reopens the file if it has to, and takes the
+//! locks again; [`LockFile::renew`], part of every examination of the device, is one. Until then the owner's
+//! description in the channel's area keeps the channel ([`crate::owner`]).
 //!
 //! The kernel tells watchers of the file when it was closed for writing. A forked child keeps descriptors and
 //! mappings open that it inherits, so that the death of its parent would go unseen. Therefore a process opens
@@ -58,10 +58,7 @@ pub(crate) trait ChannelLocks {
 
 impl ChannelLocks for LockFile {
     fn has_owner(&self, channel: u32, area: Option<u64>) -> bool {
-        let owner = self.with(|entry| {
-            if !entry.descriptor.intact() {
-                return Err(closed());
-            }
+        let owner = self.with_open(|entry| {
             let own = entry.held & (1 << channel) != 0;
             Ok(own || has_owner(&entry.path, entry.descriptor.number(), channel, area)?)
         });
@@ -85,29 +82,32 @@ struct OpenLockFile {
     /// Channels that this process has locked, one bit each.
     held: u64,
     handles: usize,
+    /// Whether the file was reopened since a channel was last renewed.
+    reopened: bool,
 }
 
 impl OpenLockFile {
-    /// Opens the file again if the program has closed its descriptor, and takes this process's locks again.
-    /// Each session learns by [`LockFile::renew`] whether that was in time. Returns whether it was closed.
+    /// Reopens the file if the program has closed the descriptor, and takes the locks again. Whether another
+    /// process was faster is left to [`LockFile::renew`].
     ///
     /// # Errors
-    /// Fails if the file cannot be opened, or if its path names another one by now.
-    fn reopen_if_closed(&mut self) -> io::Result<bool> {
+    /// Fails if the path names no file, or another one.
+    fn reopen(&mut self) -> io::Result<()> {
         if self.descriptor.intact() {
-            return Ok(false);
+            return Ok(());
         }
         let descriptor = open(&self.path)?;
         if descriptor.identity() != self.descriptor.identity() {
             return Err(closed());
         }
-        // The old number no longer belongs to this value. The new one may be the same number, so dropping the
-        // old descriptor could close the new one.
+        // The old number is not ours any more. The new one may be the same number, and it is the same file:
+        // to drop the old descriptor would close the new one.
         core::mem::forget(core::mem::replace(&mut self.descriptor, descriptor));
+        self.reopened = true;
         for channel in (0..u64::BITS).filter(|channel| self.held & (1 << channel) != 0) {
             set(self.descriptor.number(), channel, libc::F_WRLCK)?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -194,12 +194,18 @@ impl LockFile {
         let descriptor = open(path)?;
         let identity = descriptor.identity();
         let path = path.to_owned();
-        files.push(OpenLockFile { path, descriptor, _presence: presence, held: 0, handles: 1 });
+        files.push(OpenLockFile {
+            path,
+            descriptor,
+            _presence: presence,
+            held: 0,
+            handles: 1,
+            reopened: false,
+        });
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. The file is opened again first if the program
-    /// closed it.
+    /// Calls `what` with the file's descriptor, for mapping.
     pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
         self.with_open(|entry| what(entry.descriptor.number()))
     }
@@ -211,7 +217,7 @@ impl LockFile {
 
     fn with_open<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
         self.with(|entry| {
-            entry.reopen_if_closed()?;
+            entry.reopen()?;
             what(entry)
         })
     }
@@ -253,9 +259,9 @@ impl LockFile {
             if entry.held & (1 << channel) == 0 {
                 return Ok(Renewal::Lost);
             }
-            let reopened = entry.reopen_if_closed()?;
-            // Locking a byte again that this process has locked has no effect. If another process has locked
-            // it, the call fails.
+            entry.reopen()?;
+            let reopened = core::mem::take(&mut entry.reopened);
+            // To lock again what is locked does nothing; to lock what somebody else has by now fails.
             if !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(Renewal::Lost);
             }
@@ -391,21 +397,26 @@ mod tests {
         assert!(!elsewhere(&path, 0));
     }
 
+    /// The number of a descriptor that the program has closed may be another file's by the next use.
     #[test]
-    fn a_number_that_names_another_file_by_now_is_not_used() {
+    fn a_number_that_names_another_file_is_not_used() {
         let (_dir, path) = file();
-        let first = LockFile::open(&path).unwrap();
-        assert!(first.try_lock(0).unwrap());
-        let number = first.with_number(Ok).unwrap();
-        let other = File::open("/dev/null").unwrap();
-        // SAFETY: what a program does that closes everything, and opens other files.
-        assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&other), number) }, number);
-        let second = LockFile::open(&path).unwrap();
-        assert!(second.try_lock(1).unwrap());
-        second.with_number(|now| Ok(assert_ne!(now, number))).unwrap();
+        std::fs::write(&path, [0; PAGE]).unwrap();
+        let lock = LockFile::open(&path).unwrap();
+        assert!(lock.try_lock(0).unwrap());
+        let number = lock.with_number(Ok).unwrap();
+        let other = tempfile::tempfile().unwrap();
+        // SAFETY: what a program does that takes a number without asking.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        let next = LockFile::open(&path).unwrap();
+        assert_eq!(next.bytes().unwrap(), PAGE as u64);
+        assert!(next.try_lock(1).unwrap());
+        assert!(next.has_owner(0, None));
         assert!(!elsewhere(&path, 0) && !elsewhere(&path, 1));
-        // SAFETY: closes what `dup2` made above.
-        unsafe { libc::close(number) };
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Reopened, "it is told all the same");
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Kept);
+        // SAFETY: closes what `dup2` made above, which the lock file has left alone.
+        assert_eq!(unsafe { libc::close(number) }, 0);
     }
 
     #[test]

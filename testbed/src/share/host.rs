@@ -7,17 +7,18 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_serve::Facts;
-use vgpu_testbed::bed::{StandIn, random_facts, sessions, terminate, until};
+use vgpu_testbed::bed::{StandIn, random_facts, sessions, until};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::programs;
 use vgpu_wire::pci::V2_BAR2_BYTES;
 
 use super::figures::{Round, VmFigures};
 use super::options::{Fault, Load, ShareArgs};
+use crate::server::Server;
 
 /// Memory of the GPU, and memory that a VM is promised for each of its processes, which have a context.
 const GPU_MIB: u64 = 32 << 10;
@@ -36,44 +37,6 @@ pub(super) struct VmSettings {
     pub(super) processes: usize,
     pub(super) weight: u32,
     pub(super) load: Load,
-}
-
-/// A process that ends when its standard input closes.
-struct Server {
-    child: Child,
-    _stdin: ChildStdin,
-}
-
-impl Server {
-    /// Starts a program and waits until it prints `ready`.
-    fn start(command: &mut Command) -> Result<Self> {
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start a server")?;
-        let stdin = child.stdin.take().context("no stdin")?;
-        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let ready = lines.by_ref().map_while(Result::ok).any(|line| line == "ready");
-        if !ready {
-            bail!("a server did not start: {}", child.wait()?);
-        }
-        Ok(Self { child, _stdin: stdin })
-    }
-}
-
-impl Server {
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
-        Ok(kill_process(pid, signal)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The process may have ended.
-        if terminate(&mut self.child).is_err() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
 }
 
 struct Vm {

@@ -2,6 +2,7 @@
 //! specific to VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as any program
 //! does. The one exception is the hostile program that sends messages of its own (`siege/messages.rs`).
 
+mod access;
 mod calls;
 mod copies;
 mod driver;
@@ -141,6 +142,18 @@ enum Play {
         #[arg(long)]
         stay: bool,
     },
+    /// Read a word of a mapped file, such as a register of a PCI function, until stdin closes, and print the
+    /// times of the longest accesses.
+    Access {
+        /// The file.
+        file: PathBuf,
+        /// Offset of the word in the file's first page.
+        #[arg(long, default_value_t = 0)]
+        offset: usize,
+        /// Number of times to print.
+        #[arg(long, default_value_t = 100)]
+        longest: usize,
+    },
     /// Keep a processor busy until stdin closes.
     Busy,
     /// Perform random operations and compare all data; print the counts as one line of JSON.
@@ -209,6 +222,7 @@ fn main() -> ExitCode {
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Rates { launches, mib } => rates::measure(launches, mib),
         Play::Wait { seconds, timed, ring, stay } => wait::measure(seconds, timed, ring, stay),
+        Play::Access { file, offset, longest } => access::measure(&file, offset, longest),
         Play::Busy => Ok(wait::keep_busy()),
         Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
         Play::Share { load, seconds, steps, kernels, endless_blocks, pause_ms } => {

@@ -109,7 +109,8 @@ pub fn measure(seconds: f64, timed: bool, ring: Option<usize>, stay: bool) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn until_stdin_closes() {
+/// Waits for the end of stdin.
+pub fn until_stdin_closes() {
     // Whatever ends the reading, nobody needs this process any more.
     let _ = std::io::stdin().read(&mut [0]);
 }

@@ -4,7 +4,6 @@
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -284,17 +283,13 @@ fn comes_back(guest: &mut GuestMachine, instance: &mut Instance, monitor: &Path,
 fn unit_with_a_gpu() -> (Facts, StandIn, Instance) {
     let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
     let gpu = StandIn::start(&facts, &[], false).unwrap();
-    let mut settings = "vm-memory = \"1G\"\nworker-connects = true\n".to_owned();
-    for (name, value) in &gpu.settings {
-        let quote = if *name == "address-range" { "" } else { "\"" };
-        writeln!(settings, "{name} = {quote}{value}{quote}").unwrap();
-    }
-    let instance = Instance::start("vm1", &settings, &[("VGPU_SYSFS", gpu.bed.sysfs())]).unwrap();
+    let program = programs::device().unwrap();
+    let instance = Instance::start_on_gpu(&program, "vm1", &gpu, "vm-memory = \"1G\"\n").unwrap();
     (facts, gpu, instance)
 }
 
-/// Arguments of QEMU beside those that the unit prints. The firmware places windows of ports above 4 GiB only if
-/// it knows how many addresses a processor has, which it believes Intel's to say.
+/// Arguments of QEMU beside those that the unit prints. The firmware places windows of ports above 4 GiB only
+/// if it knows how many addresses a processor has, which it believes Intel's to say.
 const PROCESSOR: [&str; 2] = ["-cpu", "max,vendor=GenuineIntel"];
 
 #[test]

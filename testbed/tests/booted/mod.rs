@@ -2,4 +2,5 @@
 //! the order of their names, so these start early and others run beside them.
 
 mod guest;
+mod reload;
 mod systemd;

@@ -1,25 +1,25 @@
-//! What a program finds that is executed by a device's process: the state and the descriptors that the program
-//! before it has left. Whatever fails here ends the process. Where the service manager keeps descriptors, the
-//! next one then takes the place of a dead device ([`crate::takeover`]).
+//! What a program finds that is executed by a device's process: the state and the descriptors that the
+//! program before it has left. Whatever fails here ends the process. Where the service manager keeps
+//! descriptors, the next one then takes the place of a dead device ([`crate::takeover`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use vgpu_device::{Addresses, DeviceConfig, DeviceState, Executor, KeptDescriptors, Window};
-use vgpu_vfio_user::record::{ConnectionImage, FileId, ProcessEntry, Record, Recorded, RegionImage};
+use vgpu_vfio_user::record::{ConnectionImage, FileId, ProcessEntry, Record, Recorded};
 use vgpu_vfio_user::{Function, FunctionSocket, SavedConnection, SharedRam, V2};
 
 use crate::executor::{ExecutorOptions, SavedExecutor};
-use crate::keeper::{CONNECTION, Keeper, LISTENER, RAM, RECORD, WINDOW, listener_name, ram_name};
+use crate::keeper::{CONNECTION, Keeper, LISTENER, RECORD, RecordedRam, WINDOW, listener_name, ram_name};
 use crate::knobs::Knobs;
 use crate::lifetime::{ReloadReport, Reloaded};
 use crate::reload::running::{ADDRESSES, CONTROL, Identity, SLOT, STATE};
 use crate::reload::saved::{SavedProcess, clock};
 use crate::store::Store;
-use crate::takeover::{Opened, Past, Shape};
+use crate::takeover::{Found, Opened, Past, Shape};
 
 /// A device that goes on in this program.
 pub(crate) struct Handover {
@@ -33,6 +33,7 @@ pub(crate) struct Handover {
     workers: Vec<ProcessEntry>,
     crashes: u32,
     listener: Option<(String, OwnedFd)>,
+    window: Option<OwnedFd>,
     connection: Option<SavedConnection>,
     /// Files of the guest's memory.
     files: BTreeSet<FileId>,
@@ -60,14 +61,10 @@ pub(crate) fn keep_machine(
         &made
     };
     if let Some(connection) = connection {
-        let mut regions = Vec::with_capacity(connection.regions.len());
-        let mut files = BTreeSet::new();
-        for (address, region) in &connection.regions {
-            let image = RegionImage::of(*address, region).context("look at the guest's memory")?;
-            if files.insert(image.file) {
-                kept.keep(ram_name(image.file), region.file.as_fd()).context("copy the guest's memory")?;
-            }
-            regions.push(image);
+        let RecordedRam { regions, files } =
+            RecordedRam::of(&connection.regions).context("look at the guest's memory")?;
+        for (id, file) in files {
+            kept.keep(ram_name(id), file.as_fd()).context("copy the guest's memory")?;
         }
         if keeper.is_none() {
             let (limits, config) = (connection.limits, connection.config);
@@ -83,32 +80,23 @@ pub(crate) fn keep_machine(
 
 impl Handover {
     /// Takes what was handed over. Returns `None` if this program was started anew.
-    pub(crate) fn take(inherited: Vec<(String, OwnedFd)>, shape: Shape<'_>) -> Result<Option<Self>> {
+    pub(crate) fn take(inherited: Vec<(String, OwnedFd)>) -> Result<Option<Self>> {
         if inherited.is_empty() {
             return Ok(None);
         }
+        let (found, others) = Found::sort(inherited);
+        let Found { record, mut windows, connection, mut listeners, files } = found;
+        let missing = |what| format!("the program before this one has handed over no {what}");
         let mut kept = KeptDescriptors::default();
-        for (name, descriptor) in inherited {
+        for (name, descriptor) in others {
             kept.insert(name, descriptor)?;
         }
         let (process, state) = SavedProcess::read(File::from(kept.take(STATE)?))?;
-        let listener =
-            listener_name(shape.path).with_context(|| format!("look at {}", shape.path.display()))?;
-        debug_assert!(listener.starts_with(LISTENER), "it is found in the store by its name");
-        let socket = kept.take(&listener)?;
-        let (record, Recorded { image, answering, .. }) = Record::open(kept.take(RECORD)?)?;
-        let record = Arc::new(record);
-        let names: Vec<String> =
-            kept.iter().map(|(name, _)| name.to_owned()).filter(|name| name.starts_with(RAM)).collect();
-        let mut files = BTreeMap::new();
-        for name in names {
-            let file = kept.take(&name)?;
-            let id = FileId::of(&file).with_context(|| format!("look at {name}"))?;
-            files.insert(id, Arc::new(File::from(file)));
-        }
+        let (record, recorded) = Record::open(record.with_context(|| missing(RECORD))?)?;
+        let (record, Recorded { image, answering, .. }) = (Arc::new(record), recorded);
         let connection = image.connection.as_ref().map(|recorded| {
-            let mut connection =
-                SavedConnection::of_record(recorded, answering, kept.take(CONNECTION)?, &files)?;
+            let socket = connection.with_context(|| missing(CONNECTION))?;
+            let mut connection = SavedConnection::of_record(recorded, answering, socket, &files)?;
             if process.reply.is_some() {
                 // It goes on where it was, so that nothing is in doubt.
                 (connection.reply, connection.in_doubt) = (process.reply.clone(), None);
@@ -122,7 +110,8 @@ impl Handover {
             workers: record.entries(),
             record,
             crashes: image.crashes,
-            listener: Some((listener, socket)),
+            listener: Some(listeners.pop().with_context(|| missing(LISTENER))?),
+            window: Some(windows.pop().with_context(|| missing(WINDOW))?),
             connection: connection.transpose()?,
             files: files.into_keys().collect(),
             process,
@@ -179,7 +168,8 @@ impl Handover {
         if let Some(connection) = &mut self.connection {
             connection.map(ram)?;
         }
-        let window = Window::from_file_range(self.kept.take(WINDOW)?.into(), 0, config.window_bytes)?;
+        let window = self.window.take().context("the device was made already")?;
+        let window = Window::from_file_range(window.into(), 0, config.window_bytes)?;
         Ok(V2::restore(config, &self.state, &mut self.kept, window)?)
     }
 
@@ -198,7 +188,11 @@ impl Handover {
         let (name, listener) = self.listener.take().context("the socket was opened already")?;
         let connection = self.connection.take();
         let mut socket = FunctionSocket::restore(shape.path, listener, connection, function, ram)?;
-        let past = if self.crashes > 0 { Past::Kept(Arc::clone(&self.record)) } else { Past::None };
+        let past = match (self.process.lost, self.crashes) {
+            (true, _) => Past::Lost,
+            (false, 0) => Past::None,
+            (false, _) => Past::Kept(Arc::clone(&self.record)),
+        };
         let files = std::mem::take(&mut self.files);
         let keeper = self.store.take().map(|store| {
             let keeper = Arc::new(Keeper::new(store, Arc::clone(&self.record), files));
@@ -209,8 +203,8 @@ impl Handover {
     }
 }
 
-/// Where nobody keeps the connection for another process, the VMM sees its end, and not a reset, by which QEMU
-/// would end.
+/// Where nobody keeps the connection for another process, the VMM sees its end, and not a reset, by which
+/// QEMU would end.
 impl Drop for Handover {
     fn drop(&mut self) {
         if self.store.is_none()

@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 use vgpu_device::{Addresses, Device, KeptDescriptors, NotSaved, PauseError, PausedDevice};
 use vgpu_vfio_user::{FunctionSocket, record};
 
 use crate::executor::SavedExecutor;
+use crate::inherited::MOST as DESCRIPTORS_MOST;
 use crate::lifetime::Lifetime;
 use crate::reload::judge::judge;
 use crate::reload::saved::{STATE_VERSION, SavedProcess, clock};
@@ -35,8 +37,8 @@ const RETRY: Duration = Duration::from_millis(250);
 /// What a device keeps across reloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    /// Settings as text, by name.
-    pub(crate) settings: BTreeMap<String, String>,
+    /// Settings by name.
+    pub(crate) settings: BTreeMap<String, Value>,
     /// Start of the device, by [`clock`].
     pub(crate) started: u64,
     /// Number of reloads.
@@ -45,7 +47,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Returns that of a device that starts now.
-    pub(crate) fn new(settings: BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(settings: BTreeMap<String, Value>) -> Self {
         Self { settings, started: clock(), reloads: 0 }
     }
 
@@ -66,6 +68,8 @@ pub(crate) struct RunningDevice {
     pub(crate) identity: Identity,
     /// Locked for reading by who ends a session.
     pub(crate) quiet: Arc<RwLock<()>>,
+    /// Whether a process before this device has died and its VM has lost it.
+    pub(crate) lost: bool,
 }
 
 /// Adds descriptors to those that survive.
@@ -138,15 +142,22 @@ impl RunningDevice {
                 reloads,
                 executor: executor.clone(),
                 slot,
+                lost: self.lost,
                 reply: socket.unsent_reply().cloned(),
             };
             let file = process.write(&state).context("write the state")?;
+            descriptors.keep(STATE.to_owned(), file.as_fd()).context("copy the state")?;
+            let count = descriptors.iter().count();
+            if count > DESCRIPTORS_MOST {
+                bail!("the device has {count} descriptors, of which {DESCRIPTORS_MOST} can be handed over");
+            }
             let (program, arguments) = (program().context("find this program")?, arguments());
             judge(&program, &arguments, &file)?;
+            // What comes from now on is the new program's to take.
+            let _signals = lifetime.hold_signals();
             if lifetime.is_ending() {
                 bail!("the device is to stop");
             }
-            descriptors.keep(STATE.to_owned(), file.as_fd()).context("copy the state")?;
             let error = execute(&program, &arguments, &descriptors);
             Err(error).with_context(|| format!("execute {}", program.display()))
         });

@@ -1,5 +1,5 @@
-//! The state of a served device, as the program that is replaced leaves it to its successor, in a sealed memory
-//! file: a line of JSON about the process, and the state of the device with its sessions.
+//! The state of a served device, as the program that is replaced leaves it to its successor, in a sealed
+//! memory file: a line of JSON about the process, and the state of the device with its sessions.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use vgpu_device::{ADDRESS_RANGES, Addresses, DeviceState, STATE_MAX};
 use vgpu_vfio_user::{UnsentReply, record};
 
@@ -33,8 +34,8 @@ pub(crate) struct SavedProcess {
     pub(crate) program: String,
     /// Layout of the record of the connection, by its first word.
     pub(crate) record: u64,
-    /// Settings that a device keeps as long as it lives, as text by their names.
-    pub(crate) settings: BTreeMap<String, String>,
+    /// Settings that a device keeps as long as it lives, by their names.
+    pub(crate) settings: BTreeMap<String, Value>,
     /// Times of the device's start and of the pause, by [`clock`].
     pub(crate) started: u64,
     pub(crate) paused: u64,
@@ -43,6 +44,8 @@ pub(crate) struct SavedProcess {
     pub(crate) executor: SavedExecutor,
     /// The VM's slot of the GPU, if it has one.
     pub(crate) slot: Option<SavedSlot>,
+    /// Whether a process before this device has died and its VM has lost it.
+    pub(crate) lost: bool,
     /// A reply for which the VMM has left no room.
     pub(crate) reply: Option<UnsentReply>,
 }
@@ -102,7 +105,7 @@ impl SavedProcess {
     }
 
     /// Refuses settings that differ from those with which the device was started.
-    pub(crate) fn check_settings(&self, now: &BTreeMap<String, String>) -> Result<()> {
+    pub(crate) fn check_settings(&self, now: &BTreeMap<String, Value>) -> Result<()> {
         let names = self.settings.keys().chain(now.keys());
         let mut changed: Vec<&str> =
             names.filter(|name| self.settings.get(*name) != now.get(*name)).map(String::as_str).collect();
@@ -118,8 +121,8 @@ impl SavedProcess {
     }
 }
 
-/// Returns the time on the system's clock, in nanoseconds since 1970, which a program has in common with the next
-/// one. Whoever sets the clock in between changes what `status` shows, and nothing else.
+/// Returns the time on the system's clock, in nanoseconds since 1970, which a program has in common with the
+/// next one. Whoever sets the clock in between changes what `status` shows, and nothing else.
 pub(crate) fn clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -72,8 +72,10 @@ impl SocketThread {
 
     /// Has the thread serve again.
     pub(crate) fn go_on(&self, socket: FunctionSocket) -> Result<()> {
-        self.stop.clear().context("start the thread `vfio-user`")?;
-        self.serve.send(socket).map_err(|_| anyhow!("the thread `vfio-user` has ended"))
+        // The thread gets the socket whether or not the wake-up could be taken back: it serves either way.
+        let cleared = self.stop.clear().context("start the thread `vfio-user`");
+        self.serve.send(socket).map_err(|_| anyhow!("the thread `vfio-user` has ended"))?;
+        cleared
     }
 
     /// Ends the thread. Returns the socket unless the thread has panicked.

@@ -22,6 +22,14 @@ pub(crate) struct WorkerUser {
     pub(crate) groups: Vec<u32>,
 }
 
+/// The part of a setup that every protocol has.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Numbered {
+    /// Number of the protocol that the device's process speaks.
+    #[serde(default)]
+    pub(crate) protocol: u32,
+}
+
 /// The setup of a worker. It is sent with the files of the status page, the ring, the window, of the return
 /// area if it lies in guest pages, and of the lock if there is one, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

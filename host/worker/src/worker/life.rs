@@ -18,7 +18,7 @@ use crate::shared::frame::RING_BYTES;
 use crate::shared::packet;
 use crate::shared::protocol::{self, OtherProtocol};
 use crate::shared::report::WorkerReport;
-use crate::shared::setup::{SETUP_MAX, Setup};
+use crate::shared::setup::{Numbered, SETUP_MAX, Setup};
 use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
 use crate::worker::carry::{MessageLoop, MessageLoopParts, SessionEnd};
 use crate::worker::confine::{NotConfined, confine};
@@ -50,14 +50,20 @@ enum NotStarted {
 /// ones may belong to the device's process.
 pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> ExitCode {
     close_inherited();
-    let told = io::stdin().as_fd().try_clone_to_owned().map_err(|error| NotStarted::Setup(error.to_string()));
-    let told = told.and_then(|socket| Ok((setup(&socket)?, socket)));
-    let (told, socket) = match told {
+    let failed = |error: &NotStarted| {
+        eprintln!("vgpu-worker: {error}");
+        ExitCode::FAILURE
+    };
+    let socket = match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(socket) => socket,
+        Err(error) => return failed(&NotStarted::Setup(error.to_string())),
+    };
+    let told = match setup(&socket) {
         Ok(told) => told,
         Err(error) => {
-            // The program was started by hand, so the error is printed.
-            eprintln!("vgpu-worker: {error}");
-            return ExitCode::FAILURE;
+            report(&socket, &error);
+            // Also printed, because the program may have been started by hand.
+            return failed(&error);
         }
     };
     // The end of this process tells the device's process that the session is lost. A missing thread would
@@ -71,18 +77,26 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
     match live(told, &socket, make) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let record = WorkerReport::Lost(0, error.to_string());
-            // If nobody receives the packet, nobody needs it.
-            let _ = packet::send(&socket, &record.encode(), &[], rustix::net::SendFlags::empty());
+            report(&socket, &error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Tells the device's process why the session is lost.
+fn report(socket: &OwnedFd, error: &NotStarted) {
+    let record = WorkerReport::Lost(0, error.to_string());
+    // If nobody receives the packet, nobody needs it.
+    let _ = packet::send(socket, &record.encode(), &[], rustix::net::SendFlags::empty());
 }
 
 fn setup(socket: &OwnedFd) -> Result<(Setup, Vec<File>), NotStarted> {
     let error = |error: &dyn std::fmt::Display| NotStarted::Setup(error.to_string());
     let received = packet::receive(socket, SETUP_MAX).map_err(|it| error(&it))?;
     let (packet, files) = received.ok_or_else(|| error(&"nobody says"))?;
+    // Of a setup of another protocol only the number is known.
+    let Numbered { protocol } = serde_json::from_slice(&packet).map_err(|it| error(&it))?;
+    protocol::accept(protocol)?;
     let setup: Setup = serde_json::from_slice(&packet).map_err(|it| error(&it))?;
     if files.len() != 3 + usize::from(setup.returns.is_some()) + usize::from(setup.lock) {
         return Err(error(&format_args!("{} files came with it", files.len())));
@@ -95,7 +109,6 @@ fn live(
     socket: &OwnedFd,
     make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>,
 ) -> Result<(), NotStarted> {
-    protocol::accept(setup.protocol)?;
     confine(setup.identity, setup.connects, setup.explains)?;
     let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
     let mut files = files.into_iter();
@@ -166,4 +179,29 @@ fn live(
     drop(executor);
     control.end();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// Nothing of another protocol's setup is understood, and nothing of it need be.
+    #[test]
+    fn a_setup_of_another_protocol_is_refused_by_its_number() {
+        let refused = |text: &str| {
+            let kind = SocketType::SEQPACKET;
+            let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+            packet::send(&theirs, text.as_bytes(), &[], SendFlags::empty()).unwrap();
+            setup(&ours).unwrap_err()
+        };
+        let other = refused(r#"{"protocol":9,"session":"a text by now","new":[1]}"#);
+        assert!(matches!(other, NotStarted::Protocol(OtherProtocol(9))), "{other}");
+        // One of a known protocol is read.
+        for text in [r#"{"protocol":1}"#, "{}", r#"{"protocol":"9"}"#] {
+            let wrong = refused(text);
+            assert!(matches!(wrong, NotStarted::Setup(_)), "{text}: {wrong}");
+        }
+    }
 }
