@@ -288,14 +288,15 @@ fn print_release(release: &Release) {
     }
     println!("vgpu-run: static, {}", megabytes(release.launcher_bytes));
     println!("{}  {}", release.sha256, release.tarball.display());
-    let host = &release.host;
-    println!(
-        "vgpu-device: glibc {} (at most {}), needs {}, {}",
-        host.glibc,
-        dist::host::OLDEST,
-        host.needed.join(" "),
-        megabytes(host.program_bytes)
-    );
+    for (program, packed) in [("vgpu-device", &release.host), ("vgpu-device-plugin", &release.plugin)] {
+        println!(
+            "{program}: glibc {} (at most {}), needs {}, {}",
+            packed.glibc,
+            dist::host::OLDEST,
+            packed.needed.join(" "),
+            megabytes(packed.program_bytes)
+        );
+    }
     println!("{}  {}", release.host_sha256, release.host_tarball.display());
     println!("packages: {}", release.packages.join(" "));
 }

@@ -5,7 +5,8 @@
 //! directory that devices share, and what devices answer over the socket of `control`; [`end`] ends one of
 //! their sessions, and [`replug`] gives a VM its device back. [`probe`] asks the driver what no documentation
 //! says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context costs of its
-//! memory. [`pages`] is the manual page of all commands.
+//! memory. [`gpu_list`] prints its GPUs for programs that place VMs. [`pages`] is the manual page of all
+//! commands.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -34,6 +35,7 @@ mod engine;
 mod executor;
 mod facts;
 mod figures;
+pub mod gpu_list;
 mod gpu_report;
 mod gpus;
 mod guest_share;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Inherited, Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, reload, replug,
-    serve, status, worker,
+    Inherited, Knobs, check, context_cost, device, end, gpu_list, mediator, node, pages, probe, ranges,
+    reload, replug, serve, status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
@@ -45,6 +45,8 @@ enum Command {
     /// QEMU connects to a device once, so the device is taken out of the VM and put in again. The VM's
     /// programs that used the GPU have lost it already.
     Replug(replug::ReplugArguments),
+    /// Print the GPUs that the driver shows as JSON: the UUID of each, and the bytes of its memory.
+    Gpus(gpu_list::GpusArguments),
     /// Share the time of each GPU among the VMs of this host.
     ///
     /// While several VMs have work, each is granted slices by its weight. Devices go on without this process,
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         Command::End(arguments) => return ended(end::end_session(&arguments)),
         Command::Reload(arguments) => return ended(reload::reload_device(&arguments)),
         Command::Replug(arguments) => return ended(replug::replug_device(&arguments)),
+        Command::Gpus(arguments) => gpu_list::print_gpus(&arguments),
         Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),

@@ -28,8 +28,8 @@ pub enum DistError {
     Pages { program: PathBuf, status: ExitStatus },
     #[error("link the launcher statically: {0}")]
     NotStatic(String),
-    #[error("link vgpu-device for every host: {0}")]
-    Host(String),
+    #[error("link {program} for every host: {problem}")]
+    Host { program: String, problem: String },
     #[error("make the package {name}: {said}")]
     Package { name: String, said: String },
     #[error("fill in install.sh: it has not one line {0:?}")]

@@ -59,28 +59,35 @@ pub struct Packed {
 
 /// Compiles the program into `folder` and returns its path.
 pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
+    cargo(root, folder, "vgpu-serve", "vgpu-device")
+}
+
+/// Compiles a program of hosts, the member `package` of the workspace, into `folder` and returns its path.
+pub(super) fn cargo(
+    root: &Path,
+    folder: &Path,
+    package: &str,
+    program: &'static str,
+) -> Result<PathBuf, DistError> {
     // Not the launcher's: flags of the compiler are of a whole target directory.
     let target = folder.join("cargo-host");
     let mut command = compile::cargo(root, &[]);
     command
-        .args(["build", "--release", "--locked", "--package", "vgpu-serve", "--bin", "vgpu-device"])
+        .args(["build", "--release", "--locked", "--package", package, "--bin", program])
         .args(["--config", "profile.release.strip='symbols'"])
         .args(["--target", TARGET, "--target-dir"])
         .arg(&target);
     let status = command.status().map_err(DistError::Cargo)?;
     if !status.success() {
-        return Err(DistError::Compile { program: "vgpu-device", status });
+        return Err(DistError::Compile { program, status });
     }
-    Ok(target.join(TARGET).join("release/vgpu-device"))
+    Ok(target.join(TARGET).join("release").join(program))
 }
 
 /// Packs the program with its accompanying files. `prefix` is a directory for its manual page.
 pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result<Packed, DistError> {
     let bytes = read(program)?;
-    let unread = |source| ShimError::Object { path: program.to_owned(), source };
-    let loader = Elf::parse(&bytes).map_err(unread)?.interpreter.map(str::to_owned);
-    let object = Object::parse(&bytes).map_err(unread)?;
-    let glibc = fits(loader.as_deref(), &object.needed, object.glibc).map_err(DistError::Host)?;
+    let (glibc, needed) = check(program, &bytes)?;
     let mut documents = pages(program, prefix)?;
     for (name, source) in FILES {
         documents.push(((*name).to_owned(), read(&root.join(source))?));
@@ -89,7 +96,20 @@ pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result
     let archive = tarball::pack(&name, files("bin/vgpu-device", &bytes, &documents))
         .map_err(|source| DistError::File { path: PathBuf::from(&name), source })?;
     let program_bytes = bytes.len() as u64;
-    Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes, documents, program: bytes })
+    Ok(Packed { name, archive, glibc, needed, program_bytes, documents, program: bytes })
+}
+
+/// Returns the newest glibc version that a program of hosts requires, and the libraries that it needs, if it
+/// runs on every supported host.
+pub(super) fn check(program: &Path, bytes: &[u8]) -> Result<(Glibc, Vec<String>), DistError> {
+    let unread = |source| ShimError::Object { path: program.to_owned(), source };
+    let loader = Elf::parse(bytes).map_err(unread)?.interpreter.map(str::to_owned);
+    let object = Object::parse(bytes).map_err(unread)?;
+    let glibc = fits(loader.as_deref(), &object.needed, object.glibc).map_err(|problem| {
+        let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        DistError::Host { program, problem }
+    })?;
+    Ok((glibc, object.needed))
 }
 
 /// Returns the newest glibc version that a program with this loader and these libraries requires, or the

@@ -1,6 +1,7 @@
 //! A release: the shims linked for old guests, a static launcher that embeds them, and a tarball that is the
 //! same wherever it is made from the same sources and tools; and a tarball with the program of hosts
-//! ([`host`]). Beside them lie SHA256SUMS and the `install.sh` that installs the launcher's.
+//! ([`host`]), and one with the device plugin of Kubernetes ([`plugin`]). Beside them lie SHA256SUMS and the
+//! `install.sh` that installs the launcher's.
 //!
 //! The tarballs are laid out as the directory that they are installed to, `/usr/local` or `~/.local`:
 //! `bin/vgpu-run`, and `share/`, of which `install.sh` installs all that is there.
@@ -10,6 +11,7 @@ mod files;
 pub mod host;
 mod launcher;
 pub mod packages;
+pub mod plugin;
 pub mod tarball;
 
 use std::path::{Path, PathBuf};
@@ -74,6 +76,8 @@ pub struct Release {
     pub host_tarball: PathBuf,
     /// SHA-256 of the archive for hosts, in hexadecimal.
     pub host_sha256: String,
+    /// Archive for Kubernetes.
+    pub plugin: host::Packed,
     /// Names of the packages for distributions, in the directory of the archives.
     pub packages: Vec<String>,
 }
@@ -107,6 +111,8 @@ pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<R
     let host_tarball = folder.join(format!("{}.tar.gz", host.name));
     write(&host_tarball, &host.archive)?;
     let host_sha256 = shims::sha256(&host.archive);
+    let plugin = plugin::pack(root, &version, &plugin::build(root, &folder)?)?;
+    write(&folder.join(format!("{}.tar.gz", plugin.name)), &plugin.archive)?;
     let mut packages = packages::make(root, &folder, packages::GUEST, &version, homepage, &files)?;
     let of_host = tarball::files("bin/vgpu-device", &host.program, &host.documents);
     packages.extend(packages::make(root, &folder, packages::HOST, &version, homepage, &of_host)?);
@@ -114,6 +120,7 @@ pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<R
     let mut sums = vec![
         (INSTALLER.to_owned(), shims::sha256(installer.as_bytes())),
         (format!("{}.tar.gz", host.name), host_sha256.clone()),
+        (format!("{}.tar.gz", plugin.name), shims::sha256(&plugin.archive)),
         (format!("{name}.tar.gz"), sha256.clone()),
     ];
     for package in &packages {
@@ -122,7 +129,7 @@ pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<R
     sums.sort();
     let lines: Vec<String> = sums.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
     write(&folder.join(SUMS), lines.concat().as_bytes())?;
-    Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256, packages })
+    Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256, plugin, packages })
 }
 
 /// Returns the installer with the release's version and, if given, its `url` filled in.

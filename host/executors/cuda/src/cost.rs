@@ -1,6 +1,7 @@
 //! Measures the GPU memory that a context costs, including the memory of cuBLAS in it: one process queries
 //! the free memory before and after another process makes a context.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::LoadError;
@@ -29,7 +30,19 @@ impl GpuIdentity {
     /// The driver cannot be loaded, does not have the GPU, or refuses a query.
     pub fn find(options: &CudaOptions) -> Result<Self, LoadError> {
         let driver = DriverLibrary::load(options.libcuda.as_deref())?;
-        let device = DriverDevice::find(&driver, options.uuid)?;
+        Ok(Self::of(&DriverDevice::find(&driver, options.uuid)?)?)
+    }
+
+    /// Returns all GPUs that the driver shows, in its order. Makes no context.
+    ///
+    /// # Errors
+    /// The driver cannot be loaded, or refuses a query.
+    pub fn all(libcuda: Option<&Path>) -> Result<Vec<Self>, LoadError> {
+        let devices = DriverDevice::all(&DriverLibrary::load(libcuda)?)?;
+        Ok(devices.iter().map(Self::of).collect::<Result<_, _>>()?)
+    }
+
+    fn of(device: &DriverDevice) -> Result<Self, DriverError> {
         Ok(Self { uuid: device.uuid()?, total_bytes: device.total_bytes()? })
     }
 }

@@ -45,6 +45,11 @@ impl DriverDevice {
         Err(LoadError::NoDevice { wanted, found })
     }
 
+    /// Returns all devices, in the driver's order.
+    pub(crate) fn all(driver: &Arc<DriverLibrary>) -> Result<Vec<Self>, DriverError> {
+        (0..count(driver)?).map(|ordinal| Self::open(driver, ordinal)).collect()
+    }
+
     fn open(driver: &Arc<DriverLibrary>, ordinal: c_int) -> Result<Self, DriverError> {
         let mut device = 0;
         // SAFETY: a live place for the answer.

@@ -1,0 +1,487 @@
+//! The devices of a node: which are allocated, which are healthy, and how long an instance lives.
+//!
+//! An instance starts with `Allocate`, is started anew when its container starts again, and ends when the
+//! kubelet lists no pod with it for [`Timing::grace`] and no VM is connected to it. The second condition is
+//! for a kubelet that has just started: it lists no pod until it has heard of them from the API server, while
+//! their VMs go on.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use vgpu_share::GpuUuid;
+
+use crate::api::{self, ContainerAllocateResponse, DeviceSpec, Mount};
+use crate::command::{CommandError, HostCommands};
+use crate::config::Config;
+use crate::error::{PluginError, sentence};
+use crate::instance::{Answer, Instance};
+use crate::ledger::Ledger;
+use crate::pods::{self, Holder};
+use crate::units::{UnitState, Units};
+
+/// Time in which the installed program prints QEMU's arguments.
+const PRINT_MOST: Duration = Duration::from_secs(10);
+/// Variables of a container that has a device.
+const SOCKET: &str = "VGPU_DEVICE_SOCKET";
+const ARGUMENTS: &str = "VGPU_QEMU_ARGUMENTS";
+
+/// Intervals.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// Interval at which instances, pods and the ledger are looked at.
+    pub(crate) tick: Duration,
+    /// Time for which a device must have no pod before its instance ends.
+    pub(crate) grace: Duration,
+}
+
+/// A device that has been given to a container.
+#[derive(Debug)]
+struct Allocation {
+    /// The container, once the kubelet has listed it.
+    holder: Option<Holder>,
+    /// When the kubelet allocated it, or listed it last.
+    seen: Instant,
+    /// Whether a container has been started with this instance, so that the next one gets a new instance.
+    used: bool,
+}
+
+/// State of a device.
+#[derive(Debug, Default)]
+struct Device {
+    allocation: Option<Allocation>,
+    /// Why it is unhealthy, unless it is healthy.
+    trouble: Option<String>,
+}
+
+/// What the plugin has found of an instance.
+#[derive(Debug)]
+struct Look {
+    state: UnitState,
+    /// Its answer, if it is active.
+    answer: Option<Result<Answer, String>>,
+}
+
+/// All devices of a node.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: Config,
+    commands: HostCommands,
+    units: Units,
+    ledger: Ledger,
+    /// Bytes of each GPU of the node.
+    gpus: BTreeMap<GpuUuid, u64>,
+    /// The kubelet's socket for pod resources.
+    pods: PathBuf,
+    timing: Timing,
+    instances: BTreeMap<String, Instance>,
+    devices: Mutex<BTreeMap<String, Device>>,
+    /// The list of each profile, as the kubelet gets it.
+    lists: Vec<watch::Sender<Vec<api::Device>>>,
+    /// What was logged last, so that it is not logged again and again.
+    complaint: Mutex<Option<String>>,
+}
+
+/// What a pool is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) commands: HostCommands,
+    pub(crate) ledger: Ledger,
+    pub(crate) gpus: BTreeMap<GpuUuid, u64>,
+    pub(crate) pods: PathBuf,
+    pub(crate) timing: Timing,
+    pub(crate) instances: Vec<Instance>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { config, commands, ledger, gpus, pods, timing, instances } = parts;
+        let lists = config.profiles.iter().map(|_| watch::Sender::new(Vec::new())).collect();
+        let instances: BTreeMap<_, _> =
+            instances.into_iter().map(|instance| (instance.name.clone(), instance)).collect();
+        let devices = instances.keys().map(|name| (name.clone(), Device::default())).collect();
+        Self {
+            units: Units::new(commands.clone()),
+            config,
+            commands,
+            ledger,
+            gpus,
+            pods,
+            timing,
+            instances,
+            devices: Mutex::new(devices),
+            lists,
+            complaint: Mutex::new(None),
+        }
+    }
+
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the list of a profile's devices as it changes.
+    pub(crate) fn list(&self, profile: usize) -> watch::Receiver<Vec<api::Device>> {
+        self.lists[profile].subscribe()
+    }
+
+    /// Returns a device of a profile.
+    fn instance(&self, profile: usize, id: &str) -> Result<&Instance, PluginError> {
+        let found = self.instances.get(id).filter(|instance| instance.profile == Some(profile));
+        found.ok_or_else(|| PluginError::Unknown { profile: self.profile(profile), device: id.to_owned() })
+    }
+
+    fn profile(&self, number: usize) -> String {
+        self.config.profiles[number].name.clone()
+    }
+
+    /// Gives a container its device: has an instance start, and returns what the container gets. The instance
+    /// need not be ready, because the kubelet admits no other pod meanwhile.
+    pub(crate) async fn allocate(
+        &self,
+        profile: usize,
+        ids: &[String],
+    ) -> Result<ContainerAllocateResponse, PluginError> {
+        let [id] = ids else {
+            return Err(PluginError::Several { profile: self.profile(profile), count: ids.len() });
+        };
+        let instance = self.instance(profile, id)?;
+        let allocation = Allocation { holder: None, seen: Instant::now(), used: false };
+        // Before the start, so that nobody stops what is not seen in a pod yet.
+        locked(&self.devices).entry(id.clone()).or_default().allocation = Some(allocation);
+        match self.begin(instance).await {
+            Ok(response) => {
+                // The kubelet lists the pod as soon as it has the answer.
+                if let Some(allocation) = &mut locked(&self.devices).entry(id.clone()).or_default().allocation
+                {
+                    allocation.seen = Instant::now();
+                }
+                tracing::info!(device = id, "allocated");
+                Ok(response)
+            }
+            Err(error) => {
+                locked(&self.devices).entry(id.clone()).or_default().allocation = None;
+                tracing::error!(device = id, "not allocated: {}", sentence(&error));
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(&self, instance: &Instance) -> Result<ContainerAllocateResponse, PluginError> {
+        instance.prepare(&self.config)?;
+        self.units.renew(&instance.name).await?;
+        let configuration = format!("--config={}", instance.configuration().display());
+        let words = ["vgpu-device", "serve", &configuration, "--print=qemu"];
+        let arguments = self.commands.run(&words, PRINT_MOST).await?;
+        let (shown, socket) = (instance.shown().display().to_string(), instance.socket());
+        let variables =
+            [(SOCKET, socket.display().to_string()), (ARGUMENTS, arguments.trim_end().to_owned())];
+        let device = |path: &PathBuf| {
+            let path = path.display().to_string();
+            DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
+        };
+        Ok(ContainerAllocateResponse {
+            envs: variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            // A socket can be connected to through a read-only mount, and not be replaced.
+            mounts: vec![Mount { container_path: shown.clone(), host_path: shown, read_only: true }],
+            devices: self.config.devices.iter().map(device).collect(),
+        })
+    }
+
+    /// Makes a device ready for the start of its container: with a new instance if a container has been
+    /// started with this one.
+    pub(crate) async fn pre_start(&self, profile: usize, ids: &[String]) -> Result<(), PluginError> {
+        for id in ids {
+            let instance = self.instance(profile, id)?;
+            let (used, pod) = {
+                let mut devices = locked(&self.devices);
+                let device = devices.entry(id.clone()).or_default();
+                // This process may be younger than the allocation.
+                let unknown = || Allocation { holder: None, seen: Instant::now(), used: true };
+                let allocation = device.allocation.get_or_insert_with(unknown);
+                let pod =
+                    allocation.holder.as_ref().map_or_else(|| "a new pod".to_owned(), Holder::to_string);
+                (allocation.used, pod)
+            };
+            if let Err(error) = self.make_ready(instance, used).await {
+                let why = match self.units.reason(id).await {
+                    Some(words) => words,
+                    None => error,
+                };
+                tracing::error!(device = id, pod, "not ready: {why}");
+                let (profile, device) = (self.profile(profile), id.clone());
+                return Err(PluginError::NotReady { profile, device, pod, why });
+            }
+            self.set_used(id, true);
+            tracing::info!(device = id, pod, renewed = used, "ready for its container");
+        }
+        Ok(())
+    }
+
+    fn set_used(&self, name: &str, used: bool) {
+        let mut devices = locked(&self.devices);
+        if let Some(allocation) = devices.get_mut(name).and_then(|device| device.allocation.as_mut()) {
+            allocation.used = used;
+        }
+    }
+
+    async fn make_ready(&self, instance: &Instance, renewed: bool) -> Result<(), String> {
+        let tried = self.try_ready(instance, renewed).await;
+        // The end of the instance before may have removed the directory that had just been made.
+        if tried.is_err() && !instance.shown().exists() {
+            return self.try_ready(instance, false).await;
+        }
+        tried
+    }
+
+    async fn try_ready(&self, instance: &Instance, renewed: bool) -> Result<(), String> {
+        let words = |error: CommandError| sentence(&error);
+        instance.prepare(&self.config).map_err(|error| sentence(&error))?;
+        if renewed {
+            self.units.renew(&instance.name).await.map_err(words)?;
+            // Not before: a container must not get the instance of the one before because an order failed.
+            self.set_used(&instance.name, false);
+        }
+        self.units.ready(&instance.name).await.map_err(words)?;
+        instance.ask().await.map(drop)
+    }
+
+    /// Looks at everything once: ends instances without a pod, and tells the kubelet which devices are
+    /// healthy.
+    pub(crate) async fn look(&self) {
+        let outcome = self.look_once().await;
+        let complaint = outcome.err().map(|error| sentence(&error));
+        let mut last = locked(&self.complaint);
+        if *last != complaint {
+            if let Some(error) = &complaint {
+                tracing::warn!("{error}; running instances go on");
+            } else {
+                tracing::info!("the kubelet, systemd and the ledger answer");
+            }
+            *last = complaint;
+        }
+    }
+
+    async fn look_once(&self) -> Result<(), PluginError> {
+        let asked = Instant::now();
+        let looks = self.looks().await?;
+        let held = pods::list(&self.pods).await;
+        if let Ok(held) = &held {
+            self.reconcile(held, &looks, asked).await?;
+        }
+        let is_own = |name: &str| self.instances.get(name).is_some_and(|own| own.profile.is_some());
+        let rooms = self.ledger.rooms(&self.gpus, &is_own)?;
+        self.publish(&looks, &rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect(), asked);
+        held.map(drop)
+    }
+
+    /// Looks at all instances at the same time.
+    async fn looks(&self) -> Result<BTreeMap<String, Look>, PluginError> {
+        let names: Vec<String> = self.instances.keys().cloned().collect();
+        let states = self.units.states(&names).await?;
+        let mut asked = JoinSet::new();
+        for (name, instance) in &self.instances {
+            let state = states.get(name).copied().unwrap_or(UnitState::Inactive);
+            let (name, instance) = (name.clone(), instance.clone());
+            asked.spawn(async move {
+                let answer = match state {
+                    UnitState::Active => Some(instance.ask().await),
+                    _ => None,
+                };
+                (name, Look { state, answer })
+            });
+        }
+        Ok(asked.join_all().await.into_iter().collect())
+    }
+
+    /// Ends the instances that no pod has. `asked` is when the kubelet was asked for `held`: what was
+    /// allocated later is not in it.
+    async fn reconcile(
+        &self,
+        held: &BTreeMap<String, Holder>,
+        looks: &BTreeMap<String, Look>,
+        asked: Instant,
+    ) -> Result<(), PluginError> {
+        for (name, look) in looks {
+            let ends = {
+                let mut devices = locked(&self.devices);
+                let device = devices.entry(name.clone()).or_default();
+                ends(&mut device.allocation, held.get(name), look, asked, self.timing.grace)
+            };
+            if ends {
+                tracing::info!(device = name, "no pod has it: its instance ends");
+                self.units.stop(name).await?;
+            }
+            let is_free = locked(&self.devices).get(name).is_none_or(|device| device.allocation.is_none());
+            if is_free && look.state == UnitState::Failed {
+                // Whoever gets it next learns from a new start whether it works now.
+                self.units.forget_failures(name).await;
+            }
+            let retired = self.instances.get(name).filter(|instance| instance.profile.is_none());
+            if let Some(instance) = retired.filter(|_| is_free && look.state == UnitState::Inactive) {
+                instance.forget()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the health of all devices, and sends the lists that have changed. `rooms` are the bytes of each
+    /// GPU that the plugin's devices can have. `asked` is when the instances were looked at.
+    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, u64>, asked: Instant) {
+        let mut devices = locked(&self.devices);
+        let mut rooms = rooms.clone();
+        let is_allocated = |devices: &BTreeMap<String, Device>, name: &str| {
+            devices.get(name).is_some_and(|device| device.allocation.is_some())
+        };
+        // What is allocated has its memory, or is about to claim it; the others share what is left, in order.
+        for instance in self.instances.values().filter(|own| is_allocated(&devices, &own.name)) {
+            let room = rooms.entry(instance.gpu).or_default();
+            *room = room.saturating_sub(instance.memory);
+        }
+        for (name, instance) in &self.instances {
+            let allocation = devices.get(name).and_then(|device| device.allocation.as_ref());
+            let trouble = if let Some(allocation) = allocation {
+                // What was allocated meanwhile has not been looked at.
+                looks
+                    .get(name)
+                    .filter(|_| allocation.seen <= asked)
+                    .and_then(|look| trouble(look, allocation.used))
+            } else {
+                let room = rooms.entry(instance.gpu).or_default();
+                let fits = instance.memory <= *room;
+                *room = room.saturating_sub(instance.memory);
+                let words =
+                    || format!("others have been promised the memory that it needs of {}", instance.gpu);
+                (!fits).then(words)
+            };
+            let device = devices.entry(name.clone()).or_default();
+            if device.trouble != trouble && instance.profile.is_some() {
+                let pod = device.allocation.as_ref().and_then(|allocation| allocation.holder.as_ref());
+                let pod = pod.map_or_else(|| "no pod".to_owned(), Holder::to_string);
+                if let Some(why) = &trouble {
+                    tracing::warn!(device = name, pod, "unhealthy: {why}");
+                } else {
+                    tracing::info!(device = name, pod, "healthy");
+                }
+            }
+            device.trouble = trouble;
+        }
+        for (number, list) in self.lists.iter().enumerate() {
+            let of_profile = self.instances.values().filter(|own| own.profile == Some(number));
+            let shown = of_profile.map(|own| {
+                let healthy = devices.get(&own.name).is_some_and(|device| device.trouble.is_none());
+                let health = if healthy { api::HEALTHY } else { api::UNHEALTHY };
+                api::Device { id: own.name.clone(), health: health.to_owned() }
+            });
+            let shown: Vec<_> = shown.collect();
+            list.send_if_modified(|last| {
+                let changed = *last != shown;
+                *last = shown;
+                changed
+            });
+        }
+    }
+}
+
+/// Updates what is known of a device by the kubelet's list, and returns whether its instance ends.
+fn ends(
+    allocation: &mut Option<Allocation>,
+    holder: Option<&Holder>,
+    look: &Look,
+    asked: Instant,
+    grace: Duration,
+) -> bool {
+    let runs = matches!(look.state, UnitState::Active | UnitState::Starting);
+    if let Some(holder) = holder {
+        // A container may have been started with an instance of which this process knows nothing else.
+        let allocation =
+            allocation.get_or_insert_with(|| Allocation { holder: None, seen: asked, used: true });
+        (allocation.holder, allocation.seen) = (Some(holder.clone()), allocation.seen.max(asked));
+        return false;
+    }
+    match allocation {
+        // An instance that nobody is known to have gets as much time as one that was just allocated.
+        None if runs => {
+            *allocation = Some(Allocation { holder: None, seen: asked, used: true });
+            false
+        }
+        None => false,
+        Some(found) => {
+            let connected = matches!(&look.answer, Some(Ok(Answer { connected: Some(true) })));
+            let ends = asked.saturating_duration_since(found.seen) >= grace && !connected;
+            if ends {
+                *allocation = None;
+            }
+            ends && runs
+        }
+    }
+}
+
+/// Returns why the instance of an allocated device is of no use to its VM. `used` is whether a container has
+/// been started with it; before that it may take its time.
+fn trouble(look: &Look, used: bool) -> Option<String> {
+    match (look.state, &look.answer) {
+        (UnitState::Active, Some(Err(why))) => Some(why.clone()),
+        (UnitState::Active, _) => None,
+        (UnitState::Failed, _) => Some("systemd has given its unit up".to_owned()),
+        _ if !used => None,
+        (UnitState::Starting, _) => Some("it has ended, and is being started again".to_owned()),
+        (UnitState::Inactive | UnitState::Stopping, _) => Some("its unit does not run".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(state: UnitState, connected: Option<bool>) -> Look {
+        Look { state, answer: connected.map(|connected| Ok(Answer { connected: Some(connected) })) }
+    }
+
+    #[test]
+    fn an_instance_outlives_a_kubelet_that_lists_no_pods_while_its_vm_is_connected() {
+        let (start, grace) = (Instant::now(), Duration::from_secs(30));
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let mut allocation = Some(Allocation { holder: None, seen: start, used: false });
+        let active = |connected| look(UnitState::Active, Some(connected));
+        assert!(!ends(&mut allocation, None, &active(false), later(29), grace), "not listed yet");
+        let holder = Holder::of_test();
+        assert!(!ends(&mut allocation, Some(&holder), &active(true), later(40), grace));
+        assert!(!ends(&mut allocation, None, &active(true), later(400), grace), "a VM is connected");
+        assert!(!ends(&mut allocation, None, &active(false), later(69), grace), "within the grace");
+        assert!(ends(&mut allocation, None, &active(false), later(70), grace) && allocation.is_none());
+    }
+
+    #[test]
+    fn what_a_new_plugin_finds_running_has_as_much_time_as_what_it_allocates() {
+        let (start, grace) = (Instant::now(), Duration::from_secs(30));
+        let mut allocation = None;
+        let idle = look(UnitState::Inactive, None);
+        assert!(!ends(&mut allocation, None, &idle, start, grace) && allocation.is_none());
+        let runs = look(UnitState::Active, Some(false));
+        assert!(!ends(&mut allocation, None, &runs, start, grace) && allocation.is_some());
+        assert!(ends(&mut allocation, None, &runs, start + grace, grace));
+        assert!(!ends(&mut allocation, Some(&Holder::of_test()), &runs, start, grace));
+        assert!(
+            allocation.is_some_and(|allocation| allocation.used),
+            "its next container gets a new instance"
+        );
+    }
+
+    #[test]
+    fn a_crash_is_trouble_and_a_first_start_is_none() {
+        let starting = look(UnitState::Starting, None);
+        assert!(trouble(&starting, false).is_none() && trouble(&starting, true).is_some());
+        assert!(trouble(&look(UnitState::Failed, None), false).is_some());
+        let hung = Look { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
+        assert_eq!(trouble(&hung, true).as_deref(), Some("silent"));
+        assert!(trouble(&look(UnitState::Active, Some(false)), true).is_none());
+    }
+}
