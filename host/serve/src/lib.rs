@@ -3,7 +3,8 @@
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] shows the VMs of each GPU, from the
 //! directory that devices share, and what devices answer over the socket of `control`; [`end`] ends one of
-//! their sessions, and [`replug`] gives a VM its device back. [`probe`] asks the driver what no documentation
+//! their sessions, and [`replug`] gives a VM its device back. [`libvirt`] starts a device with its domain.
+//! [`probe`] asks the driver what no documentation
 //! says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context costs of its
 //! memory. [`pages`] is the manual page of all commands.
 //!
@@ -26,6 +27,7 @@
 
 mod ask;
 pub mod check;
+mod config;
 pub mod context_cost;
 mod control;
 pub mod device;
@@ -34,6 +36,7 @@ mod engine;
 mod executor;
 mod facts;
 mod figures;
+mod folder;
 mod gpu_report;
 mod gpus;
 mod guest_share;
@@ -43,6 +46,7 @@ mod inherited;
 mod instances;
 mod keeper;
 mod knobs;
+pub mod libvirt;
 mod lifetime;
 mod machine;
 pub mod mediator;
@@ -53,10 +57,13 @@ mod notify;
 mod origin;
 mod orphans;
 pub mod pages;
+mod possible;
 pub mod probe;
+mod programs;
 pub mod ranges;
 pub mod reload;
 pub mod replug;
+mod room;
 pub mod serve;
 mod settings;
 mod share;

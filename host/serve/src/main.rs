@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Inherited, Knobs, check, context_cost, device, end, mediator, node, pages, probe, ranges, reload, replug,
-    serve, status, worker,
+    Inherited, Knobs, check, context_cost, device, end, libvirt, mediator, node, pages, probe, ranges,
+    reload, replug, serve, status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
@@ -45,6 +45,18 @@ enum Command {
     /// QEMU connects to a device once, so the device is taken out of the VM and put in again. The VM's
     /// programs that used the GPU have lost it already.
     Replug(replug::ReplugArguments),
+    /// Add to a domain of libvirt what its device needs, and have libvirt start the device with it.
+    ///
+    /// The elements that `serve --print libvirt` prints are added to the domain's XML, and one to its metadata
+    /// by which `libvirt-hook` knows what the domain is promised. What is there already stays. virsh is asked,
+    /// whose LIBVIRT_DEFAULT_URI names another libvirt than its usual one.
+    AttachDomain(libvirt::attach::AttachArguments),
+    /// Start a domain's device before the domain, and stop it after it. libvirt calls this.
+    ///
+    /// Installed as /etc/libvirt/hooks/qemu.d/vgpu-device, with the domain's XML on stdin. A domain whose
+    /// metadata asks for no device is left alone. One whose device does not get ready does not start, and its
+    /// error is what `check` says.
+    LibvirtHook(libvirt::hook::HookArguments),
     /// Share the time of each GPU among the VMs of this host.
     ///
     /// While several VMs have work, each is granted slices by its weight. Devices go on without this process,
@@ -97,6 +109,8 @@ fn main() -> ExitCode {
         Command::End(arguments) => return ended(end::end_session(&arguments)),
         Command::Reload(arguments) => return ended(reload::reload_device(&arguments)),
         Command::Replug(arguments) => return ended(replug::replug_device(&arguments)),
+        Command::AttachDomain(arguments) => return ended(libvirt::attach::attach_domain(&arguments)),
+        Command::LibvirtHook(arguments) => return ended(libvirt::hook::run_hook(&arguments)),
         Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),
