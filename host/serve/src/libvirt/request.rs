@@ -106,7 +106,6 @@ mod tests {
         assert_eq!(toml::from_str::<Settings>(&text).unwrap(), settings);
         for (name, value, why) in [
             ("memory", "8X", "for example: memory = \"8G\""),
-            ("memory", "8", "for example: memory"),
             ("weight", "0", "1 to 1000"),
             ("weight", "many", "a number without quotation marks"),
         ] {
