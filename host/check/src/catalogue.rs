@@ -52,6 +52,11 @@ vgpu_findings::chain! {
         MEMORY_SHORT "memory-short" "Guests plan by the memory that they are told of, and allocations would fail below it."
             => Remedy::new("Promise less: --memory, or `memory` in the configuration file.");
     }
+    Room room "room" "Room for this VM" needs [Gpu] {
+        PROMISED "promised" "A GPU's memory is promised once, so the start would be refused."
+            => Remedy::new("Promise less (--memory, or `memory` in the configuration file), or stop another VM's device.")
+                .command("vgpu-device status");
+    }
     ComputeMode compute_mode "compute-mode" "Compute mode" needs [Gpu] {
         EXCLUSIVE_PROCESS "exclusive-process" "Each guest process gets a worker process with a GPU context of its own, and this mode allows one on the whole GPU."
             => DEFAULT_MODE;
@@ -98,13 +103,15 @@ vgpu_findings::chain! {
                 .command("numactl --cpunodebind={node} --preferred={node} vgpu-device serve");
     }
     Socket socket "socket" "Socket's directory" needs [] {
-        FOLDER_MISSING "folder-missing" "The socket is created in a directory that has to exist."
+        FOLDER_MISSING "folder-missing" "The socket is created in a directory, of which serve makes the last part at most."
             => Remedy::new("Make the directory; the unit vgpu-device@.service has one made in /run.")
-                .command("install -d -m 0750 {folder}"),
+                .command("install -d -m 0755 {folder}"),
             NO_FOLDER => Remedy::new("Name a socket in a directory: --bus vfio-user:SOCKET.");
         FOLDER_OPEN "folder-open" "Another user can put a socket of theirs in place of this one and gets the VM's memory."
             => Remedy::new("Use a directory that only root or this user can write to.")
                 .command("chmod go-w {folder}");
+        QEMU_EXCLUDED "qemu-excluded" "QEMU runs as a user of its own under libvirt, who gets `Permission denied`."
+            => Remedy::new("Name a group of that user: --group {group}, or `group = \"{group}\"` in the configuration file.");
         FOLDER_CLOSED "folder-closed" "QEMU's user cannot reach the socket."
             => Remedy::new("Let the group enter the directory.")
                 .command("chgrp {group} {folder} && chmod g+x {folder}");

@@ -8,12 +8,14 @@
 //!  links             driver, gpu, host, vm
 //!  nvidia            what libcuda, NVML and cuBLAS say, asked in a process of its own
 //!  root, options     what /proc and /sys say; QEMU's command line
+//!  accounts          users and groups, and as whom libvirt runs QEMU
 //!  subject           what is checked
 //!  catalogue
 //! ```
 //!
 //! All queries of NVIDIA's libraries are made in a child process, because they may hang or crash.
 
+mod accounts;
 mod catalogue;
 mod links;
 mod nvidia;
@@ -23,11 +25,13 @@ mod root;
 mod subject;
 mod walk;
 
+pub use accounts::qemu_group;
 pub use catalogue::LinkId;
+pub use links::host::makeable;
 pub use nvidia::ask::answer;
 pub use report::HostReport;
 pub use root::Root;
-pub use subject::Subject;
+pub use subject::{Room, Subject};
 
 /// Examines a host. `version` is the version of the calling program.
 ///

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use vgpu_findings::catalogue::entry;
 use vgpu_findings::human::{HumanReport, broken, first_failure, warnings};
 use vgpu_findings::json::{self, Check, FirstFailure};
 use vgpu_findings::style::Style;
@@ -58,6 +59,11 @@ impl HostReport {
         if first_failure(&self.findings).is_some() { Verdict::Broken } else { Verdict::Works }
     }
 
+    /// Returns whether a link is broken.
+    pub fn is_broken(&self) -> bool {
+        self.verdict() == Verdict::Broken
+    }
+
     /// Returns the exit code of the program. With `strict`, warnings count as failures.
     pub fn exit(&self, strict: bool) -> u8 {
         let warned = self.findings.iter().any(|finding| finding.status == Status::Warn);
@@ -67,11 +73,22 @@ impl HostReport {
         }
     }
 
-    fn headline(&self) -> String {
-        match first_failure(&self.findings) {
-            Some(failure) => broken(failure),
-            None => format!("{}{}", self.ready, warnings(&self.findings)),
+    /// Returns the overall result in a line: what is wrong at each broken link, and what to do.
+    pub fn headline(&self) -> String {
+        let mut failures = self.findings.iter().filter(|finding| finding.status == Status::Fail);
+        let Some(first) = failures.next() else {
+            return format!("{}{}", self.ready, warnings(&self.findings));
+        };
+        let mut line = broken(first);
+        for (index, failure) in failures.enumerate() {
+            let word = if index == 0 { "Also broken: " } else { "" };
+            let title = entry(failure.link).title;
+            line += &format!(" {word}{title}: {}.", failure.found.trim_end_matches('.'));
+            if let Some(fix) = &failure.fix {
+                line += &format!(" {}", fix.text);
+            }
         }
+        line
     }
 
     /// Renders the report for people.

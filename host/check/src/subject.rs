@@ -1,6 +1,8 @@
 //! Subject of a check, and facts that links find out for later ones.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::nvidia::answers::HostGpu;
@@ -22,6 +24,10 @@ pub struct Subject {
     pub socket: Option<PathBuf>,
     /// What became of the VM when the device's process died, in a sentence, if it did.
     pub restart: Option<String>,
+    /// Whether a VM's QEMU connects to the device. Otherwise the link of QEMU is skipped.
+    pub has_qemu: bool,
+    /// Tells whether the GPU has the memory beside what other VMs have been promised.
+    pub room: Room,
     /// Id of the group whose users should be able to connect to the socket.
     pub group: Option<u32>,
     /// Path or name of the QEMU program.
@@ -41,6 +47,31 @@ pub struct Subject {
     pub root: Root,
 }
 
+/// What is asked for the memory that a GPU has left: by the UUID of the GPU or of the MIG instance, and its memory
+/// in bytes. The answer is why a VM cannot have its part, or `None` if it can.
+type AskRoom = dyn Fn(&str, u64) -> Result<Option<String>, String> + Send + Sync;
+
+/// Tells whether a GPU has room for the VM.
+#[derive(Clone)]
+pub struct Room(Arc<AskRoom>);
+
+impl Room {
+    /// Makes a value that asks `ask`.
+    pub fn new(ask: impl Fn(&str, u64) -> Result<Option<String>, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+
+    pub(crate) fn ask(&self, uuid: &str, bytes: u64) -> Result<Option<String>, String> {
+        (self.0)(uuid, bytes)
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
 /// Facts that earlier links have found for later ones.
 #[derive(Clone, Debug, Default)]
 pub struct HostFacts {
@@ -54,6 +85,8 @@ pub struct HostFacts {
     pub gpu: Option<HostGpu>,
     /// UUID of the MIG instance that the VM gets, if it gets one.
     pub instance: Option<String>,
+    /// Memory of that instance or GPU in bytes, if the driver tells it.
+    pub memory: Option<u64>,
     /// Version that QEMU prints.
     pub qemu: Option<String>,
 }

@@ -9,9 +9,10 @@ use crate::links::{driver, gpu, host, vm};
 use crate::subject::{HostFacts, Subject};
 
 /// Links that concern NVIDIA's driver and the GPU.
-const NVIDIA: [LinkId; 9] = [
+const NVIDIA: [LinkId; 10] = [
     LinkId::Driver,
     LinkId::Gpu,
+    LinkId::Room,
     LinkId::ComputeMode,
     LinkId::Mps,
     LinkId::Mig,
@@ -43,6 +44,7 @@ async fn examine(link: LinkId, subject: &Subject, known: &mut HostFacts) -> Find
     match link {
         LinkId::Driver => driver::driver(subject, known).await,
         LinkId::Gpu => gpu::gpu(subject, known),
+        LinkId::Room => gpu::room(subject, known),
         LinkId::ComputeMode => gpu::compute_mode(subject, known),
         LinkId::Mps => gpu::mps(subject, known),
         LinkId::Mig => gpu::mig(subject, known),

@@ -75,6 +75,7 @@ pub use accesses::{Accesses, BarAccesses};
 pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
 pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
+pub use charges::log_budget::LogBudget;
 pub use control::{ControlSocket, LineHandler};
 pub use device::{Device, DeviceConfig, DeviceError, PausedDevice, PreviousDevice};
 pub use dispatch::graph::{GraphEdge, GraphRecord, nodes as graph_nodes, patches as graph_patches};

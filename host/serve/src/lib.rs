@@ -3,7 +3,8 @@
 //! version 1 devices in other processes. These two also have the options that tests need. [`check`] finds the
 //! causes that keep this host from giving its GPU to a VM, and [`status`] shows the VMs of each GPU, from the
 //! directory that devices share, and what devices answer over the socket of `control`; [`end`] ends one of
-//! their sessions, and [`replug`] gives a VM its device back. [`probe`] asks the driver what no documentation
+//! their sessions, and [`replug`] gives a VM its device back. [`libvirt`] starts a device with its domain.
+//! [`probe`] asks the driver what no documentation
 //! says, [`ranges`] which device addresses it reserves, and [`context_cost`] what a context costs of its
 //! memory. [`gpu_list`] prints its GPUs for programs that place VMs. [`pages`] is the manual page of all
 //! commands.
@@ -27,6 +28,7 @@
 
 mod ask;
 pub mod check;
+mod config;
 pub mod context_cost;
 mod control;
 pub mod device;
@@ -35,6 +37,7 @@ mod engine;
 mod executor;
 mod facts;
 mod figures;
+mod folder;
 pub mod gpu_list;
 mod gpu_report;
 mod gpus;
@@ -46,6 +49,7 @@ mod instances;
 mod keeper;
 mod kept;
 mod knobs;
+pub mod libvirt;
 mod lifetime;
 mod machine;
 pub mod mediator;
@@ -56,10 +60,13 @@ mod notify;
 mod origin;
 mod orphans;
 pub mod pages;
+mod possible;
 pub mod probe;
+mod programs;
 pub mod ranges;
 pub mod reload;
 pub mod replug;
+mod room;
 pub mod serve;
 mod settings;
 mod share;

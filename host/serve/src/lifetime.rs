@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tracing_subscriber::EnvFilter;
 use vgpu_device::threads;
+use vgpu_vfio_user::VM_EVENTS;
 
 use crate::figures::ReadFigures;
 use crate::signals::EndingSignals;
 use crate::takeover::Past;
-use crate::values::Level;
+use crate::values::{Level, WARN};
 
 /// Time limit for an orderly end after a thread has ended, which may have left any lock held. After it the
 /// process ends at once.
@@ -74,9 +76,12 @@ pub(crate) struct ReloadReport {
     pub(crate) pause_us: u64,
 }
 
-/// Logs events of `level` and above to stderr.
+/// Logs events of `level` and above to stderr. At the default level, the lines that say when a VM connects and leaves
+/// are logged too.
 pub(crate) fn log(level: Level) {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level.0).init();
+    let filter = if level == WARN { format!("{level},{VM_EVENTS}=info") } else { level.to_string() };
+    let filter = EnvFilter::new(filter);
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
 }
 
 /// Reason for which a command stops serving: `Ok` if it was told to stop.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Inherited, Knobs, check, context_cost, device, end, gpu_list, mediator, node, pages, probe, ranges,
+    Inherited, Knobs, check, context_cost, device, end, gpu_list, libvirt, mediator, node, pages, probe, ranges,
     reload, replug, serve, status, worker,
 };
 
@@ -47,6 +47,18 @@ enum Command {
     Replug(replug::ReplugArguments),
     /// Print the GPUs that the driver shows as JSON: the UUID of each, and the bytes of its memory.
     Gpus(gpu_list::GpusArguments),
+    /// Add to a domain of libvirt what its device needs, and have libvirt start the device with it.
+    ///
+    /// The elements that `serve --print libvirt` prints are added to the domain's XML, and one to its metadata
+    /// by which `libvirt-hook` knows what the domain is promised. What is there already stays. virsh is asked,
+    /// whose LIBVIRT_DEFAULT_URI names another libvirt than its usual one.
+    AttachDomain(libvirt::attach::AttachArguments),
+    /// Start a domain's device before the domain, and stop it after it. libvirt calls this.
+    ///
+    /// Installed as /etc/libvirt/hooks/qemu.d/vgpu-device, with the domain's XML on stdin. A domain whose
+    /// metadata asks for no device is left alone. One whose device does not get ready does not start, and its
+    /// error is what `check` says.
+    LibvirtHook(libvirt::hook::HookArguments),
     /// Share the time of each GPU among the VMs of this host.
     ///
     /// While several VMs have work, each is granted slices by its weight. Devices go on without this process,
@@ -100,6 +112,8 @@ fn main() -> ExitCode {
         Command::Reload(arguments) => return ended(reload::reload_device(&arguments)),
         Command::Replug(arguments) => return ended(replug::replug_device(&arguments)),
         Command::Gpus(arguments) => gpu_list::print_gpus(&arguments),
+        Command::AttachDomain(arguments) => return ended(libvirt::attach::attach_domain(&arguments)),
+        Command::LibvirtHook(arguments) => return ended(libvirt::hook::run_hook(&arguments)),
         Command::Node(arguments) => node::run_node(&arguments),
         Command::Ask(question) => return check::ask(&question),
         Command::Probe(arguments) => return ended(probe::probe_driver(&arguments)),

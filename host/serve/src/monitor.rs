@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 
+use crate::programs::{self, ProgramError};
 use crate::vm::ANSWER_MOST_MS;
 
 /// Maximum time that QEMU may take to answer a command. It answers nothing while it waits for a device that
@@ -41,12 +41,9 @@ pub(crate) enum MonitorError {
         /// Path of the QMP socket.
         socket: PathBuf,
     },
-    /// virsh cannot be started.
-    #[error("start virsh")]
-    Virsh(#[source] io::Error),
-    /// libvirt does not pass the command on.
-    #[error("virsh: {0}")]
-    Libvirt(String),
+    /// virsh does not pass the command on.
+    #[error(transparent)]
+    Virsh(#[from] ProgramError),
     /// The answer is not one of QMP.
     #[error("understand the answer of QEMU: {0}")]
     Answer(String),
@@ -130,7 +127,9 @@ impl Monitor {
                 let process = socket_peercred(stream.get_ref()).map_err(|error| failed(error.into()))?.pid;
                 fs::read(format!("/proc/{process}/cmdline")).map_err(failed)?
             }
-            Self::Libvirt { domain } => virsh(&["dumpxml", domain])?,
+            Self::Libvirt { domain } => {
+                programs::run("virsh", &["dumpxml", domain], ANSWER_MOST)?.into_bytes()
+            }
         };
         Ok(String::from_utf8_lossy(&description).contains(text))
     }
@@ -160,18 +159,9 @@ fn read_line(stream: &mut BufReader<UnixStream>) -> io::Result<Value> {
 }
 
 fn through_virsh(domain: &str, request: &Value) -> Result<Value, MonitorError> {
-    let answer = virsh(&["qemu-monitor-command", domain, &request.to_string()])?;
-    serde_json::from_slice(&answer)
-        .map_err(|_| MonitorError::Answer(String::from_utf8_lossy(&answer).into_owned()))
-}
-
-/// Runs virsh, and returns its output.
-fn virsh(arguments: &[&str]) -> Result<Vec<u8>, MonitorError> {
-    let output = Command::new("virsh").args(arguments).output().map_err(MonitorError::Virsh)?;
-    if !output.status.success() {
-        return Err(MonitorError::Libvirt(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    Ok(output.stdout)
+    let request = request.to_string();
+    let answer = programs::run("virsh", &["qemu-monitor-command", domain, &request], ANSWER_MOST)?;
+    serde_json::from_str(&answer).map_err(|_| MonitorError::Answer(answer))
 }
 
 #[cfg(test)]

@@ -24,10 +24,18 @@ const SHELLS: [(Shell, &str); 3] = [
 ];
 
 /// Files that the page describes.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 9] = [
     (
         "/etc/vgpu-device/NAME.toml",
         "Configuration of the instance NAME: the settings of serve, by their long names without the dashes.",
+    ),
+    (
+        "/run/vgpu-device/NAME/libvirt.toml",
+        "Settings that the metadata of the instance's libvirt domain adds, for as long as the domain runs.",
+    ),
+    (
+        "/etc/libvirt/hooks/qemu.d/vgpu-device",
+        "The hook that starts the instance of a libvirt domain before it and stops it after it.",
     ),
     ("/etc/systemd/system/vgpu-device@.service", "The template unit, copied there from the release."),
     (

@@ -6,18 +6,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 
+use crate::config::ConfigFiles;
 use crate::control::ControlPath;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
 use crate::executor::{ExecutorKind, ExecutorOptions};
+use crate::folder;
 use crate::inherited::Inherited;
 use crate::knobs::Knobs;
 use crate::lifetime::{Served, log, ready};
 use crate::mediator::{self, GRACE};
 use crate::notify;
 use crate::origin::Origin;
+use crate::possible;
 use crate::reload::{self, Handover, Identity};
 use crate::settings::Settings;
 use crate::share::VmShare;
@@ -36,15 +39,15 @@ enum Format {
     Qemu,
     /// Elements of a libvirt domain, in XML.
     Libvirt,
+    /// The line `args:` of a VM of Proxmox VE.
+    Proxmox,
 }
 
 /// Options of the command `serve`.
 #[derive(Debug, clap::Args)]
 pub struct ServeArguments {
-    /// A TOML file with these settings, by their long names without the dashes; options given here take
-    /// precedence.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFiles,
     #[command(flatten)]
     settings: Settings,
     /// Print the arguments with which the VM must be started, and serve nothing.
@@ -62,8 +65,7 @@ pub struct ServeArguments {
 /// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`. Takes
 /// the place of a process that has died, if its service manager has kept what that needs.
 pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Result<()> {
-    let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-    let settings = arguments.settings.clone().or(file);
+    let settings = arguments.settings.clone().or(arguments.config.read()?);
     let Some(bus) = settings.bus.clone() else {
         bail!("no bus is given: --bus vfio-user:SOCKET, or `bus` in the configuration file");
     };
@@ -75,7 +77,8 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
     if !unused.is_empty() {
         bail!("the executor {executor} has no {}", unused.join(", "));
     }
-    settings.check(&bus)?;
+    possible::check(&settings, &bus)
+        .map_err(|error| anyhow!("{}: {error}", arguments.config.place(error.name, &arguments.settings)))?;
     if let Some(format) = arguments.print {
         return print(format, &settings, &bus);
     }
@@ -102,6 +105,9 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
         return writeln!(std::io::stdout(), "{}", reload::consent()).map_err(Into::into);
     }
     reload::remember_program()?;
+    if let Bus::VfioUser(socket) | Bus::V1(socket) = &bus {
+        folder::make_for(socket)?;
+    }
     let mut origin = origin(&bus, inherited, &options)?;
     options.host.record = origin.record().cloned();
     let (identity, listener) = match &mut origin {
@@ -206,7 +212,7 @@ fn host(settings: &Settings, share: Option<Arc<VmShare>>) -> ExecutorOptions {
 }
 
 /// Returns the virtual machine that the settings describe, with the device at `socket`.
-fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
+pub(crate) fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
     let memory = settings.vm_memory.unwrap_or(VM_MEMORY).0;
     let socket = std::path::absolute(socket).context("find the socket's directory")?;
     let window_bytes = settings.window.unwrap_or(WINDOW).0;
@@ -220,6 +226,7 @@ fn print(format: Format, settings: &Settings, bus: &Bus) -> Result<()> {
     let text = match format {
         Format::Qemu => vm.shell() + "\n",
         Format::Libvirt => vm.libvirt(),
+        Format::Proxmox => vm.proxmox() + "\n",
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(Into::into)
 }

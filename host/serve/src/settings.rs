@@ -2,55 +2,14 @@
 //! takes precedence.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use vgpu_device::ADDRESS_RANGES;
-use vgpu_wire::area::AREA_BYTES;
 
-use crate::device::CHANNELS;
 use crate::engine::Engine;
 use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
-
-/// Size limit of a configuration file in bytes, which is many times that of any real one.
-const MOST: u64 = 1 << 20;
-
-/// Least memory of a GPU or of a VM, in bytes.
-const LEAST_MEMORY: u64 = 64 << 20;
-/// Largest window in bytes. Firmware reserves twice its size for a root port.
-const MOST_WINDOW: u64 = 16 << 30;
-
-/// Reason for which a configuration file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("read the configuration file {path}")]
-    Read {
-        /// Path of the configuration file.
-        path: PathBuf,
-        /// Error of the system call.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is not TOML, has an unknown setting, or gives a setting an invalid value.
-    #[error("understand the configuration file {path}")]
-    Parse {
-        /// Path of the configuration file.
-        path: PathBuf,
-        /// Parse error, with its line and column.
-        source: Box<toml::de::Error>,
-    },
-}
-
-/// A size that a device or its VM cannot have.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} = {value} is not possible: {why}")]
-pub(crate) struct SettingError {
-    name: &'static str,
-    value: Size,
-    why: &'static str,
-}
 
 /// The settings of `serve`, each of which may be absent.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
@@ -171,8 +130,8 @@ pub(crate) struct Settings {
     /// 60s].
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<Period>,
-    /// Least severe level that is logged on stderr: error, warn, info (which includes the output of kernels),
-    /// debug [default: warn].
+    /// Least severe level that is logged on stderr: error, warn (which includes a line when a VM connects or
+    /// leaves), info (which includes the output of kernels), debug [default: warn].
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<Level>,
 }
@@ -198,14 +157,6 @@ fn weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::E
 }
 
 impl Settings {
-    /// Reads the settings of a configuration file.
-    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = vgpu_paths::read_to_string(path, MOST)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
-    }
-
     /// Returns these settings, with those of `other` where one is missing.
     pub(crate) fn or(self, other: Self) -> Self {
         macro_rules! first_given {
@@ -218,40 +169,17 @@ impl Settings {
         }
     }
 
-    /// Checks sizes that a device or its VM could not have.
-    ///
-    /// # Errors
-    /// The error names the setting, its value, and one that would do.
-    pub(crate) fn check(&self, bus: &Bus) -> Result<(), SettingError> {
-        let wrong = |name, value: Size, why| Err(SettingError { name, value, why });
-        if let Some(memory) = self.memory.filter(|memory| memory.0 < LEAST_MEMORY) {
-            return wrong("memory", memory, "a GPU has 64M at least, such as 8G");
+    /// Returns the names of the settings that are given.
+    pub(crate) fn given(&self) -> Vec<String> {
+        macro_rules! given {
+            ($($setting:ident)*) => { [$((stringify!($setting), self.$setting.is_some())),*] };
         }
-        if let Some(memory) = self.vm_memory
-            && (memory.0 < LEAST_MEMORY || !memory.0.is_multiple_of(1 << 20))
-        {
-            return wrong("vm-memory", memory, "a VM has 64M at least, in units of 1M, such as 4G");
-        }
-        let Some(window) = self.window else { return Ok(()) };
-        if matches!(bus, Bus::VfioUser(_)) && !window.0.is_power_of_two() {
-            return wrong("window", window, "a PCI BAR has a power of two, such as 256M");
-        }
-        let areas = u64::from(self.channels.unwrap_or(CHANNELS)).saturating_mul(AREA_BYTES);
-        if window.0 < areas {
-            return wrong(
-                "window",
-                window,
-                "each channel takes 512K of it, and buffers the rest: 256M is usual",
-            );
-        }
-        if window.0 > MOST_WINDOW {
-            return wrong(
-                "window",
-                window,
-                "no firmware reserves addresses for more than 16G; 256M is usual",
-            );
-        }
-        Ok(())
+        let all = given! {
+            bus executor gpu memory reserve shares weight window channels address_range address_part group control vm_memory
+            vm_slot libcuda libcublas worker_user worker_connects explain_refusals compiled cc threads
+            kernel_timeout engine rate grace log
+        };
+        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name.replace('_', "-")).collect()
     }
 
     /// Returns the executor that the settings name, which is a GPU by default.
@@ -308,6 +236,7 @@ mod tests {
     use clap::{CommandFactory, FromArgMatches, Parser};
 
     use super::*;
+    use crate::config::EXAMPLES;
 
     #[derive(Parser)]
     struct Line {
@@ -315,89 +244,34 @@ mod tests {
         settings: Settings,
     }
 
-    /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 28] = [
-        ("bus", "vfio-user:/run/x"),
-        ("executor", "null"),
-        ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
-        ("memory", "3G"),
-        ("reserve", "1G"),
-        ("shares", "/run/gpus"),
-        ("weight", "3"),
-        ("window", "64M"),
-        ("channels", "7"),
-        ("address-range", "6"),
-        ("address-part", "192G+64G"),
-        ("group", "107"),
-        ("control", "/run/control"),
-        ("vm-memory", "2G"),
-        ("vm-slot", "4"),
-        ("libcuda", "/lib/libcuda.so.1"),
-        ("libcublas", "libcublas.so.12"),
-        ("worker-user", "nobody"),
-        ("worker-connects", "true"),
-        ("explain-refusals", "true"),
-        ("compiled", "/var/cache/compiled"),
-        ("cc", "9.0"),
-        ("threads", "3"),
-        ("kernel-timeout", "20m"),
-        ("engine", "jit-avx2"),
-        ("rate", "5"),
-        ("grace", "5m"),
-        ("log", "debug"),
-    ];
+    /// Returns a valid value for each setting, by name, as a file spells it.
+    fn values() -> [(&'static str, &'static str); EXAMPLES.len()] {
+        // A system need not have the group of the example.
+        EXAMPLES.map(|(name, value)| (name, if name == "group" { "\"107\"" } else { value }))
+    }
 
-    /// Settings whose values are numbers or booleans in a file, not strings.
-    const BARE: [&str; 8] = [
-        "worker-connects",
-        "explain-refusals",
-        "address-range",
-        "channels",
-        "vm-slot",
-        "threads",
-        "rate",
-        "weight",
-    ];
-
-    fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
-        let quote = if BARE.contains(&name) { "" } else { "\"" };
-        toml::from_str(&format!("{name} = {quote}{value}{quote}"))
+    fn file(name: &str, value: &str) -> Settings {
+        toml::from_str(&format!("{name} = {value}")).unwrap()
     }
 
     fn line(name: &str, value: &str) -> Settings {
-        let matches = Line::command().try_get_matches_from(["x", &format!("--{name}"), value]).unwrap();
+        let matches = Line::command()
+            .try_get_matches_from(["x", &format!("--{name}"), value.trim_matches('"')])
+            .unwrap();
         Settings::from_arg_matches(&matches).unwrap()
     }
 
     #[test]
     fn file_and_command_line_have_the_same_settings_and_the_line_wins() {
-        assert_eq!(Line::command().get_arguments().count(), VALUES.len(), "a setting without a value here");
-        for (name, value) in VALUES {
-            let (from_file, from_line) = (file(name, value).unwrap(), line(name, value));
+        assert_eq!(Line::command().get_arguments().count(), EXAMPLES.len(), "a setting without an example");
+        for (name, value) in values() {
+            let (from_file, from_line) = (file(name, value), line(name, value));
             assert_eq!(from_file, from_line, "{name}");
             assert_ne!(from_line, Settings::default(), "{name}");
             assert_eq!(Settings::default().or(from_file.clone()), from_file, "{name} is lost");
         }
-        let given = line("memory", "1G").or(file("memory", "2G").unwrap());
+        let given = line("memory", "1G").or(file("memory", "\"2G\""));
         assert_eq!(given.memory, Some(Size(1 << 30)));
-    }
-
-    #[test]
-    fn a_wrong_file_is_told_with_its_line() {
-        for (text, place, what) in [
-            ("bus = \"sim:/a\"\nmemroy = \"8G\"", "line 2", "memroy"),
-            ("\n\nmemory = \"8X\"", "line 3", "expected a size"),
-            ("vm-slot = 32", "line 1", "1 to 31"),
-            ("weight = 0", "line 1", "1 to 1000"),
-            ("bus = \"/a\"", "line 1", "vfio-user:SOCKET"),
-            ("executor = \"gpu\"", "line 1", "soft"),
-            ("engine = \"avx2\"", "line 1", "jit-avx2"),
-        ] {
-            let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
-            assert!(error.contains(place) && error.contains(what), "{text}: {error}");
-        }
-        let error = Settings::read(Path::new("/does/not/exist")).unwrap_err();
-        assert!(matches!(error, ConfigError::Read { .. }));
     }
 
     #[test]
@@ -413,30 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_named_with_one_that_would_do() {
-        let check = |name, value, bus: &str| line(name, value).check(&bus.parse().unwrap());
-        for (name, value, bus, why) in [
-            ("memory", "0", "vfio-user:/a", "such as 8G"),
-            ("memory", "8", "sim:/a", "such as 8G"),
-            ("vm-memory", "3M", "vfio-user:/a", "such as 4G"),
-            ("vm-memory", "67108865", "vfio-user:/a", "units of 1M"),
-            ("window", "96M", "vfio-user:/a", "power of two"),
-            ("window", "16M", "sim:/a", "256M is usual"),
-            ("window", "64G", "vfio-user:/a", "16G"),
-        ] {
-            let error = check(name, value, bus).unwrap_err().to_string();
-            assert!(error.starts_with(name) && error.contains(why), "{name} {value}: {error}");
-        }
-        for (name, value, bus) in [("window", "64M", "vfio-user:/a"), ("window", "96M", "sim:/a")] {
-            assert_eq!(check(name, value, bus), Ok(()));
-        }
-        let few = line("window", "4M").or(line("channels", "8"));
-        assert_eq!(few.check(&"vfio-user:/a".parse().unwrap()), Ok(()));
-    }
-
-    #[test]
     fn settings_that_a_bus_has_not_are_named() {
-        let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
+        let all = values().iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
         let misplaced = |bus: &str| all.misplaced(&bus.parse().unwrap());
         assert_eq!(misplaced("vfio-user:/a"), ["rate", "grace"]);
         assert_eq!(misplaced("sim:/a"), ["group", "vm-memory", "vm-slot", "rate", "grace"]);
@@ -445,7 +297,7 @@ mod tests {
 
     #[test]
     fn settings_that_an_executor_has_not_are_named() {
-        let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
+        let all = values().iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
         let unused = |executor| Settings { executor, ..all.clone() }.unused();
         let cuda = ["cc", "threads", "kernel-timeout", "engine"];
         assert_eq!(unused(None), cuda, "the GPU, if none is named");

@@ -22,7 +22,7 @@ use crate::values::Size;
 
 /// Memory of a GPU that is promised to no VM by default: what cuBLAS, kernels that print and kernels with
 /// large stacks take in contexts, beside what is charged for them.
-const RESERVE: Size = Size(512 << 20);
+pub(crate) const RESERVE: Size = Size(512 << 20);
 
 /// Time for which a start waits while another device measures what a context costs.
 const MEASURING_MOST: Duration = Duration::from_secs(70);

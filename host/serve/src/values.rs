@@ -108,6 +108,12 @@ impl fmt::Display for Period {
     }
 }
 
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s", self.0.as_secs_f64())
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.as_str().to_ascii_lowercase())
@@ -333,6 +339,7 @@ mod tests {
             assert!(text.parse::<Bus>().is_err(), "{text}");
         }
         assert_eq!("6.1".parse::<Capability>().unwrap().to_string(), "6.1");
+        assert_eq!("1.5m".parse::<Limit>().unwrap().to_string(), "90s");
         assert_eq!("2m".parse::<Period>().unwrap().to_string(), "120s");
         assert_eq!("INFO".parse::<Level>().unwrap().to_string(), "info");
     }

@@ -1,5 +1,5 @@
 //! Arguments with which a virtual machine must be started to get the device behind a vfio-user socket, for
-//! QEMU and for libvirt.
+//! QEMU, for libvirt and for Proxmox.
 //!
 //! The device accesses the guest's memory. That memory is therefore a file that QEMU shares with it: a memory
 //! backend with `share=on`. Memory that is removed while the device has it mapped (a balloon, virtio-mem) is
@@ -43,7 +43,7 @@ pub struct Vm {
 
 impl Vm {
     /// Returns QEMU's arguments for `-device` as JSON, in which a path may have any character.
-    fn devices(&self) -> Vec<String> {
+    pub(crate) fn devices(&self) -> Vec<String> {
         match self.slot {
             Some(slot) => {
                 let mut device = device(&self.socket);
@@ -83,6 +83,13 @@ impl Vm {
         let lines: Vec<String> =
             arguments.chunks(2).map(|pair| format!("{} {}", pair[0], quoted(&pair[1]))).collect();
         lines.join(" \\\n")
+    }
+
+    /// Returns the line of a Proxmox VM's configuration that hands arguments on to QEMU. The VM's memory is not
+    /// among them, because Proxmox gives it from a setting of its own, which has to be the same.
+    pub fn proxmox(&self) -> String {
+        let words: Vec<String> = self.qemu().iter().skip(2).map(|word| quoted(word)).collect();
+        format!("args: {}", words.join(" "))
     }
 
     /// Returns the elements for a libvirt domain. libvirt does not know vfio-user devices and passes
@@ -132,7 +139,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Returns the value of an XML attribute in single quotes.
-fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     let mut text = String::new();
     for letter in value.chars() {
         match letter {
@@ -192,6 +199,17 @@ mod tests {
             .unwrap();
         let words: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
         assert_eq!(words, vm.qemu());
+    }
+
+    #[test]
+    fn proxmox_gets_one_line_without_the_memory_of_its_own_setting() {
+        let line = vm("/a b").proxmox();
+        assert!(
+            line.starts_with("args: -object memory-backend-memfd,id=vgpu-ram,size=768M,share=on "),
+            "{line}"
+        );
+        assert!(line.contains(" -device '{\"addr\":\"11\"") && !line.contains(['\n', '\\']), "{line}");
+        assert!(!line.contains("-m 768M"), "{line}");
     }
 
     #[test]

@@ -60,9 +60,21 @@ impl GpuShare {
         }
     }
 
+    /// Checks whether [`GpuShare::claim`] would be admitted now, and takes nothing. A device that has the claim's
+    /// name already is left out: it is the one that is asked about.
+    ///
+    /// # Errors
+    /// Those of a claim.
+    pub fn judge(&self, claim: &Claim<'_>) -> Result<(), ShareError> {
+        let mut holders = self.holders()?;
+        holders.retain(|holder| holder.name() != claim.name);
+        self.admit(claim, &holders).map(drop)
+    }
+
     /// Takes the first free slot, if the claim is admitted.
     fn take(&self, claim: &Claim<'_>) -> Result<Slot, ShareError> {
         let promised = self.admit(claim, &self.holders()?)?;
+        self.set_memory(claim.memory.bytes);
         for index in 0..SLOTS {
             let Some(slot) = Slot::take(self, index, claim.name)? else { continue };
             for (figure, value) in [
@@ -120,7 +132,6 @@ impl GpuShare {
         if asked > free {
             return Err(promise.into());
         }
-        self.set_memory(bytes);
         Ok(claim.promised.unwrap_or(free - claim.overhead))
     }
 }

@@ -44,6 +44,6 @@ pub use limits::Limits;
 pub use ram::{MapError, Region, SharedRam};
 pub use recorder::{Answering, Recorder};
 pub use saved::{RestoreError, SavedConnection, UnsentReply};
-pub use socket::{FunctionSocket, SocketError};
+pub use socket::{FunctionSocket, SocketError, VM_EVENTS};
 pub use stream::{Stop, end as end_connection};
 pub use v2::{StubError, V2};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
-use vgpu_device::{ListenError, listen_for};
+use vgpu_device::{ListenError, LogBudget, listen_for};
 
 use crate::connection::{Connection, Ended};
 use crate::function::Function;
@@ -17,6 +18,12 @@ use crate::recorder::Recorder;
 use crate::regions::Regions;
 use crate::saved::{RestoreError, SavedConnection, UnsentReply};
 use crate::stream::Stop;
+
+/// Target of the log's lines that say when a VM connects and leaves, so that they can be logged where other events
+/// of their level are not.
+pub const VM_EVENTS: &str = "vm";
+/// Number of those lines that are written at once, and a minute: a VMM may connect in a loop.
+const EVENTS: u64 = 20;
 
 /// Pause before the next try to accept a VMM when there are no descriptors or no memory for it.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -44,6 +51,7 @@ pub struct FunctionSocket {
     connection: Option<Connection>,
     /// What is told of the connection, if another process is to continue it.
     recorder: Option<Arc<dyn Recorder>>,
+    events: LogBudget,
     stop: Stop,
 }
 
@@ -89,7 +97,16 @@ impl FunctionSocket {
             .transpose()
             .map_err(failed)?;
         let (path, listener) = (path.to_owned(), Some(listener));
-        Ok(Self { path, listener, regions, ram, connection, recorder: None, stop })
+        Ok(Self {
+            path,
+            listener,
+            regions,
+            ram,
+            connection,
+            recorder: None,
+            events: LogBudget::new(EVENTS, EVENTS),
+            stop,
+        })
     }
 
     /// Returns what stops [`FunctionSocket::serve`] from another thread.
@@ -123,6 +140,11 @@ impl FunctionSocket {
                 if let Some(recorder) = &self.recorder {
                     recorder.connected(accepted.socket(), accepted.config());
                 }
+                let peer = socket_peercred(accepted.socket()).ok();
+                let (process, user) = peer.map(|peer| (peer.pid.as_raw_pid(), peer.uid.as_raw())).unzip();
+                self.tell(
+                    |socket| tracing::info!(target: VM_EVENTS, %socket, process, user, "a VM has connected"),
+                );
                 self.connection = Some(accepted);
                 continue;
             };
@@ -133,10 +155,18 @@ impl FunctionSocket {
                 Err(error) if error.is_end() => {}
                 Err(error) => tracing::warn!(socket = %self.path.display(), "the connection broke: {error}"),
             }
-            tracing::info!(socket = %self.path.display(), "the machine is gone");
+            self.tell(|socket| tracing::info!(target: VM_EVENTS, %socket, "the VM has left"));
             // The VMM learns of the end after all that it had is gone.
             self.regions.reset();
             self.close();
+        }
+    }
+
+    /// Writes a line that a VMM caused, unless there were too many.
+    fn tell(&self, write: impl FnOnce(&std::path::Display<'_>)) {
+        let socket = self.path.display();
+        if self.events.admit(0, |text| tracing::warn!(%socket, "{text}")) {
+            write(&socket);
         }
     }
 

@@ -36,6 +36,9 @@ const FILES: &[(&str, &str)] = &[
     ("share/doc/vgpu-device/grafana-dashboard.json", "host/serve/share/grafana-dashboard.json"),
     ("share/doc/vgpu-device/host.md", "docs/host.md"),
     ("share/doc/vgpu-device/vm1.toml", "host/serve/share/vm1.toml"),
+    ("share/vgpu-device/libvirt-hook", "packaging/libvirt/hook"),
+    ("share/vgpu-device/libvirt-qemu.apparmor", "packaging/libvirt/apparmor"),
+    ("share/vgpu-device/vgpu-device.cil", "packaging/libvirt/selinux.cil"),
 ];
 
 /// The packed archive of the host's program.

@@ -54,6 +54,7 @@ pub fn gpu(subject: &Subject, known: &mut HostFacts) -> Finding {
     };
     let (gpu, instance) = chosen;
     let memory = instance.map_or(gpu.memory, |instance| instance.memory);
+    known.memory = memory;
     known.gpu = Some(gpu.clone());
     known.instance = instance.map(|instance| instance.uuid.clone());
     if let Some(memory) = memory.filter(|memory| *memory < subject.memory) {
@@ -70,6 +71,19 @@ pub fn gpu(subject: &Subject, known: &mut HostFacts) -> Finding {
 /// Returns the finding that skips a link because it needs a GPU and none was found.
 fn unreached(link: LinkId) -> Finding {
     Finding::skip(link, "not reached (needs gpu)")
+}
+
+/// Examines whether the GPU has the memory beside what other VMs have been promised.
+pub fn room(subject: &Subject, known: &mut HostFacts) -> Finding {
+    let Some(gpu) = &known.gpu else { return unreached(LinkId::Room) };
+    let Some(bytes) = known.memory else {
+        return Finding::skip(LinkId::Room, "the driver does not tell the GPU's memory");
+    };
+    match subject.room.ask(known.instance.as_ref().unwrap_or(&gpu.uuid), bytes) {
+        Ok(None) => Finding::pass(LinkId::Room, "the memory is promised to no other VM"),
+        Ok(Some(why)) => Finding::fail(cause::room::PROMISED, why),
+        Err(error) => Finding::unknown(LinkId::Room, error),
+    }
 }
 
 /// Examines the compute mode.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use vgpu_findings::size;
 
+use crate::accounts::Accounts;
 use crate::catalogue::{Finding, LinkId, cause, fix};
 use crate::subject::{HostFacts, Subject};
 
@@ -36,7 +37,18 @@ pub fn huge_pages(subject: &Subject, _known: &mut HostFacts) -> Finding {
     }
 }
 
-/// Examines the directory in which the socket is made.
+/// Returns whether `serve` may make the directory: the one above it is there, and nobody but root and this user can
+/// change it.
+pub fn makeable(folder: &Path) -> bool {
+    let above = match folder.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return false,
+    };
+    !folder.exists() && matches!(vgpu_paths::replaceable(above), Ok(None))
+}
+
+/// Examines the directory in which the socket is made, and who may connect.
 pub fn socket(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let Some(path) = &subject.socket else {
         return Finding::skip(LinkId::Socket, "no vfio-user socket is given");
@@ -46,6 +58,9 @@ pub fn socket(subject: &Subject, _known: &mut HostFacts) -> Finding {
         Some(folder) => folder,
         None => Path::new("/"),
     };
+    if makeable(folder) {
+        return connections(subject, &format!("{}, which serve makes", folder.display()));
+    }
     let data = match fs::metadata(folder) {
         Ok(data) if data.is_dir() => data,
         Ok(_) => {
@@ -82,5 +97,26 @@ pub fn socket(subject: &Subject, _known: &mut HostFacts) -> Finding {
                 .with("folder", folder.display());
         }
     }
-    Finding::pass(LinkId::Socket, folder.display().to_string())
+    connections(subject, &folder.display().to_string())
+}
+
+/// Examines whether libvirt's QEMU may connect to a socket in `folder`, if this host has libvirt.
+fn connections(subject: &Subject, folder: &str) -> Finding {
+    let accounts = Accounts::read(&subject.root);
+    let allowed = match subject.group {
+        Some(group) => format!("the group {}", accounts.group_name(group)),
+        None => "only this user".to_owned(),
+    };
+    let found = format!("{folder}; {allowed} may connect");
+    let Some(user) = accounts.qemu_user().filter(|user| user != "root") else {
+        return Finding::pass(LinkId::Socket, found);
+    };
+    let groups = accounts.groups_of(&user);
+    if subject.group.is_some_and(|group| groups.contains(&group)) {
+        return Finding::pass(LinkId::Socket, found);
+    }
+    let names: Vec<String> = groups.iter().map(|group| accounts.group_name(*group)).collect();
+    Finding::warn(cause::socket::QEMU_EXCLUDED, format!("{found}, and libvirt's QEMU runs as {user}"))
+        .expected(format!("a group of that user: {}", names.join(", ")))
+        .with("group", names.first().map_or("kvm", String::as_str))
 }

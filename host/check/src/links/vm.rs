@@ -15,8 +15,8 @@ const OLDEST: (u32, u32) = (10, 1);
 
 /// Examines QEMU: its version, and whether it has the device.
 pub async fn qemu(subject: &Subject, known: &mut HostFacts) -> Finding {
-    if subject.socket.is_none() {
-        return Finding::skip(LinkId::Qemu, "no vfio-user socket is given");
+    if !subject.has_qemu {
+        return Finding::skip(LinkId::Qemu, "QEMU does not connect to this bus");
     }
     let name = subject.qemu.display();
     let outcome = match run_qemu(&subject.qemu, &["--version"]).await {

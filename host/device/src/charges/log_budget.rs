@@ -14,9 +14,9 @@ const DEVICE_LINES: u64 = 5_000;
 /// Number of lines a minute of all sessions of a device together.
 const DEVICE_LINES_PER_MINUTE: u64 = 600;
 
-/// The budget of a session, or of all sessions of a device.
+/// The budget of a session, of all sessions of a device, or of a device's VMM.
 #[derive(Debug)]
-pub(crate) struct LogBudget {
+pub struct LogBudget {
     most: u64,
     per_minute: u64,
     state: Mutex<BudgetState>,
@@ -39,14 +39,16 @@ impl Default for LogBudget {
 }
 
 impl LogBudget {
-    pub(crate) fn new(most: u64, per_minute: u64) -> Self {
+    /// Makes a budget of `most` lines at once, and of `per_minute` lines after that.
+    #[must_use]
+    pub fn new(most: u64, per_minute: u64) -> Self {
         let state = BudgetState { left: most, filled: Instant::now(), dropped: 0 };
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
     /// Returns whether a line may be written, of which the guest chose `bytes`. Calls `say` with a line that
     /// states that lines are left out from here on, or were left out.
-    pub(crate) fn admit(&self, bytes: usize, say: impl Fn(&str)) -> bool {
+    pub fn admit(&self, bytes: usize, say: impl Fn(&str)) -> bool {
         self.admit_at(bytes, Instant::now(), say)
     }
 

@@ -34,6 +34,7 @@ const CAUSES: &[Made] = &[
     ("gpu/gpu-absent", |host| { host.option("--gpu", "GPU-ffffffff-4455-6677-8899-aabbccdd0001"); }),
     ("gpu/gpu-ambiguous", |host| { host.variable("FAKE_GPUS", "2"); }),
     ("gpu/memory-short", |host| { host.option("--memory", "81G"); }),
+    ("room/promised", |host| { host.promise(74 << 30).option("--memory", "8G"); }),
     ("compute-mode/exclusive-process", |host| { host.variable("FAKE_MODE", "3"); }),
     ("compute-mode/prohibited", |host| { host.variable("FAKE_MODE", "2"); }),
     ("mps/running", |host| { host.process(99, "nvidia-cuda-mps", &["nvidia-cuda-mps-control", "-d"]); }),
@@ -56,6 +57,9 @@ const CAUSES: &[Made] = &[
     ("numa/remote", |host| { host.file("proc/self/status", "Cpus_allowed_list:\t0-1\n"); }),
     ("socket/folder-missing", |host| { host.option("--bus", "vfio-user:/does/not/exist/socket"); }),
     ("socket/folder-open", |host| mode(host, 0o777)),
+    ("socket/qemu-excluded", |host| {
+        host.file("etc/passwd", "libvirt-qemu:x:64055:106::/var/lib/libvirt:/usr/sbin/nologin\n");
+    }),
     ("socket/folder-closed", |host| {
         mode(host, 0o700);
         host.option("--group", "4242");
@@ -143,6 +147,46 @@ fn without_a_gpu_links_of_nvidia_are_left_out() {
     assert_eq!(report["verdict"], "works", "{report:#}");
     assert_eq!(check(&report, "driver")["status"], "skip");
     assert_eq!(check(&report, "qemu")["status"], "pass");
+}
+
+#[test]
+fn the_last_line_names_every_broken_link() {
+    let mut host = Host::new();
+    host.option("--libcublas", "/does/not/exist.so").option("--qemu", "/does/not/exist");
+    let output = String::from_utf8(host.check(&["--color", "never"]).stdout).unwrap();
+    let last = output.trim_end().lines().last().unwrap();
+    assert!(
+        last.starts_with("Broken: cuBLAS: ") && last.contains(" Also broken: QEMU: there is no /"),
+        "{output}"
+    );
+    // QEMU is looked at without a bus too, and not where none connects.
+    host.options.retain(|(name, _)| *name != "--bus");
+    assert_eq!(check(&host.report(), "qemu")["cause"], "qemu-missing");
+    host.option("--bus", "sim:/tmp/x");
+    assert_eq!(check(&host.report(), "qemu")["status"], "skip");
+}
+
+#[test]
+fn it_is_said_who_may_connect() {
+    let mut host = Host::new();
+    let found = |host: &Host| check(&host.report(), "socket")["found"].as_str().unwrap().to_owned();
+    assert!(found(&host).ends_with("; only this user may connect"), "{}", found(&host));
+    host.file("etc/passwd", "libvirt-qemu:x:64055:106::/:/bin/false\n").file("etc/group", "kvm:x:106:\n");
+    assert!(found(&host).ends_with("and libvirt's QEMU runs as libvirt-qemu"), "{}", found(&host));
+    let report = host.report();
+    assert!(
+        check(&report, "socket")["fix"]["text"].as_str().unwrap().contains("group = \"kvm\""),
+        "{report:#}"
+    );
+    host.option("--group", "106");
+    assert!(found(&host).ends_with("; the group kvm may connect"), "{}", found(&host));
+    host.file("etc/libvirt/qemu.conf", "# The user\nuser = \"root\"\n")
+        .options
+        .retain(|(name, _)| *name != "--group");
+    assert!(found(&host).ends_with("; only this user may connect"), "{}", found(&host));
+    // A directory that is not there is made by serve.
+    host.option("--bus", format!("vfio-user:{}", host.path("run/vm1/device").display()));
+    assert!(found(&host).contains("vm1, which serve makes;"), "{}", found(&host));
 }
 
 #[test]

@@ -7,9 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use vgpu_share::{Claim, GpuMemory, GpuUuid, Gpus, Slot};
 
 use crate::program::program;
 
@@ -47,6 +49,8 @@ fn libraries() -> &'static Path {
 /// A host to be checked. Initially it passes every check, with one GPU.
 pub struct Host {
     folder: TempDir,
+    /// Memory that another VM has been promised.
+    slots: Vec<Slot>,
     pub environment: Vec<(&'static str, &'static str)>,
     pub options: Vec<(&'static str, OsString)>,
 }
@@ -54,7 +58,7 @@ pub struct Host {
 impl Host {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut host = Self { folder, environment: Vec::new(), options: Vec::new() };
+        let mut host = Self { folder, slots: Vec::new(), environment: Vec::new(), options: Vec::new() };
         host.file(
             "proc/driver/nvidia/version",
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:09:38 UTC 2025\n",
@@ -83,6 +87,7 @@ impl Host {
             ("--libcublas", library("libcublas.so")),
             ("--qemu", host.path("qemu").into()),
             ("--root", host.path("").into()),
+            ("--shares", host.path("shares").into()),
         ];
         host
     }
@@ -112,6 +117,23 @@ impl Host {
     pub fn option(&mut self, name: &'static str, value: impl Into<OsString>) -> &mut Self {
         self.options.retain(|(have, _)| *have != name);
         self.options.push((name, value.into()));
+        self
+    }
+
+    /// Promises memory of the first GPU to another VM.
+    pub fn promise(&mut self, bytes: u64) -> &mut Self {
+        let uuid = GpuUuid(0x0011_2233_4455_6677_8899_aabb_ccdd_0001_u128.to_be_bytes());
+        let share = Gpus::open(&self.path("shares")).unwrap().gpu(uuid).unwrap();
+        let claim = Claim {
+            name: "another",
+            promised: Some(bytes),
+            overhead: 0,
+            context_bytes: 0,
+            weight: 1,
+            memory: GpuMemory { bytes: 80 << 30, reserve: 0 },
+            patience: Duration::ZERO,
+        };
+        self.slots.push(share.claim(&claim).unwrap());
         self
     }
 

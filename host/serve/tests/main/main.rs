@@ -3,6 +3,7 @@
 mod check;
 mod figures;
 mod host;
+mod libvirt;
 mod metrics;
 mod probe;
 mod program;

@@ -61,6 +61,9 @@ fn an_unpacked_release_runs() {
         "share/doc/vgpu-device/host.md",
         "share/doc/vgpu-device/vm1.toml",
         "share/man/man8/vgpu-device.8",
+        "share/vgpu-device/libvirt-hook",
+        "share/vgpu-device/libvirt-qemu.apparmor",
+        "share/vgpu-device/vgpu-device.cil",
     ] {
         assert!(release.join(file).is_file(), "{file}");
     }

@@ -321,6 +321,57 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
     std::fs::write(&config, "bus = \"sim:/a\"\nmemroy = \"8G\"\n").unwrap();
     let said = refused(&["--config", text(&config)]);
     assert!(said.contains("line 2") && said.contains("memroy") && said.contains("bad.toml"), "{said}");
+    assert!(said.ends_with("for example: memory = \"8G\"\n") && said.lines().count() == 1, "{said}");
+    std::fs::write(&config, "bus = \"sim:/a\"\nmemory = \"8\"\n").unwrap();
+    let said = refused(&["--config", text(&config)]);
+    assert!(said.contains(&format!("`memory` in {}: memory = 8 is not possible", text(&config))), "{said}");
+    let said = refused(&["--config", text(&config), "--memory", "9"]);
+    assert!(said.contains("--memory: memory = 9 is not possible") && said.contains("such as 8G"), "{said}");
+    let missing = format!("-{}", text(&folder.path().join("none.toml")));
+    let said = refused(&["--config", &missing]);
+    assert!(said.contains("there is no configuration: ") && said.contains("none.toml would do"), "{said}");
+}
+
+/// The first command of an operator names a directory that is not there.
+#[test]
+fn the_directory_of_a_socket_is_made_or_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vgpu/vm1.sock");
+    let bus = |socket: &Path| format!("vfio-user:{}", socket.display());
+    Served::start(folder.path(), &["--bus", &bus(&socket), "--executor", "null"]).end();
+    assert!(folder.path().join("vgpu").is_dir());
+    let deep = folder.path().join("no/such/vm1.sock");
+    let said = refused(&["--bus", &bus(&deep), "--executor", "null"]);
+    assert!(said.contains(&format!("install -d -m 0755 {}", deep.parent().unwrap().display())), "{said}");
+    assert!(!folder.path().join("no").exists());
+}
+
+/// The log says who connects and leaves, at its default level, and not without end.
+#[test]
+fn a_vm_that_connects_and_leaves_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("device");
+    let mut served = Served::start(
+        folder.path(),
+        &["--bus", &format!("vfio-user:{}", socket.display()), "--executor", "null"],
+    );
+    let connect = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    drop(connect());
+    let said = served.error();
+    assert!(said.contains("a VM has connected") && said.contains(&std::process::id().to_string()), "{said}");
+    let said = served.error();
+    assert!(said.contains("the VM has left") && said.contains(text(&socket)), "{said}");
+    for _ in 0..100 {
+        drop(connect());
+    }
+    // The last one is served when it is answered.
+    let mut vmm = connect();
+    let version = *b"\x01\0\x01\0\x17\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0{}\0";
+    std::io::Write::write_all(&mut vmm, &version).unwrap();
+    vmm.read_exact(&mut [0; 16]).unwrap();
+    drop(vmm);
+    let (_, errors) = served.end_with_errors();
+    assert!(errors.lines().count() < 60 && errors.contains("too many lines for the log"), "{errors}");
 }
 
 /// A GPU of this machine whose driver has no version is served, with a warning.

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use vgpu_device::{SessionHost, Window};
 use vgpu_wire::area;
@@ -89,6 +90,22 @@ pub(crate) fn spawn(
     }
 }
 
+/// Returns the least severe level that this process logs of a session. Single targets may log more, which a worker's
+/// log does not.
+fn logged() -> LevelFilter {
+    if tracing::enabled!(Level::TRACE) {
+        LevelFilter::TRACE
+    } else if tracing::enabled!(Level::DEBUG) {
+        LevelFilter::DEBUG
+    } else if tracing::enabled!(Level::INFO) {
+        LevelFilter::INFO
+    } else if tracing::enabled!(Level::WARN) {
+        LevelFilter::WARN
+    } else {
+        LevelFilter::ERROR
+    }
+}
+
 fn send_setup(
     program: &WorkerProgram,
     host: &SessionHost,
@@ -112,7 +129,7 @@ fn send_setup(
         lock: program.lock.is_some(),
         connects: program.connects,
         explains: program.explains,
-        log: LevelFilter::current().to_string(),
+        log: logged().to_string(),
         executor: program.executor.clone(),
     };
     let lock = program.lock.as_ref().map(WorkerLock::open).transpose()?;

@@ -12,7 +12,12 @@ use super::super::files::read;
 use super::super::tarball::File;
 use super::kinds::{Format, Package};
 
-/// Directory of the archive's program in the units.
+/// Hook of libvirt, which it may only run from there where AppArmor confines it. A package for distributions with
+/// SELinux does not place it: their libvirt may run it only with the policy's module, and starts no domain otherwise.
+const HOOK: &str = "/etc/libvirt/hooks/qemu.d/vgpu-device";
+/// Name of the hook in the archive.
+const ARCHIVED_HOOK: &str = "share/vgpu-device/libvirt-hook";
+/// Directory of the archive's program in the units and in the hook.
 const LOCAL: &str = "/usr/local/bin/";
 
 /// A file or directory of a package.
@@ -32,7 +37,9 @@ impl Content {
     /// Returns nFPM's word for a file that a format tells from others.
     pub(super) fn kind(&self, format: Format) -> Option<&'static str> {
         let is_below = |folder: &str| format == Format::Rpm && self.path.starts_with(folder);
-        if is_below("/usr/share/licenses/") {
+        if self.path == HOOK {
+            Some("config|noreplace")
+        } else if is_below("/usr/share/licenses/") {
             Some("license")
         } else if is_below("/usr/share/doc/") || is_below("/usr/share/man/") {
             Some("doc")
@@ -62,11 +69,15 @@ pub(super) fn content(package: Package, format: Format, file: &File<'_>) -> Opti
         (format!("{}.gz", file.name), compressed(&bytes))
     } else if let Some(function) = file.name.strip_prefix(zsh).filter(|_| format == Format::Deb) {
         (format!("share/zsh/vendor-completions/{function}"), bytes)
-    } else if file.name.starts_with("lib/systemd/") {
+    } else if file.name.starts_with("lib/systemd/") || file.name == ARCHIVED_HOOK {
         (file.name.to_owned(), String::from_utf8_lossy(&bytes).replace(LOCAL, "/usr/bin/").into_bytes())
     } else {
         (file.name.to_owned(), bytes)
     };
+    if file.name == ARCHIVED_HOOK {
+        let path = if format == Format::Deb { HOOK.to_owned() } else { format!("/usr/{name}") };
+        return Some(Content { path, mode: 0o755, bytes: Some(bytes) });
+    }
     let mode = if file.executable { 0o755 } else { 0o644 };
     Some(Content { path: format!("/usr/{name}"), mode, bytes: Some(bytes) })
 }
@@ -103,7 +114,7 @@ pub(super) fn own(
 
 /// Returns the directories that only a package's files are in. RPM leaves those that no package lists.
 pub(super) fn folders(package: Package, contents: &[Content]) -> Vec<Content> {
-    let own = ["doc", "licenses"].map(|name| format!("/usr/share/{name}/{}", package.name));
+    let own = ["doc/", "licenses/", ""].map(|name| format!("/usr/share/{name}{}", package.name));
     let mut paths = BTreeSet::new();
     for content in contents {
         let above = Path::new(&content.path).ancestors().skip(1);
@@ -178,6 +189,21 @@ mod tests {
         let unit = File { name, content: b"ExecStart=/usr/local/bin/vgpu-device serve", executable: false };
         let placed = content(HOST, Format::Deb, &unit).unwrap();
         assert_eq!(placed.bytes.unwrap(), b"ExecStart=/usr/bin/vgpu-device serve");
+    }
+
+    #[test]
+    fn the_hook_of_libvirt_is_active_where_libvirt_may_run_it() {
+        let hook =
+            File { name: ARCHIVED_HOOK, content: b"exec /usr/local/bin/vgpu-device", executable: false };
+        let [deb, rpm] = [Format::Deb, Format::Rpm].map(|format| content(HOST, format, &hook).unwrap());
+        assert_eq!((deb.path.as_str(), deb.kind(Format::Deb)), (HOOK, Some("config|noreplace")));
+        assert_eq!((rpm.path.as_str(), rpm.kind(Format::Rpm)), ("/usr/share/vgpu-device/libvirt-hook", None));
+        for placed in [deb, rpm] {
+            assert_eq!(
+                (placed.mode, placed.bytes.unwrap().as_slice()),
+                (0o755, &b"exec /usr/bin/vgpu-device"[..])
+            );
+        }
     }
 
     #[test]

@@ -15,11 +15,23 @@ impl SessionHost {
         self.answer(to, status, data);
     }
 
-    /// Counts a message that has failed, if that was for lack of memory. Returns whether it was.
+    /// Counts a message that has failed, if that was for lack of memory, and says so in the log. Returns whether it
+    /// was. A program may ask again and again: the log has a line for the first, second, fourth, ... refusal.
     pub(super) fn count_out_of_memory(&self, status: u32) -> bool {
         let counts = status == OUT_OF_MEMORY && !self.ended();
         if counts {
-            self.0.gauges.out_of_memory.fetch_add(1, Ordering::Relaxed);
+            let refused = self.0.gauges.out_of_memory.fetch_add(1, Ordering::Relaxed) + 1;
+            if refused.is_power_of_two() {
+                let (session, held) = (self.session(), self.0.gauges.allocated.load(Ordering::Relaxed));
+                self.log(0, || {
+                    tracing::warn!(
+                        session,
+                        refused,
+                        held,
+                        "refused memory: the VM has used up what it was promised"
+                    );
+                });
+            }
         }
         counts
     }

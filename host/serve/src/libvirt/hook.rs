@@ -1,0 +1,119 @@
+//! The command `libvirt-hook`, which libvirt calls before it starts a domain and after it has ended one:
+//! `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
+//!
+//! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start whose hook
+//! fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for another XML.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use vgpu_host_check::{Root, qemu_group};
+
+use super::domain::Domain;
+use super::instance::{Instance, InstanceError};
+use crate::check::Host;
+use crate::config::ConfigFiles;
+use crate::settings::Settings;
+use crate::values::Bus;
+
+/// Limit of a domain's XML in bytes. Domains have some KiB.
+const MOST: u64 = 4 << 20;
+
+/// Options of the command `libvirt-hook`.
+#[derive(Debug, clap::Args)]
+pub struct HookArguments {
+    /// Directory that is used in place of /, for tests.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+    /// What libvirt says: the domain's name, the operation, and its part.
+    #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Starts or stops the instance of a domain. Operations that do not concern a device succeed at once.
+pub fn run_hook(arguments: &HookArguments) -> Result<ExitCode> {
+    let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
+    let (name, starts) = match words[..] {
+        [name, "prepare", "begin", ..] => (name, true),
+        [name, "release", "end", ..] => (name, false),
+        _ => return Ok(ExitCode::SUCCESS),
+    };
+    let Some(domain) = read(io::stdin())? else { return Ok(ExitCode::SUCCESS) };
+    let instance = domain.request.instance(name)?;
+    let instance = Instance::new(&arguments.root, &instance);
+    if starts {
+        start(&domain, &instance, &arguments.root)
+            .with_context(|| format!("the domain {name} does not get its GPU"))?;
+    } else {
+        instance.stop(&domain.uuid)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the domain of an XML, if it asks for a device.
+fn read(from: impl io::Read) -> Result<Option<Domain>> {
+    let mut xml = String::new();
+    from.take(MOST + 1).read_to_string(&mut xml).context("read the domain's XML")?;
+    if xml.len() as u64 > MOST {
+        bail!("the domain's XML has more than {MOST} bytes");
+    }
+    Ok(Domain::read(&xml)?)
+}
+
+fn start(domain: &Domain, instance: &Instance, root: &Path) -> Result<()> {
+    let (mut text, requested) = domain.request.settings()?;
+    let own = ConfigFiles::optional(&instance.configuration).read_if_any()?;
+    let mut settings = requested.clone().or(own);
+    // What neither the domain nor the operator says: the socket, and who connects to it.
+    let mut add = |name: &str, value: String| text += &format!("{name} = {}\n", toml::Value::String(value));
+    if settings.bus.is_none() {
+        let bus = Bus::VfioUser(instance.socket());
+        add("bus", bus.to_string());
+        settings.bus = Some(bus);
+    }
+    let group = || qemu_group(&Root::new(root)).map(|group| group.to_string());
+    if settings.group.is_none()
+        && let Some(group) = domain.group.clone().or_else(group)
+    {
+        settings.group = Some(group.parse().map_err(anyhow::Error::msg)?);
+        add("group", group);
+    }
+    connects(domain, &settings)?;
+    match instance.start(&domain.uuid, &text, &requested.given()) {
+        Ok(()) => Ok(()),
+        Err(error @ InstanceError::Start(_)) => {
+            let why = why(domain, instance, &settings);
+            instance.give_up()?;
+            match why {
+                Some(why) => bail!("{} is not ready. {why}", instance.unit),
+                None => Err(error.into()),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses a domain that has no device at the socket: it would start, and have no GPU.
+fn connects(domain: &Domain, settings: &Settings) -> Result<()> {
+    let Some(Bus::VfioUser(socket)) = &settings.bus else {
+        bail!("its instance is not behind a vfio-user socket: `bus` has to be vfio-user:SOCKET");
+    };
+    if !domain.sockets.iter().any(|path| socket.to_str() == Some(path)) {
+        bail!(
+            "it has no device at {}: vgpu-device attach-domain adds it to a domain that is shut off",
+            socket.display()
+        );
+    }
+    Ok(())
+}
+
+/// Returns why an instance is not ready: what `check` finds, or else what its program said last.
+fn why(domain: &Domain, instance: &Instance, settings: &Settings) -> Option<String> {
+    let report = Host::with_qemu(domain.emulator.clone()).report(settings);
+    match report {
+        Ok(report) if report.is_broken() => Some(report.headline()),
+        _ => instance.last_error(),
+    }
+}
