@@ -15,7 +15,7 @@ use crate::launch::user::{self, UserName};
 pub struct Subject {
     /// Name of the user.
     pub name: String,
-    /// Id of the user.
+    /// User id that permission checks compare with a file's owner. Root passes every check.
     pub uid: Uid,
     /// Ids of all groups of the user.
     pub groups: Vec<u32>,

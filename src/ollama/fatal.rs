@@ -52,7 +52,7 @@ pub enum FailureKind {
     LoadTimeout,
     /// A call of CUDA failed.
     GpuCall,
-    /// A process ended; the reason is another line's.
+    /// A process ended or could not be started, for a reason that only another line can name.
     Ended,
 }
 

@@ -45,14 +45,15 @@ pub struct PerToken {
     pub bytes_h2d: Number,
     /// Number of bytes downloaded from the device.
     pub bytes_d2h: Number,
-    /// Number of accesses to the device's registers and, with version 1, to its data window; each is an exit
-    /// of a virtual machine. With version 1 they include polls of a running call; with version 2 they are
-    /// doorbells and periodic checks of the device.
+    /// Number of accesses by all processes to the device's registers and, with version 1, to BAR1. Each is an
+    /// exit of a virtual machine. With version 1 they include polls of a running call; with version 2 they
+    /// are doorbells and periodic checks of the device.
     pub accesses: Number,
 }
 
 impl PerToken {
-    /// Returns whether all values are whole numbers, so that each token costs the same.
+    /// Returns whether the numbers of messages, joins, waits and bytes are whole, as they are if each token
+    /// costs the same. Accesses are ignored, because they depend on timing.
     pub fn is_steady(&self) -> bool {
         let more = [&self.joins, &self.waits, &self.bytes_h2d, &self.bytes_d2h];
         self.messages.values().chain(more).all(Number::is_u64)

@@ -1,5 +1,6 @@
-//! Several concurrent guest processes with random operations, which are stopped now and then: no byte is
-//! wrong, and nothing is left behind.
+//! Runs several guest processes at once, which execute random operations and are stopped for a moment at
+//! random points. Every byte that they read back must be right, and they must leave no context and no memory
+//! on the device.
 
 use std::collections::BTreeSet;
 

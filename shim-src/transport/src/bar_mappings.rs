@@ -171,7 +171,8 @@ fn open(path: &Path) -> io::Result<Descriptor> {
     Descriptor::adopt(std::fs::OpenOptions::new().read(true).write(true).open(path)?.into())
 }
 
-/// Maps a file of a function.
+/// Maps a BAR from its file, such as `resource0`, shared, for reading and writing. `bytes` is the size of the
+/// BAR.
 ///
 /// # Errors
 /// Fails if the file cannot be opened or mapped, or is shorter than `bytes`.

@@ -27,7 +27,7 @@ pub struct KnobOptions {
     context_memory: Option<u64>,
 }
 
-/// Fault-injection options of devices of version 1.
+/// Options that make a device of version 1 answer slowly, or announce another protocol version.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options for tests of version 1")]
 pub struct V1KnobOptions {

@@ -49,7 +49,7 @@ struct Member {
 /// Digest of all inputs of a shim.
 #[derive(Debug)]
 pub struct Digest {
-    /// The digest in hexadecimal.
+    /// SHA-256 of the inputs, in 64 lower-case hexadecimal digits.
     pub hex: String,
     /// Directories and files on which the digest depends.
     pub watch: BTreeSet<PathBuf>,

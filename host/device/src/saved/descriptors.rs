@@ -25,7 +25,8 @@ impl KeptDescriptors {
         format!("session-{session}/{what}")
     }
 
-    /// Adds a copy of a descriptor, which closes on exec like the original.
+    /// Adds a duplicate of a descriptor, which closes on exec. Fails if the descriptor cannot be duplicated,
+    /// or if the table has one of that name.
     pub fn keep(&mut self, name: String, file: impl AsFd) -> io::Result<()> {
         let file = file.as_fd().try_clone_to_owned()?;
         self.insert(name, file).map_err(io::Error::other)

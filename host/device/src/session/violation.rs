@@ -95,7 +95,7 @@ pub enum Violation {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// Value of the field.
+        /// Value of the field in the guest's message.
         value: u64,
     },
     /// The number of a handle is in use already, or unknown.

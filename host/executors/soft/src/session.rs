@@ -125,8 +125,9 @@ impl SoftSession {
         self.runner.report();
     }
 
-    /// Returns whether work is carried out at once. It is if nothing is queued, or if the session is lost and
-    /// the queue is full. In the latter case only marks are stored.
+    /// Returns whether `more` tasks are carried out at once, and not queued. They are if all queued tasks
+    /// have completed, unless an adversary orders the work. They also are if the session is lost and the
+    /// queue has no room for them: tasks of a lost session only store marks and free memory.
     fn is_direct(&self, more: usize) -> bool {
         self.queue.is_direct() || self.is_overfull(more)
     }

@@ -81,7 +81,7 @@ pub enum WorkerError {
     /// The user database cannot be read.
     #[error("look up user {user}")]
     User {
-        /// Name of the configured user.
+        /// Name of the configured user, or `vgpu-worker` if none is configured.
         user: String,
         /// Error of the system.
         #[source]

@@ -133,7 +133,8 @@ exports! {
         name.set(get(function)?.name()?.as_ptr())
     }
 
-    /// Stores offset and size of a kernel's parameter in its parameter buffer.
+    /// Stores the offset in bytes of parameter `index` in a kernel's parameter buffer and, unless `bytes` is
+    /// null, its size in bytes. Fails with `CUDA_ERROR_INVALID_VALUE` if the kernel has no such parameter.
     pub fn cuFuncGetParamInfo(
         function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
     ) -> CUresult {

@@ -1,6 +1,6 @@
-//! Link `service`: examines the Ollama that is already running: whether vgpu-run started it, whether its
-//! processes have the libraries and sessions that the device still has, which devices it found, and where its
-//! models are.
+//! Link `service`: examines the Ollama that is already running. The server must answer, must have been
+//! started by vgpu-run and must have found a GPU. Its processes must have loaded the shims, and the device
+//! must still have their sessions. No loaded model may be in the CPU's memory alone.
 
 mod api;
 mod ask;

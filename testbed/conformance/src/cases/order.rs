@@ -194,7 +194,8 @@ fn nothing_is_lost_between_streams() {
     assert_eq!(read_number(digits.number), 0);
 }
 
-/// Captures what `program` does in the first stream, and returns the graph ready for launches.
+/// Captures what `program` submits to the first stream, and to streams that join the capture. Returns the
+/// graph and the executable graph instantiated from it.
 fn capture(digits: &Digits, program: impl FnOnce()) -> (CUgraph, CUgraphExec) {
     let stream = digits.streams[0];
     let mut graph = CUgraph(0);

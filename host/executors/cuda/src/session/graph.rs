@@ -21,7 +21,8 @@ pub(super) struct GuestGraph {
     pub(super) bytes: Charge,
 }
 
-/// The parts of a graph that are not nodes of the driver's.
+/// Events, spans and marks of a graph that the executor handles itself at each launch, before and after the
+/// launch of the driver's graph.
 #[derive(Debug, Default)]
 pub(super) struct GraphOutline {
     /// Events that were recorded before the launch and for which the launch waits.

@@ -2,7 +2,8 @@
 
 use crate::lex::TextPosition;
 
-/// Meaning of a module's name in its kernels. Sizes and alignments are in bytes.
+/// Variable or function that a name declared at module scope denotes in kernels. Sizes and alignments are in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModuleSymbol {
     /// A `.global` or `.const` variable, as an index into [`crate::Module::globals`], with the size of an

@@ -29,7 +29,7 @@ pub struct Got {
 pub struct Recorder {
     pub path: PathBuf,
     got: Arc<Mutex<Vec<Got>>>,
-    /// Number of the call at which the mediator hangs up without an answer.
+    /// Number of the [`Op`] at which the mediator hangs up without an answer. Initially 0, which no `Op` has.
     hangs_up: Arc<AtomicU32>,
     /// Whether the mediator answers like one whose context died: a retain succeeds but returns no context
     /// (Q31).

@@ -11,9 +11,9 @@ use vgpu_abi::driver::CUstream;
 
 /// A `cublasHandle_t` as a number.
 pub(crate) type RawBlasHandle = usize;
-/// A descriptor of cuBLASLt: of a product, of a matrix, or of what an algorithm may rely on.
+/// A `cublasLtMatmulDesc_t`, `cublasLtMatrixLayout_t` or `cublasLtMatmulPreference_t` as a number.
 pub(crate) type Record = usize;
-/// Device address of an operand, or of an array of addresses.
+/// Device address of an operand, a result, a workspace or an array of addresses.
 type At = u64;
 /// Address of alpha or beta: host memory, or device memory in the pointer mode for that.
 type Factor = *const c_void;

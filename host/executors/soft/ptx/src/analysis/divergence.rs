@@ -29,7 +29,8 @@ struct Divergence<'k> {
     readers: Readers,
 }
 
-/// Analyses a kernel whose live registers are known.
+/// Determines which registers are uniform, which writes must blend and which branches cannot diverge. `live`
+/// has the kernel's live registers. Fails if this takes more work than `effort` allows.
 pub(super) fn analyse(
     kernel: &Kernel,
     assume: Assume,

@@ -91,7 +91,8 @@ pub enum Binary {
     CopySign,
 }
 
-/// Comparisons. From `Equ` to `Geu` they are also true when either operand is NaN.
+/// Relation of two operands that `setp` and `set` test. If either operand is NaN, `Equ` to `Geu` and `Nan`
+/// are true, and all others are false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,

@@ -118,7 +118,8 @@ pub enum Special {
     LaneMaskGt,
     /// Low 32 bits of [`Special::Clock64`]: `%clock`.
     Clock,
-    /// Counter of 64 bits that grows: `%clock64`.
+    /// Unsigned 64-bit counter that never decreases: `%clock64`. The ISA counts cycles, the soft executor
+    /// nanoseconds.
     Clock64,
     /// Time in nanoseconds: `%globaltimer`.
     GlobalTimer,

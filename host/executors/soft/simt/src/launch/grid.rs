@@ -54,8 +54,9 @@ pub(super) struct Grid {
     workspace: u64,
     view: View,
     control: Control,
-    /// Number of blocks in the grid. The next field is the first block that no thread has claimed.
+    /// Number of blocks in the grid.
     pub(super) blocks: u64,
+    /// Index of the first block that no thread has claimed; `blocks` or more once all are claimed.
     next: CachePadded<AtomicU64>,
     /// Whether a fault has ended the launch.
     over: AtomicBool,

@@ -15,7 +15,8 @@ fn nearest(float: Float) -> bool {
     float.round == Round::Nearest
 }
 
-/// Decodes a 32-bit number. With `ftz`, flushes a subnormal one to zero.
+/// Returns the single-precision number in the low 32 bits of `bits`. With `ftz`, a subnormal number becomes
+/// the zero of its sign.
 fn decode(bits: u64, ftz: bool) -> f64 {
     let value = f32::from_bits(bits as u32);
     f64::from(if ftz { float::flush(value) } else { value })

@@ -43,8 +43,9 @@ fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<Field
 }
 
 impl Builder<'_> {
-    /// Lowers the longest chain from `position` on. Returns its number of PTX instructions, or 0 if they are
-    /// fewer than two.
+    /// Lowers the longest chain that starts at `position` to one instruction. Returns the number of PTX
+    /// instructions in the chain. Returns 0 and emits nothing if they are fewer than two, or if all lanes
+    /// share the value of a register that the chain reads or writes.
     pub(super) fn bit_fields(&mut self, code: &[Inst], position: u32) -> Lowered<usize> {
         let mut words = Vec::new();
         let mut chain = None;

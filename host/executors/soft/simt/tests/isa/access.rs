@@ -202,8 +202,9 @@ pub fn kernel(access: &ElementAccess, place: MemoryKind, code: &str) -> String {
     )
 }
 
-/// Returns the PTX statements that compute the address of a pattern, and the memory operand. Shared memory
-/// also has addresses of 32 bits.
+/// Returns the PTX statements that compute the address of the element that pattern `index` selects for this
+/// thread, and the memory operand with that address. Addresses have 32 bits in shared memory, unless they are
+/// generic or the pattern is number 1, and otherwise 64 bits.
 pub fn operand(access: &ElementAccess, place: MemoryKind, generic: bool, index: usize) -> (String, String) {
     let pattern = &PATTERNS[index];
     let width = access.width();

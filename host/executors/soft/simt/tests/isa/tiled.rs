@@ -11,15 +11,17 @@ use crate::device::{Device, Params, Shape};
 use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
-/// Number of programs; the next constant is the number of launches of each.
+/// Number of random programs, unless `VGPU_ISA_SEEDS` gives a range of seeds.
 const PROGRAMS: u64 = 64;
+/// Number of launches of each program.
 const LAUNCHES: u64 = 6;
 /// Number of statements in a program.
 const STATEMENTS: u64 = 40;
 /// Number of registers, which contain arbitrary bits.
 const REGISTERS: u64 = 20;
-/// Size of shared memory in bytes; the next constant is the size of a lane's own part.
+/// Size of shared memory in bytes.
 const SHARED: u64 = 8192;
+/// Size in bytes of each lane's own part of shared memory.
 const OWN: u64 = 80;
 
 struct TiledWriter {

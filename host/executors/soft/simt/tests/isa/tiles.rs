@@ -19,8 +19,9 @@ fn word(index: u32, lane: u32, columns: bool) -> u32 {
     element(0) | element(1) << 16
 }
 
-/// Returns the start of all kernels in this file. `%t` is the lane, and `%row` is the address of a row in
-/// shared memory for it.
+/// Returns the PTX with which every kernel in this file starts. `%t` is the lane, `%row` the address of its
+/// row in shared memory, and `%g` the generic address of that row. `%i` and `%o` are the addresses of its 16
+/// bytes of input and of output.
 fn prologue() -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %x, %g;\n.reg .b32 %t, %row, %v<4>, %z;\n\
