@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use vgpu_serve::{
-    Inherited, Knobs, check, context_cost, device, end, gpu_list, libvirt, mediator, node, pages, probe, ranges,
-    reload, replug, serve, status, worker,
+    Inherited, Knobs, check, context_cost, device, end, gpu_list, libvirt, mediator, node, pages, probe,
+    ranges, reload, replug, serve, status, worker,
 };
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
