@@ -16,8 +16,8 @@ use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::unit::Instance;
 use vgpu_wire::registers as reg;
 
-use super::ReloadArgs;
 use super::figures::{Outcome, gaps, length, longest_during};
+use super::options::ReloadArgs;
 use super::reloader::{Reloads, reload};
 use super::site::Site;
 

@@ -14,8 +14,8 @@ use vgpu_testbed::unit::Instance;
 use vgpu_testbed::vmm::Vmm;
 use vgpu_wire::registers as reg;
 
-use super::ReloadArgs;
 use super::figures::{Interval, Outcome, gaps, length, longest, longest_during};
+use super::options::ReloadArgs;
 use super::programs::{self, Kind, Stream};
 use super::reloader::{Reloads, reload};
 use super::site::Site;

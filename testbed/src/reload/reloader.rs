@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::Result;
 use vgpu_testbed::unit::Instance;
 
-use super::ReloadArgs;
 use super::figures::Interval;
+use super::options::ReloadArgs;
 
 /// The reloads of a device.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use vgpu_testbed::bed::{StandIn, random_facts};
 use vgpu_testbed::programs;
 use vgpu_testbed::unit::Instance;
 
-use super::ReloadArgs;
+use super::options::ReloadArgs;
 use crate::server::Server;
 
 /// Memory in MiB that a VM is promised for each of its programs, which have a context, and beside them.
