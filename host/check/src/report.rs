@@ -1,6 +1,7 @@
 //! Result of a check, for people and for programs.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use vgpu_findings::catalogue::entry;
@@ -83,9 +84,9 @@ impl HostReport {
         for (index, failure) in failures.enumerate() {
             let word = if index == 0 { "Also broken: " } else { "" };
             let title = entry(failure.link).title;
-            line += &format!(" {word}{title}: {}.", failure.found.trim_end_matches('.'));
+            _ = write!(line, " {word}{title}: {}.", failure.found.trim_end_matches('.'));
             if let Some(fix) = &failure.fix {
-                line += &format!(" {}", fix.text);
+                _ = write!(line, " {}", fix.text);
             }
         }
         line

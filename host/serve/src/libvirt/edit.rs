@@ -191,7 +191,7 @@ fn append(edits: &mut Edits, xml: &str, to: Node<'_, '_>, lines: &[String]) {
     let range = to.range();
     let line_start = xml[..range.start].rfind('\n').map_or(0, |end| end + 1);
     let indent: String = xml[line_start..].chars().take_while(|letter| " \t".contains(*letter)).collect();
-    let block: String = lines.iter().map(|line| format!("{indent}  {line}\n")).collect();
+    let block = lines.iter().map(|line| format!("{indent}  {line}\n")).collect::<Vec<_>>().concat();
     let text = &xml[range.clone()];
     if text.ends_with("/>") {
         let end = format!(">\n{block}{indent}</{}>", qualified_name(text));

@@ -84,8 +84,12 @@ impl Request {
 
     /// Returns the element.
     pub(super) fn element(&self) -> String {
-        let attributes =
-            self.0.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect::<String>();
+        let attributes = self
+            .0
+            .iter()
+            .map(|(name, value)| format!(" {name}='{}'", escaped(value)))
+            .collect::<Vec<_>>()
+            .concat();
         format!("<{PREFIX}:{ELEMENT} xmlns:{PREFIX}='{NAMESPACE}'{attributes}/>")
     }
 }
