@@ -161,15 +161,13 @@ fn expected(example: &str) -> &'static str {
 fn unknown(name: &str) -> String {
     let likeness = |known: &str| TextDiff::from_chars(name, known).ratio();
     let nearest = EXAMPLES.iter().max_by(|one, other| likeness(one.0).total_cmp(&likeness(other.0)));
-    match nearest.filter(|(known, _)| likeness(known) >= SIMILAR) {
-        Some((known, example)) => {
-            format!("there is no setting {name}; one is called {known}, for example: {known} = {example}")
-        }
-        None => {
-            let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-            format!("there is no setting {name}; the settings are {}", names.join(", "))
-        }
+    if let Some((known, example)) = nearest.filter(|(known, _)| likeness(known) >= SIMILAR) {
+        return format!(
+            "there is no setting {name}; one is called {known}, for example: {known} = {example}"
+        );
     }
+    let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+    format!("there is no setting {name}; the settings are {}", names.join(", "))
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ fn start(domain: &Domain, instance: &Instance, root: &Path) -> Result<()> {
     let mut settings = requested.clone().or(own);
     // What neither the domain nor the operator says: the socket, and who connects to it.
     let mut add = |name: &str, value: String| {
-        text.push_str(&[name, " = ", &toml::Value::String(value).to_string(), "\n"].concat())
+        text.push_str(&[name, " = ", &toml::Value::String(value).to_string(), "\n"].concat());
     };
     if settings.bus.is_none() {
         let bus = Bus::VfioUser(instance.socket());
