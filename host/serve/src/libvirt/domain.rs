@@ -108,7 +108,7 @@ fn group(domain: Node<'_, '_>) -> Option<String> {
 }
 
 /// Returns the path of the socket of an argument that defines a vfio-user device.
-fn socket(argument: &str) -> Option<String> {
+pub(super) fn socket(argument: &str) -> Option<String> {
     let device: Value = serde_json::from_str(argument).ok()?;
     let of_device = device["driver"] == "vfio-user-pci";
     device["socket"]["path"].as_str().filter(|_| of_device).map(str::to_owned)

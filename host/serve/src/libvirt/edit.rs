@@ -5,7 +5,7 @@ use std::ops::Range;
 use roxmltree::Node;
 use serde_json::Value;
 
-use super::domain::{DomainError, QEMU, arguments, child, parse, request, requested};
+use super::domain::{DomainError, QEMU, arguments, child, parse, request, requested, socket};
 use super::request::Request;
 use crate::vm::{DEVICE, PORT, Vm, escaped};
 
@@ -128,7 +128,8 @@ fn devices(edits: &mut Edits, xml: &str, domain: Node<'_, '_>, vm: &Vm, added: &
     let wanted = vm.devices();
     let read = |text: &str| serde_json::from_str::<Value>(text).ok();
     let all = arguments(domain);
-    let ours: Vec<_> = all.windows(2).filter(|pair| pair[0].1 == "-device" && is_ours(pair[1].1)).collect();
+    let ours: Vec<_> =
+        all.windows(2).filter(|pair| pair[0].1 == "-device" && is_ours(pair[1].1, vm)).collect();
     let same = ours.len() == wanted.len()
         && ours.iter().zip(&wanted).all(|(pair, wanted)| read(pair[1].1) == read(wanted));
     if same {
@@ -154,10 +155,12 @@ fn devices(edits: &mut Edits, xml: &str, domain: Node<'_, '_>, vm: &Vm, added: &
     }
 }
 
-/// Returns whether an argument defines our device or its port.
-fn is_ours(argument: &str) -> bool {
+/// Returns whether an argument defines our device or its port. Behind a slot the device has no id, but its socket.
+/// Other programs have devices of the same driver, such as a disk of SPDK's.
+fn is_ours(argument: &str, vm: &Vm) -> bool {
     let Ok(device) = serde_json::from_str::<Value>(argument) else { return false };
-    [DEVICE, PORT].iter().any(|id| device["id"] == *id) || device["driver"] == "vfio-user-pci"
+    [DEVICE, PORT].iter().any(|id| device["id"] == *id)
+        || socket(argument).is_some_and(|path| path == vm.socket.to_string_lossy())
 }
 
 /// Returns the lines of an element with children.
@@ -271,6 +274,26 @@ mod tests {
         assert!(two.contains("/run/b") && !two.contains("/run/a"), "{two}");
         assert!(two.contains("memory='4G'") && !two.contains("8G"), "{two}");
         assert_eq!(attached(&two, &vm("/run/a"), Some(&ask("8G"))).unwrap(), one, "and back");
+    }
+
+    #[test]
+    fn a_vfio_user_device_of_another_program_stays() {
+        let disk =
+            r#"{"driver":"vfio-user-pci","id":"nvme0","socket":{"path":"/run/spdk/cntrl","type":"unix"}}"#;
+        let line = format!(
+            "  <q:commandline>\n    <q:arg value='-device'/>\n    <q:arg value='{disk}'/>\n  </q:commandline>\n</domain>"
+        );
+        let before = BARE
+            .replace("</domain>", &line)
+            .replace("<domain ", "<domain xmlns:q='http://libvirt.org/schemas/domain/qemu/1.0' ");
+        for vm in [vm("/run/a"), Vm { slot: Some(5), ..vm("/run/a") }] {
+            let one = attached(&before, &vm, None).unwrap();
+            assert!(one.contains(disk) && one.contains("/run/a"), "{one}");
+            assert_eq!(attached(&one, &vm, None).unwrap(), one, "nothing changes twice");
+            let wider = Vm { slot: Some(6), ..vm };
+            let two = attached(&one, &wider, None).unwrap();
+            assert!(two.contains(disk) && two.matches("/run/a").count() == 1, "{two}");
+        }
     }
 
     #[test]
