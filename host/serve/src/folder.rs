@@ -1,8 +1,8 @@
 //! The directory of a bus's socket, which an operator's first `serve` may lack.
 
-use std::fs::DirBuilder;
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use vgpu_host_check::makeable;
@@ -41,22 +41,22 @@ pub(crate) fn make_for(socket: &Path) -> Result<(), FolderError> {
     if !makeable(folder) {
         return Err(FolderError::Missing { folder: folder.to_owned(), socket: socket.to_owned() });
     }
-    match DirBuilder::new().mode(MODE).create(folder) {
-        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
-            Err(FolderError::Make { folder: folder.to_owned(), source })
-        }
-        _ => {
+    let failed = |source| FolderError::Make { folder: folder.to_owned(), source };
+    match fs::create_dir(folder) {
+        Ok(()) => {
+            // The umask may have kept the VM's user out.
+            fs::set_permissions(folder, Permissions::from_mode(MODE)).map_err(failed)?;
             tracing::info!("made the directory {} for the socket", folder.display());
             Ok(())
         }
+        // Another device, which starts at the same time, has made it.
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(failed(source)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]

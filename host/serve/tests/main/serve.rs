@@ -1,6 +1,7 @@
 //! `vgpu-device serve`: settings from a file and from options, and the printed text.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
@@ -338,8 +339,13 @@ fn the_directory_of_a_socket_is_made_or_named() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("vgpu/vm1.sock");
     let bus = |socket: &Path| format!("vfio-user:{}", socket.display());
-    Served::start(folder.path(), &["--bus", &bus(&socket), "--executor", "null"]).end();
-    assert!(folder.path().join("vgpu").is_dir());
+    // An operator's umask keeps the VM's user out of nothing.
+    let mut strict = Command::new("sh");
+    strict.args(["-c", "umask 077; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_vgpu-device")]);
+    strict.env("RUNTIME_DIRECTORY", folder.path().join("vm1"));
+    Served::run(&mut strict, &["--bus", &bus(&socket), "--executor", "null"]).end();
+    let made = std::fs::metadata(folder.path().join("vgpu")).unwrap();
+    assert_eq!((made.is_dir(), made.permissions().mode() & 0o777), (true, 0o755));
     let deep = folder.path().join("no/such/vm1.sock");
     let said = refused(&["--bus", &bus(&deep), "--executor", "null"]);
     assert!(said.contains(&format!("install -d -m 0755 {}", deep.parent().unwrap().display())), "{said}");
