@@ -34,7 +34,7 @@ pub struct AttachArguments {
     /// Print what would change in the domain's XML, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Add nothing to the domain's metadata: libvirt does not start the instance, but the operator.
+    /// Leave nothing of the device in the domain's metadata: libvirt does not start the instance, but the operator.
     #[arg(long, conflicts_with_all = ["gpu", "memory", "weight", "window", "channels", "group"])]
     by_hand: bool,
     /// Instance of vgpu-device@.service that is the domain's [default: the domain's name].
@@ -67,6 +67,8 @@ pub struct AttachArguments {
 pub fn attach_domain(arguments: &AttachArguments) -> Result<ExitCode> {
     let before = dump(&arguments.domain)?;
     let (name, asked) = read(&before)?;
+    // What is about to be removed from the metadata no longer counts.
+    let asked = if arguments.by_hand { Request::default() } else { asked };
     let asked = arguments.given().into_iter().fold(asked, |mut asked, (name, value)| {
         asked.0.insert(name.to_owned(), value);
         asked

@@ -36,6 +36,12 @@ impl Edits {
         self.0.push((range, text.into()));
     }
 
+    /// Removes a range with the blank before it.
+    fn remove(&mut self, xml: &str, range: Range<usize>) {
+        let blank = xml[..range.start].trim_end().len();
+        self.replace(blank..range.end, "");
+    }
+
     /// Returns the changed text. The ranges do not overlap; of several insertions at a place the first comes first.
     fn applied(mut self, to: &str) -> String {
         self.0.sort_by_key(|(range, _)| range.start);
@@ -51,19 +57,19 @@ impl Edits {
 }
 
 /// Returns the XML of a domain with a device, which is the same text if it has that device already. With a request
-/// the domain asks the hook for it.
+/// the domain asks the hook for it, and without one no longer.
 pub(super) fn attached(xml: &str, vm: &Vm, ask: Option<&Request>) -> Result<String, EditError> {
     let document = parse(xml)?;
     let domain = document.root_element();
     refuse(domain, vm)?;
     let mut edits = Edits::default();
     let mut added = Vec::new();
-    if let Some(ask) = ask {
-        match requested(domain) {
-            Some(element) if request(element) == *ask => {}
-            Some(element) => edits.replace(element.range(), ask.element()),
-            None => add(&mut edits, xml, domain, "metadata", &[ask.element()], &mut added),
-        }
+    match (ask, requested(domain)) {
+        (Some(ask), Some(element)) if request(element) == *ask => {}
+        (Some(ask), Some(element)) => edits.replace(element.range(), ask.element()),
+        (Some(ask), None) => add(&mut edits, xml, domain, "metadata", &[ask.element()], &mut added),
+        (None, Some(element)) => edits.remove(xml, element.range()),
+        (None, None) => {}
     }
     share_memory(&mut edits, xml, domain, &mut added);
     if child(domain, "features").and_then(|features| child(features, "acpi")).is_none() {
@@ -136,8 +142,7 @@ fn devices(edits: &mut Edits, xml: &str, domain: Node<'_, '_>, vm: &Vm, added: &
         return;
     }
     for (node, _) in ours.into_iter().flatten() {
-        let blank = xml[..node.range().start].trim_end().len();
-        edits.replace(blank..node.range().end, "");
+        edits.remove(xml, node.range());
     }
     let prefix = domain.lookup_prefix(QEMU).unwrap_or_else(|| {
         let place = domain.range().start + 1 + qualified_name(&xml[domain.range()]).len();
@@ -252,7 +257,13 @@ mod tests {
         let devices = vm("/run/a").devices();
         assert_eq!(values, ["-device", &devices[0], "-device", &devices[1]]);
         assert_eq!(attached(&once, &vm("/run/a"), Some(&ask("8G"))).unwrap(), once, "nothing changes twice");
-        assert_eq!(attached(&once, &vm("/run/a"), None).unwrap(), once);
+        let by_hand = attached(&once, &vm("/run/a"), None).unwrap();
+        assert!(
+            by_hand.contains("  <metadata>\n  </metadata>\n") && !by_hand.contains("vgpu:device"),
+            "{by_hand}"
+        );
+        assert_eq!(attached(&by_hand, &vm("/run/a"), None).unwrap(), by_hand);
+        assert_eq!(attached(&by_hand, &vm("/run/a"), Some(&ask("8G"))).unwrap(), once);
     }
 
     #[test]

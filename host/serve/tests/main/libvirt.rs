@@ -254,4 +254,12 @@ fn a_domain_gets_a_device_once_and_is_shown_what_would_change() {
         assert!(!done && error.contains(why), "{arguments:?}: {error}");
     }
     assert_eq!(played.text("domain.xml"), after);
+
+    // The hook is no longer in charge, and what only the metadata said no longer counts.
+    let (done, said, error) = attach(&["vm1", "--by-hand"]);
+    assert!(done && said.contains("systemctl enable --now vgpu-device@vm1.service"), "{said}{error}");
+    let after = played.text("domain.xml");
+    assert!(!after.contains("vgpu:device") && !after.contains("134217728"), "{after}");
+    let (done, said, _) = attach(&["vm1", "--by-hand"]);
+    assert!(done && said.contains("already"), "{said}");
 }
