@@ -26,7 +26,9 @@ const DEVICE: &str = "device";
 const FOLDER: &str = "vgpu-device";
 /// Names of the directories beside those of instances, which no instance can have: systemd removes an
 /// instance's directory with it.
-const NOT_NAMES: [&str; 2] = ["gpus", "address-ranges"];
+pub(crate) const NOT_NAMES: [&str; 3] = ["gpus", "address-ranges", LIBVIRT];
+/// Name of the directory with the files of libvirt's hook.
+pub(crate) const LIBVIRT: &str = "libvirt";
 /// Time for which the answer to `end` waits for the session's end. A worker in the middle of a call of the
 /// driver is killed after 5 s.
 pub(crate) const ENDING_MOST: Duration = Duration::from_secs(7);

@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 9] = [
         "Configuration of the instance NAME: the settings of serve, by their long names without the dashes.",
     ),
     (
-        "/run/vgpu-device/NAME/libvirt.toml",
+        "/run/vgpu-device/libvirt/NAME.toml",
         "Settings that the metadata of the instance's libvirt domain adds, for as long as the domain runs.",
     ),
     (

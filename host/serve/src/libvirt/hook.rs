@@ -87,7 +87,7 @@ fn start(domain: &Domain, instance: &Instance, root: &Path) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error @ InstanceError::Start(_)) => {
             let why = why(domain, instance, &settings);
-            instance.give_up()?;
+            instance.give_up(&domain.uuid)?;
             match why {
                 Some(why) => bail!("{} is not ready. {why}", instance.unit),
                 None => Err(error.into()),

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use crate::config::{EXAMPLES, explained};
+use crate::control::NOT_NAMES;
 use crate::settings::Settings;
 use crate::vm::escaped;
 
@@ -41,8 +42,9 @@ pub(super) enum RequestError {
     /// The instance's name is none of a unit.
     #[error(
         "`{0}` cannot name an instance of vgpu-device@.service: a name has 1 to 64 letters, digits and `-`, `_`, `.`, \
-         does not begin with `-` or `.`, and is not gpus or address-ranges; the attribute {INSTANCE} of \
-         {PREFIX}:{ELEMENT} gives another one"
+         does not begin with `-` or `.`, and is none of {refused}; the attribute {INSTANCE} of \
+         {PREFIX}:{ELEMENT} gives another one",
+        refused = NOT_NAMES.join(", ")
     )]
     Name(String),
 }
@@ -57,7 +59,7 @@ impl Request {
         let name = self.0.get(INSTANCE).map_or(domain, String::as_str);
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let fits = (1..=64).contains(&name.len()) && name.chars().all(plain) && !name.starts_with(['-', '.']);
-        if !fits || ["gpus", "address-ranges"].contains(&name) {
+        if !fits || NOT_NAMES.contains(&name) {
             return Err(RequestError::Name(name.to_owned()));
         }
         Ok(name.to_owned())
@@ -124,7 +126,9 @@ mod tests {
     fn an_instance_has_a_name_that_a_unit_can_have() {
         assert_eq!(request(&[]).instance("vm-1.a_b"), Ok("vm-1.a_b".to_owned()));
         assert_eq!(request(&[("instance", "vm2")]).instance("my vm"), Ok("vm2".to_owned()));
-        for bad in ["", "my vm", "../x", ".x", "-x", "a/b", "a@b", "a\\x2d", "gpus", "address-ranges"] {
+        for bad in
+            ["", "my vm", "../x", ".x", "-x", "a/b", "a@b", "a\\x2d", "gpus", "address-ranges", "libvirt"]
+        {
             assert!(request(&[]).instance(bad).is_err(), "{bad}");
         }
         assert!(request(&[]).instance(&"x".repeat(65)).is_err());

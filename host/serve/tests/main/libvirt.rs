@@ -13,16 +13,23 @@ use crate::program::program;
 const UUID: &str = "4dea22b3-1d52-d8f3-2516-782e98ab3fa0";
 const OTHER: &str = "5dea22b3-1d52-d8f3-2516-782e98ab3fa0";
 
-/// Plays systemd: a unit is active while there is a file of that name. Its runtime directory goes with it.
+/// Plays systemd: a unit is active while there is a file of that name. Its runtime directory goes with it. A stop that
+/// is not waited for is a job.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$*" >>"$PLAY/log"
 case $1 in
-show) if [ -e "$PLAY/active" ]; then echo active; else echo inactive; fi ;;
+show)
+    if [ -e "$PLAY/active" ]; then echo ActiveState=active; else echo ActiveState=inactive; fi
+    [ ! -e "$PLAY/job" ] || echo Job=7 ;;
 start)
     if [ -e "$PLAY/refuses" ]; then echo "Job for $2 failed." >&2; exit 1; fi
-    cat "$PLAY/root/run/vgpu-device/vm1/libvirt.toml" >"$PLAY/served.toml"
+    if [ -e "$PLAY/active" ]; then exit 0; fi
+    mkdir -p "$PLAY/root/run/vgpu-device/vm1"
+    cat "$PLAY/root/run/vgpu-device/libvirt/vm1.toml" >"$PLAY/served.toml"
     : >"$PLAY/active" ;;
-stop) rm -rf "$PLAY/active" "$PLAY/root/run/vgpu-device/vm1" ;;
+stop)
+    if [ "$2" = --no-block ]; then : >"$PLAY/job"; exit 0; fi
+    rm -rf "$PLAY/active" "$PLAY/job" "$PLAY/root/run/vgpu-device/vm1" ;;
 esac
 "#;
 const JOURNALCTL: &str =
@@ -106,6 +113,14 @@ impl Played {
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     }
 
+    /// Returns the names of the hook's files.
+    fn kept(&self) -> Vec<String> {
+        let files = fs::read_dir(self.path("root/run/vgpu-device/libvirt")).unwrap();
+        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     fn release(&self, xml: &str) {
         assert!(self.hook(&["vm1", "release", "end", "destroyed"], xml).status.success());
     }
@@ -157,10 +172,37 @@ fn an_instance_starts_before_its_domain_and_stops_after_it() {
 
     played.release(&xml);
     assert!(played.told().contains("stop --no-block vgpu-device@vm1.service\n"));
-    assert!(!played.path("root/run/vgpu-device/vm1").exists());
+    assert_eq!(played.kept(), ["vm1.lock"]);
     assert_eq!(played.prepare(&xml), (true, String::new()), "it starts again");
+    assert!(played.told().contains("stop vgpu-device@vm1.service\n"), "the stop that was not waited for");
     assert_eq!(played.prepare(&xml), (true, String::new()), "its end was not told");
     assert!(played.told().contains("stop vgpu-device@vm1.service\nstart vgpu-device@vm1.service\n"));
+}
+
+/// systemd gives a unit up that fails again and again, and removes its runtime directory while the VM runs on.
+#[test]
+fn an_instance_that_systemd_gives_up_stays_its_domains() {
+    let played = Played::new();
+    let xml = played.domain(UUID, "memory='2G'", "/bin/false");
+    assert_eq!(played.prepare(&xml), (true, String::new()));
+    let given_up = || {
+        fs::remove_file(played.path("active")).unwrap();
+        fs::remove_dir_all(played.path("root/run/vgpu-device/vm1")).unwrap();
+        fs::remove_file(played.path("served.toml")).unwrap();
+    };
+    given_up();
+    assert_eq!(played.kept(), ["vm1.domain", "vm1.lock", "vm1.toml"]);
+    // The operator starts it again: it has the domain's settings, and is the domain's.
+    let mut start = Command::new(played.path("bin/systemctl"));
+    assert!(start.args(["start", "x"]).env("PLAY", played.folder.path()).status().unwrap().success());
+    assert!(played.text("served.toml").contains("memory = \"2G\""));
+    let (taken, said) = played.prepare(&played.domain(OTHER, "", "/bin/false"));
+    assert!(!taken && said.contains(&format!("in use by the domain {UUID}")), "{said}");
+    given_up();
+    played.told();
+    played.release(&xml);
+    assert!(played.told().contains("stop --no-block vgpu-device@vm1.service\n"));
+    assert_eq!(played.kept(), ["vm1.lock"]);
 }
 
 #[test]
@@ -185,7 +227,7 @@ fn a_domain_whose_device_is_not_ready_does_not_start() {
     assert!(said.contains("vgpu-device@vm1.service is not ready. Broken: QEMU: there is no /does"), "{said}");
     let told = played.told();
     assert!(told.contains("stop vgpu-device@vm1.service\nreset-failed vgpu-device@vm1.service\n"), "{told}");
-    assert!(!played.path("root/run/vgpu-device/vm1").exists());
+    assert_eq!(played.kept(), ["vm1.lock"]);
 
     // A host on which the check finds nothing: what the program said is told.
     let qemu = played.host.path("qemu");
