@@ -7,6 +7,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
 use vgpu_host_check::{Root, qemu_group};
@@ -85,8 +86,8 @@ fn start(domain: &Domain, instance: &Instance, root: &Path) -> Result<()> {
     connects(domain, &settings)?;
     match instance.start(&domain.uuid, &text, &requested.given()) {
         Ok(()) => Ok(()),
-        Err(error @ InstanceError::Start(_)) => {
-            let why = why(domain, instance, &settings);
+        Err(error @ InstanceError::Start { since, .. }) => {
+            let why = why(domain, instance, &settings, since);
             instance.give_up(&domain.uuid)?;
             match why {
                 Some(why) => bail!("{} is not ready. {why}", instance.unit),
@@ -111,11 +112,11 @@ fn connects(domain: &Domain, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Returns why an instance is not ready: what `check` finds, or else what its program said last.
-fn why(domain: &Domain, instance: &Instance, settings: &Settings) -> Option<String> {
+/// Returns why an instance is not ready: what `check` finds, or else what its program has said since its start.
+fn why(domain: &Domain, instance: &Instance, settings: &Settings, since: SystemTime) -> Option<String> {
     let report = Host::with_qemu(domain.emulator.clone()).report(settings);
     match report {
         Ok(report) if report.is_broken() => Some(report.headline()),
-        _ => instance.last_error(),
+        _ => instance.last_error(since),
     }
 }

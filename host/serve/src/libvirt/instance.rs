@@ -9,7 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -44,8 +44,14 @@ pub(super) enum InstanceError {
     #[error(transparent)]
     Systemd(#[from] ProgramError),
     /// The unit was told to start with the domain's settings, and is not ready.
-    #[error(transparent)]
-    Start(ProgramError),
+    #[error("{unit} is not ready")]
+    Start {
+        unit: String,
+        /// When the start began.
+        since: SystemTime,
+        #[source]
+        source: ProgramError,
+    },
     #[error("{unit} is in use by the domain {domain}: give each domain an instance of its own")]
     Other { unit: String, domain: String },
     #[error("{unit} is being started or stopped for another domain")]
@@ -119,8 +125,11 @@ impl Instance {
             let path = self.file(extension);
             fs::write(&path, text).map_err(failed("write", &path))?;
         }
-        programs::run("systemctl", &["start", &self.unit], START_MOST).map_err(InstanceError::Start)?;
-        Ok(())
+        // Starts of other domains, minutes ago, do not count against the limit of the unit's starts.
+        self.reset_failed();
+        let since = SystemTime::now();
+        let started = programs::run("systemctl", &["start", &self.unit], START_MOST);
+        started.map(drop).map_err(|source| InstanceError::Start { unit: self.unit.clone(), since, source })
     }
 
     /// Tells systemd to stop the unit, if this domain owns it, which is then nobody's.
@@ -137,15 +146,16 @@ impl Instance {
     pub(super) fn give_up(&self, domain: &str) -> Result<(), InstanceError> {
         let Some(_lock) = self.owned(domain)? else { return Ok(()) };
         let stopped = self.stop_unit();
-        // A unit that has not failed has nothing to be reset.
-        let _ = programs::run("systemctl", &["reset-failed", &self.unit], ASK_MOST);
+        self.reset_failed();
         self.forget().and(stopped)
     }
 
-    /// Returns the last error that the unit's program has written to the journal.
-    pub(super) fn last_error(&self) -> Option<String> {
+    /// Returns the last error that the unit's program has written to the journal since then.
+    pub(super) fn last_error(&self, since: SystemTime) -> Option<String> {
         let unit = format!("--unit={}", self.unit);
-        let arguments = [unit.as_str(), "--lines=50", "--output=cat", "--no-pager"];
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let since = format!("--since=@{}", since.as_secs());
+        let arguments = [unit.as_str(), &since, "--lines=50", "--output=cat", "--no-pager"];
         let lines = programs::run("journalctl", &arguments, ASK_MOST).ok()?;
         let last = lines.lines().rev().find_map(|line| line.strip_prefix("vgpu-device: "))?;
         Some(last.to_owned())
@@ -201,6 +211,12 @@ impl Instance {
         // The number of the job. A unit without one has 0, or no such line.
         let job = value("Job").is_some_and(|job| !["", "0"].contains(&job));
         Ok(State { active, job })
+    }
+
+    /// Has systemd forget failures and starts of the unit, which it counts.
+    fn reset_failed(&self) {
+        // A unit that has not failed, or that systemd does not know yet, has nothing to be reset.
+        let _ = programs::run("systemctl", &["reset-failed", &self.unit], ASK_MOST);
     }
 
     fn stop_unit(&self) -> Result<(), InstanceError> {

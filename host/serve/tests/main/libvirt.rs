@@ -32,8 +32,13 @@ stop)
     rm -rf "$PLAY/active" "$PLAY/job" "$PLAY/root/run/vgpu-device/vm1" ;;
 esac
 "#;
-const JOURNALCTL: &str =
-    "#!/bin/sh\necho 'started'; echo 'vgpu-device: no room is left'; echo 'systemd: failed'\n";
+/// Plays the journal, which has old lines, too.
+const JOURNALCTL: &str = r#"#!/bin/sh
+case "$*" in *"--since=@"*) ;; *) echo 'vgpu-device: an old error'; exit 0 ;; esac
+echo 'started'
+[ -e "$PLAY/silent" ] || echo 'vgpu-device: no room is left'
+echo 'systemd: failed'
+"#;
 /// Plays libvirt, which writes the XML of a domain in its own way, as far as anybody could tell.
 const VIRSH: &str = r#"#!/bin/sh
 echo "$1" >>"$PLAY/log"
@@ -145,7 +150,7 @@ fn an_instance_starts_before_its_domain_and_stops_after_it() {
     let played = Played::new();
     let xml = played.domain(UUID, "memory='2G' weight='3'", "/bin/false");
     assert_eq!(played.prepare(&xml), (true, String::new()));
-    assert!(played.told().ends_with("start vgpu-device@vm1.service\n"));
+    assert!(played.told().ends_with("reset-failed vgpu-device@vm1.service\nstart vgpu-device@vm1.service\n"));
     let served = played.text("served.toml");
     for line in [
         "memory = \"2G\"\n".to_owned(),
@@ -176,7 +181,9 @@ fn an_instance_starts_before_its_domain_and_stops_after_it() {
     assert_eq!(played.prepare(&xml), (true, String::new()), "it starts again");
     assert!(played.told().contains("stop vgpu-device@vm1.service\n"), "the stop that was not waited for");
     assert_eq!(played.prepare(&xml), (true, String::new()), "its end was not told");
-    assert!(played.told().contains("stop vgpu-device@vm1.service\nstart vgpu-device@vm1.service\n"));
+    assert!(
+        played.told().contains("stop vgpu-device@vm1.service\nreset-failed vgpu-device@vm1.service\nstart ")
+    );
 }
 
 /// systemd gives a unit up that fails again and again, and removes its runtime directory while the VM runs on.
@@ -233,6 +240,11 @@ fn a_domain_whose_device_is_not_ready_does_not_start() {
     let qemu = played.host.path("qemu");
     let (ready, said) = played.prepare(&played.domain(UUID, "memory='2G'", qemu.to_str().unwrap()));
     assert!(!ready && said.ends_with("is not ready. no room is left\n"), "{said}");
+    // A program that said nothing: what systemctl said is told.
+    fs::write(played.path("silent"), "").unwrap();
+    let (ready, said) = played.prepare(&played.domain(UUID, "memory='2G'", qemu.to_str().unwrap()));
+    assert!(!ready && said.contains("vgpu-device@vm1.service is not ready: "), "{said}");
+    assert!(said.ends_with("Job for vgpu-device@vm1.service failed.\n"), "{said}");
 
     fs::remove_file(played.path("refuses")).unwrap();
     played.told();
