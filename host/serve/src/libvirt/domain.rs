@@ -76,10 +76,6 @@ pub(super) struct Domain {
 impl Domain {
     /// Reads a domain. Returns `None` for one that asks for no device.
     pub(super) fn read(xml: &str) -> Result<Option<Self>, DomainError> {
-        // Most domains of a host have no device, and are not looked at further.
-        if !xml.contains(NAMESPACE) {
-            return Ok(None);
-        }
         let document = parse(xml)?;
         let domain = document.root_element();
         let Some(element) = requested(domain) else { return Ok(None) };

@@ -14,12 +14,13 @@ use vgpu_host_check::{Root, qemu_group};
 
 use super::domain::Domain;
 use super::instance::{Instance, InstanceError};
+use super::request::NAMESPACE;
 use crate::check::Host;
 use crate::config::ConfigFiles;
 use crate::settings::Settings;
 use crate::values::Bus;
 
-/// Limit of a domain's XML in bytes. Domains have some KiB.
+/// Limit of the XML in bytes of a domain that asks for a device. Domains have some KiB.
 const MOST: u64 = 4 << 20;
 
 /// Options of the command `libvirt-hook`.
@@ -53,13 +54,30 @@ pub fn run_hook(arguments: &HookArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the domain of an XML, if it asks for a device.
-fn read(from: impl io::Read) -> Result<Option<Domain>> {
-    let mut xml = String::new();
-    from.take(MOST + 1).read_to_string(&mut xml).context("read the domain's XML")?;
-    if xml.len() as u64 > MOST {
+/// Reads the domain of an XML, if it asks for a device. Most domains of a host do not, and are not looked at further,
+/// whatever their XML is.
+fn read(mut from: impl io::Read) -> Result<Option<Domain>> {
+    let mut xml = Vec::new();
+    let mut more =
+        |xml: &mut Vec<u8>, most| from.by_ref().take(most).read_to_end(xml).context("read the domain's XML");
+    let asks = |xml: &[u8]| xml.windows(NAMESPACE.len()).any(|part| part == NAMESPACE.as_bytes());
+    let too_long = more(&mut xml, MOST + 1)? as u64 > MOST;
+    let mut found = asks(&xml);
+    while too_long && !found {
+        // The name may lie across two parts.
+        xml.drain(..xml.len() - NAMESPACE.len());
+        if more(&mut xml, MOST)? == 0 {
+            break;
+        }
+        found = asks(&xml);
+    }
+    if !found {
+        return Ok(None);
+    }
+    if too_long {
         bail!("the domain's XML has more than {MOST} bytes");
     }
+    let xml = String::from_utf8(xml).context("the domain's XML is not UTF-8")?;
     Ok(Domain::read(&xml)?)
 }
 
@@ -118,5 +136,29 @@ fn why(domain: &Domain, instance: &Instance, settings: &Settings, since: SystemT
     match report {
         Ok(report) if report.is_broken() => Some(report.headline()),
         _ => instance.last_error(since),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_domain_that_asks_for_a_device_has_to_be_understood() {
+        let long = vec![b' '; 2 * usize::try_from(MOST).unwrap()];
+        for other in [&b"<domain>\xff</domain>"[..], b"no XML", b"", &long] {
+            assert!(read(other).unwrap().is_none());
+        }
+        let name = NAMESPACE.as_bytes();
+        let latin = [name, b"\xff"].concat();
+        let error = read(&latin[..]).unwrap_err().to_string();
+        assert!(error.contains("not UTF-8"), "{error}");
+        // Across the first two parts that are read, and at the end.
+        let across = long.len() / 2 - 4;
+        for (before, after) in [(0, long.len()), (across, across), (long.len(), 0)] {
+            let xml = [&long[..before], name, &long[..after]].concat();
+            let error = read(&xml[..]).unwrap_err().to_string();
+            assert!(error.contains("more than"), "{before}: {error}");
+        }
     }
 }
