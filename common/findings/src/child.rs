@@ -16,6 +16,8 @@ use crate::busy::{self, Budget};
 /// Number of bytes that are kept from the start of each stream, and as many from its end. The bytes between
 /// are read and discarded, so that the child never blocks.
 const KEPT: usize = 512 << 10;
+/// Number of bytes of a stream that is kept in full. Of a longer one the text says how many were left out.
+pub const MOST_KEPT: usize = 2 * KEPT;
 /// Time to read on after a child was killed.
 const GRACE: Duration = Duration::from_secs(1);
 /// Interval at which `done` is called.

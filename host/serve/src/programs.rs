@@ -20,12 +20,15 @@ pub(crate) enum ProgramError {
     /// The program has not ended in time, and was killed.
     #[error("`{program} {what}` does not end within {} s", limit.as_secs())]
     Silent { program: &'static str, what: String, limit: Duration },
+    /// The program printed so much that part of it was not kept.
+    #[error("`{program} {what}` printed more than {} KiB: none of it is used", child::MOST_KEPT >> 10)]
+    Long { program: &'static str, what: String },
     /// The program has failed.
     #[error("`{program} {what}` failed: {said}")]
     Failed { program: &'static str, what: String, said: String },
 }
 
-/// Runs a program for at most `limit`, and returns what it wrote to stdout.
+/// Runs a program for at most `limit`, and returns what it wrote to stdout, in full.
 pub(crate) fn run(
     program: &'static str,
     arguments: &[&str],
@@ -38,6 +41,9 @@ pub(crate) fn run(
     let outcome = runtime.block_on(child::run_bounded(command, limit)).map_err(start)?;
     let what = || arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ");
     match outcome.end {
+        ChildEnd::Exit(0) if outcome.stdout.len() > child::MOST_KEPT => {
+            Err(ProgramError::Long { program, what: what() })
+        }
         ChildEnd::Exit(0) => Ok(outcome.stdout),
         ChildEnd::TimedOut(limit) => Err(ProgramError::Silent { program, what: what(), limit }),
         ChildEnd::Exit(_) | ChildEnd::Signal(_) => {
@@ -61,6 +67,10 @@ mod tests {
         assert!(matches!(&error, ProgramError::Failed { said, .. } if said == "why"), "{error}");
         let error = run("sh", &["-c", "exit 3"], LONG).unwrap_err();
         assert!(matches!(&error, ProgramError::Failed { said, .. } if !said.is_empty()), "{error}");
+        let zeros = |bytes: usize| run("head", &["-c", &bytes.to_string(), "/dev/zero"], LONG);
+        assert_eq!(zeros(child::MOST_KEPT).unwrap().len(), child::MOST_KEPT);
+        let error = zeros(child::MOST_KEPT + 1).unwrap_err();
+        assert!(matches!(error, ProgramError::Long { .. }), "{error}");
         let error = run("sleep", &["1000"], Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, ProgramError::Silent { .. }), "{error}");
         let error = run("vgpu-no-such-program", &[], LONG).unwrap_err();
