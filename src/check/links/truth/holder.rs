@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::check::context::CheckContext;
-use crate::check::unit;
+use crate::check::unit::{self, Unit};
 use crate::env::OLLAMA_HOST;
 use crate::ollama::address;
 use crate::ollama::processes::{OllamaServer, Running, RunningProcess};
@@ -22,7 +22,8 @@ pub enum Holder {
     Stock(RunningProcess, Option<String>),
     /// Another program, with its unit.
     Other(RunningProcess, Option<String>),
-    /// A process that this user may not see, with the id of the user that it runs as.
+    /// A process that this user may not see, or an Ollama that may or may not be vgpu-run's, with the id of the
+    /// user that the process runs as.
     Unseen(u32),
     /// Nobody any more.
     Nobody,
@@ -44,19 +45,20 @@ pub async fn at_port(context: &CheckContext, port: u16) -> Holder {
     };
     let running = Running::scan(Path::new(PROC));
     let Some(process) = owner(&running, &socket) else { return Holder::Unseen(socket.user) };
-    let unit = unit_of(Path::new(PROC), process.pid);
+    let unit = unit_of(context, &running, process.pid).await;
+    let name = |unit: Unit| unit.name;
     if !process.serves() {
-        return Holder::Other(process.clone(), unit);
+        return Holder::Other(process.clone(), unit.map(name));
     }
-    let ours = match (process.wrapped(), &unit) {
-        (Some(wrapped), _) => wrapped,
-        // Its environment may not be read, but its unit may.
-        (None, Some(unit)) => unit::find(unit, &context.environment)
-            .await
-            .is_ok_and(|unit| unit.command().iter().any(|word| word.ends_with("vgpu-run"))),
-        (None, None) => false,
-    };
-    if ours { Holder::Ours(process.clone()) } else { Holder::Stock(process.clone(), unit) }
+    // Its environment may not be readable, while its unit is.
+    let wrapped = process.wrapped().or_else(|| starts_wrapped(unit.as_ref()?, process.pid));
+    match wrapped {
+        Some(true) => Holder::Ours(process.clone()),
+        Some(false) => {
+            Holder::Stock(process.clone(), unit.filter(|unit| sets_up(unit, process.pid)).map(name))
+        }
+        None => Holder::Unseen(process.user),
+    }
 }
 
 /// Returns the owner of a socket. Where sockets may not be read, the one Ollama of the socket's user counts.
@@ -74,12 +76,47 @@ fn owner<'a>(running: &'a Running, socket: &Listener) -> Option<&'a RunningProce
     }
 }
 
-/// Returns the systemd service that a process belongs to.
-fn unit_of(proc: &Path, pid: u32) -> Option<String> {
+/// Returns the unit of the system's manager that started a process, directly or through its main process.
+async fn unit_of(context: &CheckContext, running: &Running, pid: u32) -> Option<Unit> {
+    let name = unit_by_group(Path::new(PROC), pid)?;
+    let unit = unit::find(&name, &context.environment).await.ok()?;
+    let main = main_process(&unit)?;
+    running.tree(main).iter().any(|process| process.pid == pid).then_some(unit)
+}
+
+/// Returns the main process of a unit, if systemd knows one.
+fn main_process(unit: &Unit) -> Option<u32> {
+    unit.get("MainPID").parse().ok().filter(|pid| *pid != 0)
+}
+
+/// Returns whether a unit starts its main process `pid` through vgpu-run. What a script does is not known.
+fn starts_wrapped(unit: &Unit, pid: u32) -> Option<bool> {
+    let command = unit.command();
+    if command.iter().any(|word| word.ends_with("vgpu-run")) {
+        return Some(true);
+    }
+    let bare = command.first().is_some_and(|program| Path::new(program).ends_with("ollama"));
+    (bare && main_process(unit) == Some(pid)).then_some(false)
+}
+
+/// Returns whether a unit is there to run the Ollama `pid`, so that it can be set up for vgpu-run. Others,
+/// such as that of cron, start it among many programs.
+fn sets_up(unit: &Unit, pid: u32) -> bool {
+    let command = unit.command();
+    main_process(unit) == Some(pid)
+        || std::iter::once(&unit.name).chain(&command).any(|word| word.contains("ollama"))
+}
+
+/// Returns the service of the system's manager whose control group a process is in. A user's services, which
+/// are below `user@UID.service`, are unknown to that manager.
+fn unit_by_group(proc: &Path, pid: u32) -> Option<String> {
     let groups = std::fs::read_to_string(proc.join(pid.to_string()).join("cgroup")).ok()?;
-    let mut parts = groups.lines().flat_map(|line| line.split('/'));
-    // A user's manager is itself a service, of no interest here.
-    parts.rfind(|part| part.ends_with(".service") && !part.starts_with("user@")).map(str::to_owned)
+    groups.lines().find_map(|line| {
+        let mut parts = line.split('/');
+        let leaf = parts.next_back().filter(|leaf| leaf.ends_with(".service"))?;
+        let of_user = leaf.starts_with("user@") || parts.any(|part| part.starts_with("user@"));
+        (!of_user).then(|| leaf.to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -93,11 +130,33 @@ mod tests {
         std::fs::create_dir(scratch.join("7")).unwrap();
         let of = |text: &str| {
             std::fs::write(scratch.join("7/cgroup"), text).unwrap();
-            unit_of(scratch.path(), 7)
+            unit_by_group(scratch.path(), 7)
         };
         assert_eq!(of("0::/system.slice/ollama.service\n").as_deref(), Some("ollama.service"));
         assert_eq!(of("0::/user.slice/user-0.slice/user@0.service/app.slice/x.scope\n"), None);
         assert_eq!(of("1:name=systemd:/system.slice/a.service\n0::/\n").as_deref(), Some("a.service"));
-        assert_eq!(unit_of(scratch.path(), 8), None);
+        let terminal = "0::/user.slice/user-0.slice/user@0.service/app.slice/gnome-terminal-server.service\n";
+        assert_eq!(of(terminal), None, "of the user's manager");
+        assert_eq!(
+            of("0::/system.slice/k3s.service/kubepods/pod1\n"),
+            None,
+            "started by what the service runs"
+        );
+        assert_eq!(unit_by_group(scratch.path(), 8), None);
+    }
+
+    #[test]
+    fn what_a_unit_proves_about_its_process() {
+        let of = |command: &str| {
+            let exec = format!("{{ path=/x ; argv[]={command} ; ignore_errors=no }}");
+            Unit::with(&[("MainPID", "7"), ("ExecStart", &exec)])
+        };
+        assert_eq!(starts_wrapped(&of("/usr/bin/vgpu-run -- /usr/bin/ollama serve"), 8), Some(true));
+        assert_eq!(starts_wrapped(&of("/usr/bin/ollama serve"), 7), Some(false));
+        assert_eq!(starts_wrapped(&of("/usr/bin/ollama serve"), 8), None, "one that the server started");
+        assert_eq!(starts_wrapped(&of("/opt/start.sh"), 7), None);
+        let cron = Unit { name: "cron.service".into(), ..of("/usr/sbin/cron -f") };
+        assert!(!sets_up(&cron, 8) && sets_up(&cron, 7) && sets_up(&of("/opt/start.sh"), 8));
+        assert_eq!(main_process(&Unit::with(&[("MainPID", "0")])), None);
     }
 }
