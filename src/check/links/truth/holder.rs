@@ -1,6 +1,7 @@
 //! Determines who listens at the address that a server would take: an Ollama with vgpu-run's libraries, one
 //! without, or another program.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use crate::check::context::CheckContext;
@@ -22,8 +23,8 @@ pub enum Holder {
     Stock(RunningProcess, Option<String>),
     /// Another program, with its unit.
     Other(RunningProcess, Option<String>),
-    /// A process that this user may not see, or an Ollama that may or may not be vgpu-run's, with the id of the
-    /// user that the process runs as.
+    /// A process that this user may not see, or an Ollama that may or may not be vgpu-run's, with the id of
+    /// the user that the process runs as.
     Unseen(u32),
     /// Nobody any more.
     Nobody,
@@ -32,19 +33,25 @@ pub enum Holder {
 /// Finds the holder of the address in OLLAMA_HOST.
 pub async fn find(context: &CheckContext) -> Holder {
     let host = context.environment.get(OLLAMA_HOST).map(|host| host.to_string_lossy().into_owned());
-    let (_, port) = address::listens(host.as_deref());
-    at_port(context, port).await
+    at(context, host.as_deref()).await
 }
 
-/// Finds the holder of a port.
-pub async fn at_port(context: &CheckContext, port: u16) -> Holder {
+/// Finds the holder of the address that a server takes for a value of OLLAMA_HOST.
+pub async fn at(context: &CheckContext, host: Option<&str>) -> Holder {
     let Ok(all) = sockets::listeners(Path::new(PROC), "self") else { return Holder::Nobody };
-    // A server that takes all addresses is in the way of each of them, and the other way round.
-    let Some(socket) = all.into_iter().find(|socket| socket.address.port() == port) else {
-        return Holder::Nobody;
+    let (name, port) = address::listens(host);
+    let wanted = addresses(&name);
+    let in_the_way = |socket: &&Listener| {
+        socket.address.port() == port && excludes(socket.address.ip(), wanted.as_deref())
     };
+    let in_the_way: Vec<&Listener> = all.iter().filter(in_the_way).collect();
+    let Some(first) = in_the_way.first() else { return Holder::Nobody };
     let running = Running::scan(Path::new(PROC));
-    let Some(process) = owner(&running, &socket) else { return Holder::Unseen(socket.user) };
+    // Of several, the Ollama is the server that a check is about.
+    let owners = in_the_way.iter().filter_map(|socket| owner(&running, socket));
+    let Some(process) = owners.min_by_key(|process| !process.serves()) else {
+        return Holder::Unseen(first.user);
+    };
     let unit = unit_of(context, &running, process.pid).await;
     let name = |unit: Unit| unit.name;
     if !process.serves() {
@@ -59,6 +66,27 @@ pub async fn at_port(context: &CheckContext, port: u16) -> Holder {
         }
         None => Holder::Unseen(process.user),
     }
+}
+
+/// Returns the addresses of a host as a server listens at them; `None` for a name that only a resolver knows.
+fn addresses(host: &str) -> Option<Vec<IpAddr>> {
+    match host {
+        "" => Some(vec![Ipv6Addr::UNSPECIFIED.into()]),
+        "localhost" => Some(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
+        host => host.parse().ok().map(|address| vec![address]),
+    }
+}
+
+/// Returns whether nobody else can listen at one of the `wanted` addresses while a socket listens at `bound`:
+/// one that takes all addresses is in the way of each of them, and the other way round.
+fn excludes(bound: IpAddr, wanted: Option<&[IpAddr]>) -> bool {
+    let bound = bound.to_canonical();
+    wanted.is_none_or(|wanted| {
+        wanted.iter().map(IpAddr::to_canonical).any(|wanted| {
+            let all = |of: IpAddr, other: IpAddr| of.is_unspecified() && (of.is_ipv6() || other.is_ipv4());
+            bound == wanted || all(bound, wanted) || all(wanted, bound)
+        })
+    })
 }
 
 /// Returns the owner of a socket. Where sockets may not be read, the one Ollama of the socket's user counts.
@@ -143,6 +171,17 @@ mod tests {
             "started by what the service runs"
         );
         assert_eq!(unit_by_group(scratch.path(), 8), None);
+    }
+
+    #[test]
+    fn who_is_in_the_way_of_an_address() {
+        let of = |bound: &str, host: &str| excludes(bound.parse().unwrap(), addresses(host).as_deref());
+        assert!(of("127.0.0.1", "127.0.0.1") && of("0.0.0.0", "127.0.0.1") && of("::", "127.0.0.1"));
+        assert!(of("::ffff:127.0.0.1", "127.0.0.1") && of("::1", "localhost"));
+        assert!(of("192.168.1.5", "0.0.0.0") && of("192.168.1.5", ""));
+        assert!(!of("192.168.1.5", "127.0.0.1") && !of("192.168.1.5", "localhost"));
+        assert!(!of("0.0.0.0", "::1"), "another family");
+        assert!(of("192.168.1.5", "gpu-box"), "a name that is not known here");
     }
 
     #[test]
