@@ -197,6 +197,7 @@ fn attempt(
     served.with_shims = otherwise.with_shims;
     served.without_shims = otherwise.without_shims;
     served.inherits = otherwise.inherits;
+    served.session = otherwise.session;
     served.waits_for = otherwise.waits_for;
     served.ms = begin.elapsed().as_millis() as u64;
     Ok(served)

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use vgpu_transport::{holders, scan, sysfs_root};
+
 use crate::check::worker::family;
 use crate::check::{http, locks};
 use crate::device::alive::TICK;
@@ -39,6 +41,10 @@ pub struct Otherwise {
     pub with_shims: bool,
     /// Whether a process had mapped the CUDA backend without them.
     pub without_shims: bool,
+    /// Directories of the devices in sysfs, once they have been listed.
+    devices: Option<Vec<PathBuf>>,
+    /// Whether a process had a session on a device.
+    pub session: bool,
     /// Whether the server itself has mapped vgpu-run's libraries, which its processes inherit.
     pub inherits: bool,
     /// Address at which the server's API answered.
@@ -57,7 +63,7 @@ impl Otherwise {
     /// Returns the time until the next look. The processes that load the backend live for some ten
     /// milliseconds.
     pub fn pause(&self) -> Duration {
-        if self.always && !self.with_shims { SHORT } else { TICK }
+        if self.always && !self.session { SHORT } else { TICK }
     }
 
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
@@ -68,6 +74,7 @@ impl Otherwise {
             return Vec::new();
         }
         let family = family::descendants();
+        self.session = self.session || self.has_session(&family);
         let proc = Path::new("/proc");
         let processes: Vec<RunningProcess> =
             family.iter().filter_map(|pid| processes::process(proc, *pid)).collect();
@@ -94,6 +101,17 @@ impl Otherwise {
             self.answered = family::listening().into_iter().map(reachable).find(answers);
         }
         self.more()
+    }
+
+    /// Returns whether one of the processes has a session on a device. What cannot be read is not known.
+    fn has_session(&mut self, family: &[u32]) -> bool {
+        let listed = || {
+            let functions = scan(&sysfs_root()).unwrap_or_default();
+            functions.into_iter().map(|function| function.dir).collect()
+        };
+        let devices = self.devices.get_or_insert_with(listed);
+        let mut held = devices.iter().filter_map(|device| holders(device).ok()).flatten();
+        held.any(|holder| family.contains(&holder.process))
     }
 
     /// Reads what is new in the file with the server's output.
@@ -176,8 +194,8 @@ mod tests {
     const NEW: &str =
         "msg=\"Listening on 127.0.0.1:4711 (version 1)\"\nmsg=\"inference compute\" library=cpu\n";
 
-    /// Returns what is read of a run that appends to a file with an earlier one: `before` it is looked at, and
-    /// `after`.
+    /// Returns what is read of a run that appends to a file with an earlier one: `before` it is looked at,
+    /// and `after`.
     fn appended(before: &str, after: &str) -> String {
         let scratch = Scratch::new();
         let path = scratch.join("log");
