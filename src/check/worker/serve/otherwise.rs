@@ -49,7 +49,9 @@ pub struct Otherwise {
     pub inherits: bool,
     /// Address at which the server's API answered.
     pub answered: Option<SocketAddr>,
-    /// Process that holds a lock for which a descendant waits.
+    /// Process that held a lock for which a descendant waited at the last look, and since when.
+    blocked: Option<(u32, Instant)>,
+    /// Process outside the family that has held such a lock for a while, so that no server starts.
     pub waits_for: Option<u32>,
 }
 
@@ -86,10 +88,13 @@ impl Otherwise {
             }
         }
         if !silent {
+            self.blocked(None, Instant::now());
             return Vec::new();
         }
-        self.waits_for = locks::holder(&family);
-        let Some(server) = processes.iter().find(|process| process.serves()) else { return Vec::new() };
+        let server = processes.iter().find(|process| process.serves());
+        // A server that runs has what it waited for, and takes locks of its own.
+        self.blocked(locks::holder(&family).filter(|_| server.is_none()), Instant::now());
+        let Some(server) = server else { return Vec::new() };
         if self.file.is_none() {
             self.follow(server.pid);
         }
@@ -101,6 +106,13 @@ impl Otherwise {
             self.answered = family::listening().into_iter().map(reachable).find(answers);
         }
         self.more()
+    }
+
+    /// Notes the stranger for whose lock a descendant waits at the time `now`. Everybody waits for a moment.
+    fn blocked(&mut self, holder: Option<u32>, now: Instant) {
+        let since = self.blocked.filter(|(before, _)| holder == Some(*before)).map(|(_, since)| since);
+        self.blocked = holder.map(|holder| (holder, since.unwrap_or(now)));
+        self.waits_for = holder.filter(|_| since.is_some_and(|since| now - since >= QUIET));
     }
 
     /// Returns whether one of the processes has a session on a device. What cannot be read is not known.
@@ -220,6 +232,21 @@ mod tests {
         assert_eq!(appended(&NEW[..NEW.len() - 9], &NEW[NEW.len() - 9..]), NEW);
         let elsewhere = NEW.replace("4711", "4712");
         assert_eq!(appended(&elsewhere, "more\n"), "more\n", "of which run it is, is not known");
+    }
+
+    #[test]
+    fn a_lock_that_is_free_after_a_moment_is_not_waited_for() {
+        let (mut otherwise, begin) = (Otherwise::new(true, None), Instant::now());
+        let mut waits = |holder, after| {
+            otherwise.blocked(holder, begin + after);
+            otherwise.waits_for
+        };
+        assert_eq!(waits(Some(712), Duration::ZERO), None, "one look");
+        assert_eq!(waits(Some(712), QUIET / 2), None);
+        assert_eq!(waits(Some(713), QUIET), None, "another process");
+        assert_eq!(waits(Some(713), QUIET * 2), Some(713));
+        assert_eq!(waits(None, QUIET * 3), None);
+        assert_eq!(waits(Some(713), QUIET * 4), None, "again");
     }
 
     #[test]
