@@ -30,8 +30,8 @@ enum Obstacle {
 }
 
 impl Obstacle {
-    /// Returns whether it is still in the way: the act is tried once more, that with the loopback interface by
-    /// `reached`.
+    /// Returns whether it is still in the way: the act is tried once more, that with the loopback interface
+    /// by `reached`.
     fn persists(&self, reached: fn() -> bool) -> bool {
         match self {
             Self::NullDevice(_) => null_device().is_err(),
