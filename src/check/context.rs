@@ -84,8 +84,6 @@ pub struct CheckContext {
     pub started: Option<(Variant, Option<u32>)>,
     /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
-    /// Whether Ollama's own discovery processes found a device, from link `discovery`.
-    pub discovered: bool,
     /// Whether a running Ollama with vgpu-run's libraries has the address at which another server would
     /// listen. Set by link `truth`.
     pub held: bool,
@@ -121,7 +119,6 @@ impl CheckContext {
             backends: Vec::new(),
             started: None,
             running: None,
-            discovered: false,
             held: false,
         }
     }

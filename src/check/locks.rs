@@ -1,12 +1,12 @@
 //! Finds out who holds a file lock for which a process waits.
 
-/// Returns the process that holds a lock for which one of `waiting` waits.
+/// Returns the process, none of `waiting`, that holds a lock for which one of `waiting` waits.
 pub fn holder(waiting: &[u32]) -> Option<u32> {
     holder_in(&std::fs::read_to_string("/proc/locks").ok()?, waiting)
 }
 
-/// Returns the holder of a file lock for which one of `waiting` waits, according to `/proc/locks`: a line `5:
-/// FLOCK ADVISORY WRITE 712 ...` for the holder, then `5: -> FLOCK ADVISORY WRITE 713 ...`.
+/// Returns the foreign holder of a file lock for which one of `waiting` waits, according to `/proc/locks`: a
+/// line `5: FLOCK ADVISORY WRITE 712 ...` for the holder, then `5: -> FLOCK ADVISORY WRITE 713 ...`.
 fn holder_in(locks: &str, waiting: &[u32]) -> Option<u32> {
     let mut holder: Option<(&str, u32)> = None;
     for line in locks.lines() {
@@ -16,7 +16,9 @@ fn holder_in(locks: &str, waiting: &[u32]) -> Option<u32> {
             continue;
         };
         match holder {
-            Some((lock, holder)) if waits && lock == *number && waiting.contains(&pid) => {
+            Some((lock, holder))
+                if waits && lock == *number && waiting.contains(&pid) && !waiting.contains(&holder) =>
+            {
                 return Some(holder);
             }
             _ if !waits => holder = Some((number, pid)),
@@ -38,6 +40,7 @@ mod tests {
                      2: -> FLOCK  ADVISORY  WRITE 713 00:1b:7 0 EOF\n3: FLOCK  ADVISORY  READ  9 00:1b:8 0 EOF\n";
         assert_eq!(holder_in(locks, &[713]), Some(712));
         assert_eq!(holder_in(locks, &[712, 5, 9]), None);
+        assert_eq!(holder_in(locks, &[712, 713]), None, "they give way to each other");
     }
 
     proptest! {

@@ -301,6 +301,8 @@ messages! {
         without_shims: bool,
         /// Whether a server that says nothing has mapped vgpu-run's libraries itself.
         inherits: bool,
+        /// Whether a process of the server was seen with a session on a device.
+        session: bool,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }

@@ -4,15 +4,19 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::mem::discriminant;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 
 use crate::diagnosis::cause::kernel as cause;
-use crate::diagnosis::{Finding, LinkId};
+use crate::diagnosis::{Finding, LinkId, Status};
 
-/// The first obstacle.
-static FIRST: Mutex<Option<Obstacle>> = Mutex::new(None);
+/// Program that is started to try whether one can be.
+const TRIED: &str = "/proc/self/exe";
+/// The obstacles so far, the first of each kind.
+static MET: Mutex<Vec<Obstacle>> = Mutex::new(Vec::new());
 
 /// What no process can do here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +29,56 @@ enum Obstacle {
     Loopback(String),
 }
 
+impl Obstacle {
+    /// Returns whether it is still in the way: the act is tried once more, that with the loopback interface
+    /// by `reached`.
+    fn persists(&self, reached: fn() -> bool) -> bool {
+        match self {
+            Self::NullDevice(_) => null_device().is_err(),
+            Self::Process(_) => {
+                let mut command = Command::new(TRIED);
+                command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                command.spawn().and_then(|mut child| child.wait()).is_err()
+            }
+            Self::Loopback(_) => !reached(),
+        }
+    }
+
+    /// Returns the finding about it.
+    fn finding(self) -> Finding {
+        match self {
+            Self::NullDevice(why) => {
+                Finding::fail(cause::NO_NULL_DEVICE, format!("/dev/null cannot be opened: {why}"))
+            }
+            Self::Process(why) => {
+                Finding::fail(cause::NO_PROCESS, format!("no further process can be started: {why}"))
+            }
+            Self::Loopback(why) => {
+                Finding::fail(cause::NO_LOOPBACK, format!("no connection to 127.0.0.1 is possible: {why}"))
+            }
+        }
+    }
+}
+
 fn remember(obstacle: Obstacle) {
-    FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(obstacle);
+    let mut met = MET.lock().unwrap_or_else(PoisonError::into_inner);
+    if met.iter().all(|known| discriminant(known) != discriminant(&obstacle)) {
+        met.push(obstacle);
+    }
+}
+
+/// Returns whether there has been none so far.
+pub fn none() -> bool {
+    MET.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
+fn null_device() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
 }
 
 /// Remembers that a child could not be started, unless that is its program's own fault.
 pub fn unstarted(name: &str, error: &io::Error) {
-    let null = File::options().read(true).write(true).open("/dev/null").err();
+    let null = null_device().err();
     if let Some(obstacle) = of_start(name, error, null.as_ref()) {
         remember(obstacle);
     }
@@ -55,24 +102,25 @@ pub fn without_loopback(error: &io::Error) {
     }
 }
 
-/// Makes the first obstacle the finding of the link `kernel`. Returns whether there was one.
-pub fn tell(findings: &mut [Finding]) -> bool {
-    let Some(first) = FIRST.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return false };
+/// Makes the first obstacle that is still there the finding of the link `kernel`. `reached` tries whether an
+/// address of the loopback interface can be bound and reached. Returns whether there is such an obstacle.
+pub fn tell(findings: &mut [Finding], reached: fn() -> bool) -> bool {
+    let met = MET.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(obstacle) = met.into_iter().find(|obstacle| obstacle.persists(reached)) else { return false };
+    place(findings, obstacle.finding())
+}
+
+/// Puts the finding about an obstacle in the place of that of the link `kernel`, unless that has failed for a
+/// reason of its own. Returns whether there is such a link.
+fn place(findings: &mut [Finding], obstacle: Finding) -> bool {
     let Some(kernel) = findings.iter_mut().find(|finding| finding.link == LinkId::Kernel) else {
         return false;
     };
-    let finding = match first {
-        Obstacle::NullDevice(why) => {
-            Finding::fail(cause::NO_NULL_DEVICE, format!("/dev/null cannot be opened: {why}"))
-        }
-        Obstacle::Process(why) => {
-            Finding::fail(cause::NO_PROCESS, format!("no further process can be started: {why}"))
-        }
-        Obstacle::Loopback(why) => {
-            Finding::fail(cause::NO_LOOPBACK, format!("no connection to 127.0.0.1 is possible: {why}"))
-        }
-    };
-    let before = std::mem::replace(kernel, finding);
+    if kernel.status == Status::Fail {
+        kernel.details.push(obstacle.found);
+        return true;
+    }
+    let before = std::mem::replace(kernel, obstacle);
     kernel.elapsed = before.elapsed;
     kernel.details = before.details;
     true
@@ -91,5 +139,20 @@ mod tests {
         assert!(matches!(no_process, Some(Obstacle::Process(why)) if why.starts_with("x: ")));
         let null = error(Errno::ENOENT);
         assert!(matches!(of_start("x", &error(Errno::ENOENT), Some(&null)), Some(Obstacle::NullDevice(_))));
+    }
+
+    #[test]
+    fn what_has_passed_and_what_has_failed_before() {
+        let refused = || Obstacle::NullDevice("x".into());
+        assert!(!refused().persists(|| false), "/dev/null opens");
+        assert!(!Obstacle::Process("x".into()).persists(|| false), "this test starts a process");
+        assert!(Obstacle::Loopback("x".into()).persists(|| false));
+        let mut findings = [Finding::pass(LinkId::Kernel, "fine")];
+        assert!(place(&mut findings, refused().finding()));
+        assert_eq!(findings[0].cause, Some(cause::NO_NULL_DEVICE));
+        assert!(place(&mut findings, Obstacle::Process("y".into()).finding()));
+        assert_eq!(findings[0].cause, Some(cause::NO_NULL_DEVICE), "the first failure");
+        assert!(findings[0].details.iter().any(|detail| detail.ends_with("started: y")));
+        assert!(!place(&mut [], refused().finding()));
     }
 }

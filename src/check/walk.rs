@@ -10,7 +10,7 @@ use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
-use super::{contention, limits, links, obstacles};
+use super::{contention, http, limits, links, obstacles};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 use crate::waits;
@@ -79,7 +79,12 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         context.incomplete.extend(steps.iter().map(|step| step.link.as_str().to_owned()));
         return steps.iter().map(|step| Finding::skip(step.link, why.clone())).collect();
     }
+    // Number of gaps from before any start failed.
+    let mut gaps = 0;
     for step in &steps {
+        if obstacles::none() {
+            gaps = context.incomplete.len();
+        }
         let finding = match unmet(step.link, &findings) {
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
             None => measured(step, context, &mut tell).await,
@@ -88,9 +93,9 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         findings.push(finding);
     }
     contention::excuse(context, &mut findings).await;
-    if obstacles::tell(&mut findings) {
-        // What was not examined for that reason has this name.
-        context.incomplete.clear();
+    if obstacles::tell(&mut findings, || http::free_port().is_ok()) {
+        // What was not examined since has this name.
+        context.incomplete.truncate(gaps);
     }
     if context.held {
         links::truth::hold_to_account(&mut findings);

@@ -65,7 +65,7 @@ pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
                 .with("install", installer::command())
         }
         ChildEnd::Signal(SIGSYS) => {
-            let call = kernel_log::filtered_call(&["llama-server", "ollama"]);
+            let call = kernel_log::filtered_call(&["llama-server", "ollama"], outcome.elapsed);
             let call = call.map(|call| format!(": {call}, by the kernel's log")).unwrap_or_default();
             Finding::fail(cause::KILLED_BY_FILTER, format!("{found}{call}"))
         }

@@ -69,7 +69,6 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         };
         if finding.holds() {
             let short = run.short();
-            context.discovered = true;
             return match short {
                 Some(short) => short.detail(finding.found),
                 None => finding,

@@ -29,8 +29,6 @@ pub struct Devices {
     pub uuids: Vec<String>,
     /// Names of the devices, as far as they are known.
     pub names: Vec<String>,
-    /// Whether Ollama's own discovery processes found one of them.
-    pub discovered: bool,
 }
 
 impl Devices {
@@ -63,7 +61,7 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
     let found: Vec<FoundDevice> = served.lines.iter().filter_map(|line| FoundDevice::read(line)).collect();
     if found.is_empty() {
         if let Some(address) = served.answered {
-            return unspoken(&served, devices, address, log).map(|finding| finding.details(left));
+            return unspoken(&served, address, log).map(|finding| finding.details(left));
         }
         if served.stopped {
             return Err(format!("there was no time left after {took}"));
@@ -120,23 +118,28 @@ fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
 }
 
-/// Returns the finding for a server that says nothing here and answers at `address`. Which devices it found is
-/// seen by the libraries of its processes. The error is the reason why it was not seen.
-fn unspoken(served: &Serve, devices: &Devices, address: SocketAddr, log: &str) -> Result<Finding, String> {
+/// Returns the finding for a server that says nothing here and answers at `address`. Whether it found a device
+/// is seen by the libraries and the sessions of its processes: a backend that is loaded may find none. The
+/// error is the reason why it was not seen.
+fn unspoken(served: &Serve, address: SocketAddr, log: &str) -> Result<Finding, String> {
     let output = served.output.as_ref().map(|path| format!(", its output goes to {}", path.display()));
     let says = format!("ollama serve answers at {address}{}", output.unwrap_or_default());
     match (served.with_shims, served.without_shims) {
-        (true, false) => {
-            let loaded = "its process loaded the CUDA backend with vgpu-run's libraries";
-            Ok(Finding::pass(LINK, format!("{says}, and {loaded}")))
-        }
         (_, true) => {
             let loaded = "its process loaded the CUDA backend without vgpu-run's libraries";
             let finding = Finding::fail(cause::FOUND_CPU, format!("{says}, and {loaded}"));
             Ok(finding.fix(fix::WITHOUT_SHIMS).details(refusals::latest(log)))
         }
-        (false, false) if served.inherits && devices.discovered => {
-            let inherits = "it has vgpu-run's libraries, with which its discovery finds the device";
+        (true, false) if served.session => {
+            let loaded = "its process loaded the CUDA backend with vgpu-run's libraries";
+            Ok(Finding::pass(LINK, format!("{says}, and {loaded} and had a session on the device")))
+        }
+        (true, false) => {
+            let loaded = "its process loaded the CUDA backend with vgpu-run's libraries";
+            Err(format!("{says}, and {loaded}, but was not seen with a session on the device"))
+        }
+        (false, false) if served.inherits && served.session => {
+            let inherits = "it has vgpu-run's libraries, with which its process had a session on the device";
             Ok(Finding::pass(LINK, format!("{says}, and {inherits}")))
         }
         (false, false) => Err(format!("{says}, and no process of it was seen with the CUDA backend")),
@@ -242,7 +245,6 @@ mod tests {
             addresses: vec!["0000:00:05.0".into()],
             uuids: vec!["GPU-5E".into()],
             names: vec!["VGPU-STUB x".into()],
-            discovered: false,
         }
     }
 
@@ -326,17 +328,18 @@ mod tests {
 
     #[test]
     fn a_server_that_says_nothing_is_seen_by_its_processes() {
-        let of = |with_shims, without_shims| {
+        let of = |with_shims, without_shims, session| {
             let answered = Some("127.0.0.1:5".parse().unwrap());
             let output = Some("/dev/null".into());
-            let served = Serve { output, answered, with_shims, without_shims, ..Serve::default() };
+            let served = Serve { output, answered, with_shims, without_shims, session, ..Serve::default() };
             judge(&outcome(&served, ""), &ours())
         };
-        let finding = of(true, false).unwrap();
+        let finding = of(true, false, true).unwrap();
         assert_eq!(finding.status, Status::Pass);
         assert!(finding.found.contains("its output goes to /dev/null"), "{}", finding.found);
-        assert_eq!(of(true, true).unwrap().cause, Some(cause::FOUND_CPU));
-        assert!(of(false, false).unwrap_err().contains("no process of it was seen"));
+        assert_eq!(of(true, true, true).unwrap().cause, Some(cause::FOUND_CPU));
+        assert!(of(true, false, false).unwrap_err().contains("not seen with a session"));
+        assert!(of(false, false, false).unwrap_err().contains("no process of it was seen"));
         let waits = judged(&Serve { silent: true, waits_for: Some(712), ..Serve::default() }, "");
         assert!(waits.found.ends_with("a lock that process 712 holds"), "{}", waits.found);
     }

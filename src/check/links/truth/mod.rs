@@ -90,6 +90,5 @@ fn devices(context: &CheckContext) -> Devices {
         addresses: functions.iter().map(|function| function.address.to_string()).collect(),
         uuids: facts.iter().map(|facts| facts.uuid.clone()).collect(),
         names: facts.into_iter().map(|facts| facts.name).collect(),
-        discovered: context.discovered,
     }
 }

@@ -37,7 +37,7 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
             ValueTrouble::AddressTaken if !is_used(served) => None,
             // With `--service` link `service` has judged who has the address.
             ValueTrouble::AddressTaken if context.unit.is_some() => None,
-            ValueTrouble::AddressTaken => taken(context, &value.value, None).await,
+            ValueTrouble::AddressTaken => taken(context, &value.value, false).await,
             _ => Some(spared(context, value, of_value(value, log))),
         };
         let Some(judged) = judged else { continue };
@@ -69,11 +69,11 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
 async fn taken_by_another(context: &mut CheckContext, served: &Serve, log: &str) -> Option<Finding> {
     let line = log.lines().find(|line| line.ends_with(TAKEN)).filter(|_| served.lines.is_empty())?;
     let address = line.strip_suffix(TAKEN)?.rsplit(' ').next()?;
-    let port = address.rsplit(':').next()?.parse().ok()?;
+    let port: u16 = address.rsplit(':').next()?.parse().ok()?;
     if served.address.is_some_and(|given| given.port() == port) {
         return None;
     }
-    taken(context, address, Some(port)).await.map(|finding| finding.detail(line))
+    taken(context, address, true).await.map(|finding| finding.detail(line))
 }
 
 /// Returns the finding for a server that waits for a lock: if a process of the Ollama that vgpu-run started at
@@ -183,14 +183,11 @@ fn with_unit(context: &CheckContext, value: &RefusedValue, finding: Finding) -> 
     }
 }
 
-/// Judges who listens at the address, or at the port, if what starts the server has chosen it. An Ollama that
-/// vgpu-run started is the server that a check is about.
-async fn taken(context: &mut CheckContext, address: &str, port: Option<u16>) -> Option<Finding> {
+/// Judges who listens at the address: that of OLLAMA_HOST, or one that what starts the server has `chosen`. An
+/// Ollama that vgpu-run started is the server that a check is about.
+async fn taken(context: &mut CheckContext, address: &str, chosen: bool) -> Option<Finding> {
     let finding = |who: String| Finding::fail(cause::ADDRESS_TAKEN, format!("{who} listens at {address}"));
-    let holder = match port {
-        Some(port) => holder::at_port(context, port).await,
-        None => holder::find(context).await,
-    };
+    let holder = if chosen { holder::at(context, Some(address)).await } else { holder::find(context).await };
     let named = |unit: &Option<String>, pid: u32| match unit {
         Some(unit) => format!("{unit} (process {pid})"),
         None => format!("process {pid}"),

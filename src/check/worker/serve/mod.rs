@@ -13,7 +13,7 @@ mod tried;
 mod values;
 mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
@@ -34,6 +34,7 @@ use crate::check::http;
 use crate::check::messages::{RefusedValue, Serve, ValueTrouble};
 use crate::device::alive::{Patience, TICK};
 use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
+use crate::ollama::address;
 use home::Home;
 use otherwise::Otherwise;
 use progress::Devices;
@@ -144,7 +145,12 @@ fn attempt(
     let mut patience = Patience::new(SILENCE);
     let devices = Devices::watch();
     let mut served = Serve::default();
-    let mut otherwise = Otherwise::new(is_script(words));
+    // An address that the server keeps may be that of earlier runs, too.
+    let keeps =
+        |value: &RefusedValue| value.variable == OLLAMA_HOST && value.trouble != ValueTrouble::AddressTaken;
+    let host = environment.get(OLLAMA_HOST).and_then(OsStr::to_str);
+    let port = (!refused.iter().any(keeps)).then(|| address::listens(host).1);
+    let mut otherwise = Otherwise::new(is_script(words), port);
     let (mut open, mut ended, mut last) = (true, None, begin);
     while !stop.asked() && !watch.complete(Instant::now()) && otherwise.answered.is_none() {
         if wait(open.then_some(&child.log), stop, otherwise.pause())? {
@@ -191,6 +197,7 @@ fn attempt(
     served.with_shims = otherwise.with_shims;
     served.without_shims = otherwise.without_shims;
     served.inherits = otherwise.inherits;
+    served.session = otherwise.session;
     served.waits_for = otherwise.waits_for;
     served.ms = begin.elapsed().as_millis() as u64;
     Ok(served)

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use vgpu_transport::{holders, scan, sysfs_root};
+
 use crate::check::worker::family;
 use crate::check::{http, locks};
 use crate::device::alive::TICK;
-use crate::ollama::log;
 use crate::ollama::processes::{self, RunningProcess};
 
 /// Time without output after which the server is asked otherwise. A server writes its settings first.
@@ -23,6 +24,8 @@ const ANSWER: Duration = Duration::from_millis(20);
 const SHORT: Duration = Duration::from_millis(4);
 /// Number of bytes that are read at the end of a file with the server's output.
 const TAIL: u64 = 1 << 20;
+/// Start of the message with which a server logs its address when it starts.
+const LISTENS: &str = "msg=\"Listening on ";
 
 /// What was observed of a server that says nothing here.
 #[derive(Debug, Default)]
@@ -32,28 +35,37 @@ pub struct Otherwise {
     /// File that the server's output goes to.
     pub output: Option<PathBuf>,
     file: Option<File>,
+    /// Port that the server was given and that no earlier run had.
+    port: Option<u16>,
     /// Whether a process had mapped the CUDA backend together with vgpu-run's libraries.
     pub with_shims: bool,
     /// Whether a process had mapped the CUDA backend without them.
     pub without_shims: bool,
+    /// Directories of the devices in sysfs, once they have been listed.
+    devices: Option<Vec<PathBuf>>,
+    /// Whether a process had a session on a device.
+    pub session: bool,
     /// Whether the server itself has mapped vgpu-run's libraries, which its processes inherit.
     pub inherits: bool,
     /// Address at which the server's API answered.
     pub answered: Option<SocketAddr>,
-    /// Process that holds a lock for which a descendant waits.
+    /// Process that held a lock for which a descendant waited at the last look, and since when.
+    blocked: Option<(u32, Instant)>,
+    /// Process outside the family that has held such a lock for a while, so that no server starts.
     pub waits_for: Option<u32>,
 }
 
 impl Otherwise {
-    /// Creates the state for a server. With `always` its processes are observed from the start.
-    pub fn new(always: bool) -> Self {
-        Self { always, ..Self::default() }
+    /// Creates the state for a server that was given `port`, which no earlier run had. With `always` its
+    /// processes are observed from the start.
+    pub fn new(always: bool, port: Option<u16>) -> Self {
+        Self { always, port, ..Self::default() }
     }
 
     /// Returns the time until the next look. The processes that load the backend live for some ten
     /// milliseconds.
     pub fn pause(&self) -> Duration {
-        if self.always && !self.with_shims { SHORT } else { TICK }
+        if self.always && !self.session { SHORT } else { TICK }
     }
 
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
@@ -64,6 +76,7 @@ impl Otherwise {
             return Vec::new();
         }
         let family = family::descendants();
+        self.session = self.session || self.has_session(&family);
         let proc = Path::new("/proc");
         let processes: Vec<RunningProcess> =
             family.iter().filter_map(|pid| processes::process(proc, *pid)).collect();
@@ -75,10 +88,13 @@ impl Otherwise {
             }
         }
         if !silent {
+            self.blocked(None, Instant::now());
             return Vec::new();
         }
-        self.waits_for = locks::holder(&family);
-        let Some(server) = processes.iter().find(|process| process.serves()) else { return Vec::new() };
+        let server = processes.iter().find(|process| process.serves());
+        // A server that runs has what it waited for, and takes locks of its own.
+        self.blocked(locks::holder(&family).filter(|_| server.is_none()), Instant::now());
+        let Some(server) = server else { return Vec::new() };
         if self.file.is_none() {
             self.follow(server.pid);
         }
@@ -89,6 +105,29 @@ impl Otherwise {
             };
             self.answered = family::listening().into_iter().map(reachable).find(answers);
         }
+        self.more()
+    }
+
+    /// Notes the stranger for whose lock a descendant waits at the time `now`. Everybody waits for a moment.
+    fn blocked(&mut self, holder: Option<u32>, now: Instant) {
+        let since = self.blocked.filter(|(before, _)| holder == Some(*before)).map(|(_, since)| since);
+        self.blocked = holder.map(|holder| (holder, since.unwrap_or(now)));
+        self.waits_for = holder.filter(|_| since.is_some_and(|since| now - since >= QUIET));
+    }
+
+    /// Returns whether one of the processes has a session on a device. What cannot be read is not known.
+    fn has_session(&mut self, family: &[u32]) -> bool {
+        let listed = || {
+            let functions = scan(&sysfs_root()).unwrap_or_default();
+            functions.into_iter().map(|function| function.dir).collect()
+        };
+        let devices = self.devices.get_or_insert_with(listed);
+        let mut held = devices.iter().filter_map(|device| holders(device).ok()).flatten();
+        held.any(|holder| family.contains(&holder.process))
+    }
+
+    /// Reads what is new in the file with the server's output.
+    fn more(&mut self) -> Vec<u8> {
         let mut output = Vec::new();
         if let Some(file) = &mut self.file {
             // What cannot be read is not known.
@@ -97,7 +136,7 @@ impl Otherwise {
         output
     }
 
-    /// Opens the file that a server's output goes to, at the server's last start.
+    /// Opens the file that a server's output goes to, where this run begins in it.
     fn follow(&mut self, pid: u32) {
         for descriptor in [2, 1] {
             let link = format!("/proc/{pid}/fd/{descriptor}");
@@ -115,9 +154,11 @@ impl Otherwise {
             {
                 continue;
             }
-            // An older start may stand in the file.
-            let text = String::from_utf8_lossy(&text);
-            at += text.len().saturating_sub(log::last_start(&text).len()) as u64;
+            // An earlier run may stand in the file, and its port is another one. Until this run's first line
+            // is there, or if what starts the server gives it another port, only what follows is known to be
+            // of this run.
+            let start = self.port.and_then(|port| start_at(&text, port));
+            at += start.unwrap_or(text.len()) as u64;
             if file.seek(SeekFrom::Start(at)).is_err() {
                 continue;
             }
@@ -125,6 +166,15 @@ impl Otherwise {
             return;
         }
     }
+}
+
+/// Returns the offset of the last start in a log, if the server listens at `port` since then.
+fn start_at(log: &[u8], port: u16) -> Option<usize> {
+    let at = memchr::memmem::rfind(log, LISTENS.as_bytes())?;
+    let address = log[at + LISTENS.len()..].split(|byte| b" \"\n".contains(byte)).next()?;
+    let listens = str::from_utf8(address).ok()?.rsplit(':').next()?.parse::<u16>().ok()?;
+    let begin = log[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    (listens == port).then_some(begin)
 }
 
 /// Returns whether a descendant is a server.
@@ -145,7 +195,59 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
     use super::*;
+    use crate::scratch::Scratch;
+
+    const OLD: &str =
+        "msg=\"Listening on 127.0.0.1:11434 (version 1)\"\nmsg=\"inference compute\" library=CUDA\n";
+    const NEW: &str =
+        "msg=\"Listening on 127.0.0.1:4711 (version 1)\"\nmsg=\"inference compute\" library=cpu\n";
+
+    /// Returns what is read of a run that appends to a file with an earlier one: `before` it is looked at,
+    /// and `after`.
+    fn appended(before: &str, after: &str) -> String {
+        let scratch = Scratch::new();
+        let path = scratch.join("log");
+        std::fs::write(&path, format!("{OLD}{before}")).unwrap();
+        let append = || File::options().append(true).open(&path).unwrap();
+        // It waits for the end of its input.
+        let mut server = Command::new("cat").stdin(Stdio::piped()).stderr(append()).spawn().unwrap();
+        let mut otherwise = Otherwise::new(true, Some(4711));
+        otherwise.follow(server.id());
+        append().write_all(after.as_bytes()).unwrap();
+        let output = otherwise.more();
+        drop(server.stdin.take());
+        server.wait().unwrap();
+        assert_eq!(otherwise.output, Some(path));
+        String::from_utf8(output).unwrap()
+    }
+
+    #[test]
+    fn an_earlier_run_in_the_same_file_is_not_this_one() {
+        assert_eq!(appended("", NEW), NEW, "this run has said nothing yet");
+        assert_eq!(appended(NEW, ""), NEW);
+        assert_eq!(appended(&NEW[..NEW.len() - 9], &NEW[NEW.len() - 9..]), NEW);
+        let elsewhere = NEW.replace("4711", "4712");
+        assert_eq!(appended(&elsewhere, "more\n"), "more\n", "of which run it is, is not known");
+    }
+
+    #[test]
+    fn a_lock_that_is_free_after_a_moment_is_not_waited_for() {
+        let (mut otherwise, begin) = (Otherwise::new(true, None), Instant::now());
+        let mut waits = |holder, after| {
+            otherwise.blocked(holder, begin + after);
+            otherwise.waits_for
+        };
+        assert_eq!(waits(Some(712), Duration::ZERO), None, "one look");
+        assert_eq!(waits(Some(712), QUIET / 2), None);
+        assert_eq!(waits(Some(713), QUIET), None, "another process");
+        assert_eq!(waits(Some(713), QUIET * 2), Some(713));
+        assert_eq!(waits(None, QUIET * 3), None);
+        assert_eq!(waits(Some(713), QUIET * 4), None, "again");
+    }
 
     #[test]
     fn wildcards_are_reached_by_loopback() {
