@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use vgpu_share::GpuUuid;
 
+use crate::allocation::{Allocation, Look, ends, trouble};
 use crate::api::{self, ContainerAllocateResponse, DeviceSpec, Mount};
 use crate::command::{CommandError, HostCommands};
 use crate::config::Config;
 use crate::error::{PluginError, sentence};
-use crate::instance::{Answer, Instance};
+use crate::instance::Instance;
 use crate::ledger::Ledger;
 use crate::pods::{self, Holder};
 use crate::units::{UnitState, Units};
@@ -38,31 +39,12 @@ pub(crate) struct Timing {
     pub(crate) grace: Duration,
 }
 
-/// A device that has been given to a container.
-#[derive(Debug)]
-struct Allocation {
-    /// The container, once the kubelet has listed it.
-    holder: Option<Holder>,
-    /// When the kubelet allocated it, or listed it last.
-    seen: Instant,
-    /// Whether a container has been started with this instance, so that the next one gets a new instance.
-    used: bool,
-}
-
 /// State of a device.
 #[derive(Debug, Default)]
 struct Device {
     allocation: Option<Allocation>,
     /// Why it is unhealthy, unless it is healthy.
     trouble: Option<String>,
-}
-
-/// What the plugin has found of an instance.
-#[derive(Debug)]
-struct Look {
-    state: UnitState,
-    /// Its answer, if it is active.
-    answer: Option<Result<Answer, String>>,
 }
 
 /// All devices of a node.
@@ -387,101 +369,5 @@ impl Pool {
                 changed
             });
         }
-    }
-}
-
-/// Updates what is known of a device by the kubelet's list, and returns whether its instance ends.
-fn ends(
-    allocation: &mut Option<Allocation>,
-    holder: Option<&Holder>,
-    look: &Look,
-    asked: Instant,
-    grace: Duration,
-) -> bool {
-    let runs = matches!(look.state, UnitState::Active | UnitState::Starting);
-    if let Some(holder) = holder {
-        // A container may have been started with an instance of which this process knows nothing else.
-        let allocation =
-            allocation.get_or_insert_with(|| Allocation { holder: None, seen: asked, used: true });
-        (allocation.holder, allocation.seen) = (Some(holder.clone()), allocation.seen.max(asked));
-        return false;
-    }
-    match allocation {
-        // An instance that nobody is known to have gets as much time as one that was just allocated.
-        None if runs => {
-            *allocation = Some(Allocation { holder: None, seen: asked, used: true });
-            false
-        }
-        None => false,
-        Some(found) => {
-            let connected = matches!(&look.answer, Some(Ok(Answer { connected: Some(true) })));
-            let ends = asked.saturating_duration_since(found.seen) >= grace && !connected;
-            if ends {
-                *allocation = None;
-            }
-            ends && runs
-        }
-    }
-}
-
-/// Returns why the instance of an allocated device is of no use to its VM. `used` is whether a container has
-/// been started with it; before that it may take its time.
-fn trouble(look: &Look, used: bool) -> Option<String> {
-    match (look.state, &look.answer) {
-        (UnitState::Active, Some(Err(why))) => Some(why.clone()),
-        (UnitState::Active, _) => None,
-        (UnitState::Failed, _) => Some("systemd has given its unit up".to_owned()),
-        _ if !used => None,
-        (UnitState::Starting, _) => Some("it has ended, and is being started again".to_owned()),
-        (UnitState::Inactive | UnitState::Stopping, _) => Some("its unit does not run".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn look(state: UnitState, connected: Option<bool>) -> Look {
-        Look { state, answer: connected.map(|connected| Ok(Answer { connected: Some(connected) })) }
-    }
-
-    #[test]
-    fn an_instance_outlives_a_kubelet_that_lists_no_pods_while_its_vm_is_connected() {
-        let (start, grace) = (Instant::now(), Duration::from_secs(30));
-        let later = |seconds| start + Duration::from_secs(seconds);
-        let mut allocation = Some(Allocation { holder: None, seen: start, used: false });
-        let active = |connected| look(UnitState::Active, Some(connected));
-        assert!(!ends(&mut allocation, None, &active(false), later(29), grace), "not listed yet");
-        let holder = Holder::of_test();
-        assert!(!ends(&mut allocation, Some(&holder), &active(true), later(40), grace));
-        assert!(!ends(&mut allocation, None, &active(true), later(400), grace), "a VM is connected");
-        assert!(!ends(&mut allocation, None, &active(false), later(69), grace), "within the grace");
-        assert!(ends(&mut allocation, None, &active(false), later(70), grace) && allocation.is_none());
-    }
-
-    #[test]
-    fn what_a_new_plugin_finds_running_has_as_much_time_as_what_it_allocates() {
-        let (start, grace) = (Instant::now(), Duration::from_secs(30));
-        let mut allocation = None;
-        let idle = look(UnitState::Inactive, None);
-        assert!(!ends(&mut allocation, None, &idle, start, grace) && allocation.is_none());
-        let runs = look(UnitState::Active, Some(false));
-        assert!(!ends(&mut allocation, None, &runs, start, grace) && allocation.is_some());
-        assert!(ends(&mut allocation, None, &runs, start + grace, grace));
-        assert!(!ends(&mut allocation, Some(&Holder::of_test()), &runs, start, grace));
-        assert!(
-            allocation.is_some_and(|allocation| allocation.used),
-            "its next container gets a new instance"
-        );
-    }
-
-    #[test]
-    fn a_crash_is_trouble_and_a_first_start_is_none() {
-        let starting = look(UnitState::Starting, None);
-        assert!(trouble(&starting, false).is_none() && trouble(&starting, true).is_some());
-        assert!(trouble(&look(UnitState::Failed, None), false).is_some());
-        let hung = Look { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
-        assert_eq!(trouble(&hung, true).as_deref(), Some("silent"));
-        assert!(trouble(&look(UnitState::Active, Some(false)), true).is_none());
     }
 }
