@@ -6,12 +6,15 @@ use crate::instance::Answer;
 use crate::pods::Holder;
 use crate::units::UnitState;
 
+/// Graces for which an instance without a pod goes on while it is not known whether a VM is connected to it.
+const UNKNOWN_GRACES: u32 = 20;
+
 /// A device that has been given to a container.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// The container, once the kubelet has listed it.
     pub(crate) holder: Option<Holder>,
-    /// When the kubelet allocated it, or listed it last.
+    /// When it was last known to be in use: the kubelet allocated it or listed it, or a VM was connected.
     pub(crate) seen: Instant,
     /// Whether a container has been started with this instance, so that the next one gets a new instance.
     pub(crate) used: bool,
@@ -23,6 +26,18 @@ pub(crate) struct Look {
     pub(crate) state: UnitState,
     /// Its answer, if it is active.
     pub(crate) answer: Option<Result<Answer, String>>,
+}
+
+impl Look {
+    /// Returns whether a VM is connected, or `None` if that is not known: the VM of an instance that is too
+    /// busy to answer, or that systemd starts again after a crash, keeps its connection.
+    fn connected(&self) -> Option<bool> {
+        match (self.state, &self.answer) {
+            (UnitState::Active, Some(Ok(answer))) => answer.connected,
+            (UnitState::Active | UnitState::Starting, _) => None,
+            (UnitState::Inactive | UnitState::Stopping | UnitState::Failed, _) => Some(false),
+        }
+    }
 }
 
 /// Updates what is known of a device by the kubelet's list, and returns whether its instance ends.
@@ -49,8 +64,15 @@ pub(crate) fn ends(
         }
         None => false,
         Some(found) => {
-            let connected = matches!(&look.answer, Some(Ok(Answer { connected: Some(true) })));
-            let ends = asked.saturating_duration_since(found.seen) >= grace && !connected;
+            let most = match look.connected() {
+                Some(true) => {
+                    found.seen = found.seen.max(asked);
+                    return false;
+                }
+                Some(false) => grace,
+                None => grace.saturating_mul(UNKNOWN_GRACES),
+            };
+            let ends = asked.saturating_duration_since(found.seen) >= most;
             if ends {
                 *allocation = None;
             }
@@ -90,8 +112,33 @@ mod tests {
         let holder = Holder::of_test();
         assert!(!ends(&mut allocation, Some(&holder), &active(true), later(40), grace));
         assert!(!ends(&mut allocation, None, &active(true), later(400), grace), "a VM is connected");
-        assert!(!ends(&mut allocation, None, &active(false), later(69), grace), "within the grace");
-        assert!(ends(&mut allocation, None, &active(false), later(70), grace) && allocation.is_none());
+        assert!(!ends(&mut allocation, None, &active(false), later(429), grace), "within the grace");
+        assert!(ends(&mut allocation, None, &active(false), later(430), grace) && allocation.is_none());
+    }
+
+    /// A crash, or an answer that takes too long, says nothing about the VM, which may go on.
+    #[test]
+    fn an_instance_of_which_nothing_is_known_goes_on_for_long_but_not_for_good() {
+        let (start, grace) = (Instant::now(), Duration::from_secs(30));
+        let later = |seconds| start + Duration::from_secs(seconds);
+        let of_active = |answer| Look { state: UnitState::Active, answer };
+        for unknown in [
+            look(UnitState::Starting, None),
+            of_active(Some(Err("it has not answered for 2 s".to_owned()))),
+            of_active(Some(Ok(Answer { connected: None }))),
+            of_active(None),
+        ] {
+            let mut allocation = Some(Allocation { holder: None, seen: start, used: true });
+            let connected = look(UnitState::Active, Some(true));
+            assert!(!ends(&mut allocation, None, &connected, later(100), grace));
+            assert!(!ends(&mut allocation, None, &unknown, later(699), grace), "{unknown:?}");
+            assert!(ends(&mut allocation, None, &unknown, later(700), grace), "{unknown:?}");
+        }
+        for gone in [UnitState::Inactive, UnitState::Stopping, UnitState::Failed] {
+            let mut allocation = Some(Allocation { holder: None, seen: start, used: true });
+            assert!(!ends(&mut allocation, None, &look(gone, None), later(30), grace));
+            assert!(allocation.is_none(), "{gone:?}: there is no process that a VM could be connected to");
+        }
     }
 
     #[test]

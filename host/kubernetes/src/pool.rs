@@ -1,9 +1,9 @@
 //! The devices of a node: which are allocated, which are healthy, and how long an instance lives.
 //!
 //! An instance starts with `Allocate`, is started anew when its container starts again, and ends when the
-//! kubelet lists no pod with it for [`Timing::grace`] and no VM is connected to it. The second condition is
+//! kubelet lists no pod with it and no VM is connected to it for [`Timing::grace`]. The second condition is
 //! for a kubelet that has just started: it lists no pod until it has heard of them from the API server, while
-//! their VMs go on.
+//! their VMs go on. For the same reason the time counts only while the kubelet and systemd answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -253,8 +253,8 @@ impl Pool {
 
     async fn look_once(&self) -> Result<(), PluginError> {
         let asked = Instant::now();
-        let looks = self.looks().await?;
-        let held = pods::list(&self.pods).await;
+        let looks = self.looks().await.inspect_err(|_| self.count_anew(asked))?;
+        let held = pods::list(&self.pods).await.inspect_err(|_| self.count_anew(asked));
         if let Ok(held) = &held {
             self.reconcile(held, &looks, asked).await?;
         }
@@ -262,6 +262,13 @@ impl Pool {
         let rooms = self.ledger.rooms(&self.gpus, &is_own)?;
         self.publish(&looks, &rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect(), asked);
         held.map(drop)
+    }
+
+    /// Has the grace of all devices start again, because it is not known whether they have pods and VMs.
+    fn count_anew(&self, asked: Instant) {
+        for allocation in locked(&self.devices).values_mut().filter_map(|device| device.allocation.as_mut()) {
+            allocation.seen = allocation.seen.max(asked);
+        }
     }
 
     /// Looks at all instances at the same time.
