@@ -61,6 +61,9 @@ pub(crate) struct Pool {
     timing: Timing,
     instances: BTreeMap<String, Instance>,
     devices: Mutex<BTreeMap<String, Device>>,
+    /// Whose turn it is to give orders about an instance: of an end that was decided before an allocation,
+    /// nothing may reach the instance that the allocation starts.
+    turns: BTreeMap<String, tokio::sync::Mutex<()>>,
     /// The list of each profile, as the kubelet gets it.
     lists: Vec<watch::Sender<Vec<api::Device>>>,
     /// What was logged last, so that it is not logged again and again.
@@ -90,6 +93,7 @@ impl Pool {
         let instances: BTreeMap<_, _> =
             instances.into_iter().map(|instance| (instance.name.clone(), instance)).collect();
         let devices = instances.keys().map(|name| (name.clone(), Device::default())).collect();
+        let turns = instances.keys().map(|name| (name.clone(), tokio::sync::Mutex::default())).collect();
         Self {
             units: Units::new(commands.clone()),
             config,
@@ -100,6 +104,7 @@ impl Pool {
             timing,
             instances,
             devices: Mutex::new(devices),
+            turns,
             lists,
             complaint: Mutex::new(None),
         }
@@ -135,16 +140,14 @@ impl Pool {
             return Err(PluginError::Several { profile: self.profile(profile), count: ids.len() });
         };
         let instance = self.instance(profile, id)?;
+        let _turn = self.turns[id].lock().await;
         let allocation = Allocation { holder: None, seen: Instant::now(), used: false };
-        // Before the start, so that nobody stops what is not seen in a pod yet.
+        // Before the start, so that the memory is not shown as another device's room.
         locked(&self.devices).entry(id.clone()).or_default().allocation = Some(allocation);
         match self.begin(instance).await {
             Ok(response) => {
                 // The kubelet lists the pod as soon as it has the answer.
-                if let Some(allocation) = &mut locked(&self.devices).entry(id.clone()).or_default().allocation
-                {
-                    allocation.seen = Instant::now();
-                }
+                self.update(id, |allocation| allocation.seen = Instant::now());
                 tracing::info!(device = id, "allocated");
                 Ok(response)
             }
@@ -182,6 +185,7 @@ impl Pool {
     pub(crate) async fn pre_start(&self, profile: usize, ids: &[String]) -> Result<(), PluginError> {
         for id in ids {
             let instance = self.instance(profile, id)?;
+            let _turn = self.turns[id].lock().await;
             let (used, pod) = {
                 let mut devices = locked(&self.devices);
                 let device = devices.entry(id.clone()).or_default();
@@ -201,16 +205,17 @@ impl Pool {
                 let (profile, device) = (self.profile(profile), id.clone());
                 return Err(PluginError::NotReady { profile, device, pod, why });
             }
-            self.set_used(id, true);
+            // Whoever starts a container of a pod has the pod, also if it does not list it yet.
+            self.update(id, |allocation| (allocation.seen, allocation.used) = (Instant::now(), true));
             tracing::info!(device = id, pod, renewed = used, "ready for its container");
         }
         Ok(())
     }
 
-    fn set_used(&self, name: &str, used: bool) {
+    fn update(&self, name: &str, change: impl FnOnce(&mut Allocation)) {
         let mut devices = locked(&self.devices);
         if let Some(allocation) = devices.get_mut(name).and_then(|device| device.allocation.as_mut()) {
-            allocation.used = used;
+            change(allocation);
         }
     }
 
@@ -229,7 +234,7 @@ impl Pool {
         if renewed {
             self.units.renew(&instance.name).await.map_err(words)?;
             // Not before: a container must not get the instance of the one before because an order failed.
-            self.set_used(&instance.name, false);
+            self.update(&instance.name, |allocation| allocation.used = false);
         }
         self.units.ready(&instance.name).await.map_err(words)?;
         instance.ask().await.map(drop)
@@ -299,6 +304,8 @@ impl Pool {
         asked: Instant,
     ) -> Result<(), PluginError> {
         for (name, look) in looks {
+            // A device that is being given to a pod now is looked at next time.
+            let Some(Ok(_turn)) = self.turns.get(name).map(tokio::sync::Mutex::try_lock) else { continue };
             let ends = {
                 let mut devices = locked(&self.devices);
                 let device = devices.entry(name.clone()).or_default();

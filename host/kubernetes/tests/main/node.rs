@@ -144,6 +144,11 @@ impl Node {
         if fails { fs::write(path, "").unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
+    /// Has the stand-in for systemctl take its time for a stop, and record when it is done.
+    pub fn slow_stops(&self) {
+        fs::write(self.path("slow-stop"), "").unwrap();
+    }
+
     /// Returns the orders that systemctl was given.
     pub fn orders(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("orders")).unwrap_or_default();
