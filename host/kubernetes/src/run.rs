@@ -61,6 +61,8 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let folders =
         HostFolders { configurations: arguments.configurations.clone(), runtime: arguments.runtime.clone() };
     let mut instances = instances(&config, &gpus, &folders)?;
+    // Before the profiles are judged: nobody else ends those, and they would be in the way for good.
+    instances.extend(retired(&instances, &folders)?);
     let reserve = config.settings.get("reserve").and_then(|value| parse_bytes(value.as_str()?));
     let ledger = Ledger::new(config.path_setting("shares"), reserve.unwrap_or(RESERVE));
     admit(&config, &gpus, &instances, &ledger, &arguments.config)?;
@@ -71,7 +73,6 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    instances.extend(retired(&instances, &folders)?);
     for instance in &instances {
         instance.configure(&config)?;
     }
@@ -127,7 +128,9 @@ fn instances(
     Ok(instances)
 }
 
-/// Refuses profiles whose memory does not fit what a GPU has for VMs beside what other devices hold.
+/// Refuses profiles whose memory does not fit what a GPU has for VMs beside what devices hold that are not
+/// the plugin's. Those of earlier profiles are the plugin's: until they end, a device that does not fit
+/// beside them is unhealthy.
 fn admit(
     config: &Config,
     gpus: &BTreeMap<GpuUuid, u64>,

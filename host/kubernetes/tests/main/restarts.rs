@@ -72,13 +72,14 @@ async fn a_plugin_that_starts_anew_keeps_what_runs() {
 /// A device whose profile is gone goes on with its pod, ends with it, and leaves no configuration behind.
 #[tokio::test]
 async fn a_profile_that_is_gone_ends_with_its_pods() {
-    let mut node = Node::new(SMALL);
-    let one = node.id("small", 0);
+    // It fills the GPU, so that there is no room for the new profile until it ends.
+    let mut node = Node::new("[[profile]]\nname = \"large\"\nmemory = \"7G\"\ncount = 1\n");
+    let one = node.id("large", 0);
     let mut kubelet = Kubelet::new(&node.path("kubelet"));
     kubelet.start();
     node.start_plugin();
     let mut plugin = kubelet.registration().await;
-    kubelet.add_pod("vgpu-run/small", &one);
+    kubelet.add_pod("vgpu-run/large", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();
     let configuration = node.path(&format!("etc/{one}.toml"));
@@ -91,10 +92,11 @@ async fn a_profile_that_is_gone_ends_with_its_pods() {
     let mut plugin = kubelet.registration().await;
     assert_eq!(plugin.request.resource_name, "vgpu-run/tiny");
     let tiny = [node.id("tiny", 0), node.id("tiny", 1)];
-    plugin.until_health(&[(&tiny[0], true), (&tiny[1], true)]).await;
+    plugin.until_health(&[(&tiny[0], false), (&tiny[1], false)]).await;
     assert!(node.path(&format!("run/{one}/vm/device")).exists());
     kubelet.remove_pods();
     node.until_served(&one, false).await;
+    plugin.until_health(&[(&tiny[0], true), (&tiny[1], true)]).await;
     until("its configuration is gone", || !configuration.exists()).await;
     assert!(node.path("etc/k8s-own.toml").exists());
 }
