@@ -119,6 +119,11 @@ impl Pool {
         self.lists[profile].subscribe()
     }
 
+    /// Returns whether a look has made the list of each profile, none of which is empty then.
+    pub(crate) fn is_published(&self) -> bool {
+        self.lists.iter().all(|list| !list.borrow().is_empty())
+    }
+
     /// Returns a device of a profile.
     fn instance(&self, profile: usize, id: &str) -> Result<&Instance, PluginError> {
         let found = self.instances.get(id).filter(|instance| instance.profile == Some(profile));
@@ -260,13 +265,14 @@ impl Pool {
         let asked = Instant::now();
         let looks = self.looks().await.inspect_err(|_| self.count_anew(asked))?;
         let held = pods::list(&self.pods).await.inspect_err(|_| self.count_anew(asked));
-        if let Ok(held) = &held {
-            self.reconcile(held, &looks, asked).await?;
-        }
+        let reconciled = match &held {
+            Ok(held) => self.reconcile(held, &looks, asked).await,
+            Err(_) => Ok(()),
+        };
         let is_own = |name: &str| self.instances.get(name).is_some_and(|own| own.profile.is_some());
         let rooms = self.ledger.rooms(&self.gpus, &is_own)?;
         self.publish(&looks, &rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect(), asked);
-        held.map(drop)
+        held.map(drop).and(reconciled)
     }
 
     /// Has the grace of all devices start again, because it is not known whether they have pods and VMs.
@@ -296,34 +302,47 @@ impl Pool {
     }
 
     /// Ends the instances that no pod has. `asked` is when the kubelet was asked for `held`: what was
-    /// allocated later is not in it.
+    /// allocated later is not in it. Returns the first error; the other instances are seen to all the same.
     async fn reconcile(
         &self,
         held: &BTreeMap<String, Holder>,
         looks: &BTreeMap<String, Look>,
         asked: Instant,
     ) -> Result<(), PluginError> {
+        let mut outcome = Ok(());
         for (name, look) in looks {
-            // A device that is being given to a pod now is looked at next time.
-            let Some(Ok(_turn)) = self.turns.get(name).map(tokio::sync::Mutex::try_lock) else { continue };
-            let ends = {
-                let mut devices = locked(&self.devices);
-                let device = devices.entry(name.clone()).or_default();
-                ends(&mut device.allocation, held.get(name), look, asked, self.timing.grace)
-            };
-            if ends {
-                tracing::info!(device = name, "no pod has it: its instance ends");
-                self.units.stop(name).await?;
-            }
-            let is_free = locked(&self.devices).get(name).is_none_or(|device| device.allocation.is_none());
-            if is_free && look.state == UnitState::Failed {
-                // Whoever gets it next learns from a new start whether it works now.
-                self.units.forget_failures(name).await;
-            }
-            let retired = self.instances.get(name).filter(|instance| instance.profile.is_none());
-            if let Some(instance) = retired.filter(|_| is_free && look.state == UnitState::Inactive) {
-                instance.forget()?;
-            }
+            let done = self.reconcile_one(name, held.get(name), look, asked).await;
+            outcome = outcome.and(done);
+        }
+        outcome
+    }
+
+    async fn reconcile_one(
+        &self,
+        name: &str,
+        holder: Option<&Holder>,
+        look: &Look,
+        asked: Instant,
+    ) -> Result<(), PluginError> {
+        // A device that is being given to a pod now is looked at next time.
+        let Some(Ok(_turn)) = self.turns.get(name).map(tokio::sync::Mutex::try_lock) else { return Ok(()) };
+        let ends = {
+            let mut devices = locked(&self.devices);
+            let device = devices.entry(name.to_owned()).or_default();
+            ends(&mut device.allocation, holder, look, asked, self.timing.grace)
+        };
+        if ends {
+            tracing::info!(device = name, "no pod has it: its instance ends");
+            self.units.stop(name).await?;
+        }
+        let is_free = locked(&self.devices).get(name).is_none_or(|device| device.allocation.is_none());
+        if is_free && look.state == UnitState::Failed {
+            // Whoever gets it next learns from a new start whether it works now.
+            self.units.forget_failures(name).await;
+        }
+        let retired = self.instances.get(name).filter(|instance| instance.profile.is_none());
+        if let Some(instance) = retired.filter(|_| is_free && look.state == UnitState::Inactive) {
+            instance.forget()?;
         }
         Ok(())
     }
@@ -383,5 +402,61 @@ impl Pool {
                 changed
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::{Answer, HostFolders};
+
+    /// Returns a pool with two devices, which have been allocated, on a host where each command fails.
+    fn pool(folder: &std::path::Path) -> Pool {
+        let text = "[[profile]]\nname = \"a\"\nmemory = \"1G\"\ncount = 2\n";
+        let config: Config = toml::from_str(text).unwrap();
+        let path = folder.to_owned();
+        let folders = HostFolders { configurations: path.clone(), runtime: path.clone() };
+        let gpu = GpuUuid([1; 16]);
+        let instance = |index| Instance::new(&folders, 0, &config.profiles[0], gpu, index);
+        let pool = Pool::new(Parts {
+            instances: vec![instance(0), instance(1)],
+            commands: HostCommands::new(vec!["false".to_owned()]),
+            ledger: Ledger::new(Some(path.clone()), 0),
+            gpus: [(gpu, 4 << 30)].into(),
+            pods: path.join("kubelet.sock"),
+            timing: Timing { tick: Duration::ZERO, grace: Duration::from_secs(30) },
+            config,
+        });
+        for device in locked(&pool.devices).values_mut() {
+            device.allocation = Some(Allocation { holder: None, seen: Instant::now(), used: true });
+        }
+        pool
+    }
+
+    #[tokio::test]
+    async fn a_stop_that_fails_does_not_keep_other_instances() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool(folder.path());
+        let look = || Look { state: UnitState::Active, answer: Some(Ok(Answer { connected: Some(false) })) };
+        let looks = pool.instances.keys().map(|name| (name.clone(), look())).collect();
+        let later = Instant::now() + Duration::from_secs(30);
+        let outcome = pool.reconcile(&BTreeMap::new(), &looks, later).await;
+        let first = pool.instances.keys().next().unwrap();
+        assert!(outcome.is_err_and(|error| sentence(&error).contains(first)));
+        assert!(
+            locked(&pool.devices).values().all(|device| device.allocation.is_none()),
+            "each has been tried"
+        );
+    }
+
+    #[tokio::test]
+    async fn time_without_answers_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool(folder.path());
+        let before = Instant::now();
+        pool.look().await;
+        let devices = locked(&pool.devices);
+        let seen = |device: &Device| device.allocation.as_ref().map(|allocation| allocation.seen);
+        assert!(devices.values().all(|device| seen(device) >= Some(before)));
     }
 }

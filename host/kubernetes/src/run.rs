@@ -81,19 +81,23 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let pods = arguments.kubelet.join("pod-resources/kubelet.sock");
     let (profiles, tick) = (config.profiles.len(), timing.tick);
     let pool = Arc::new(Pool::new(Parts { config, commands, ledger, gpus, pods, timing, instances }));
-    // The kubelet's first list is a true one.
-    pool.look().await;
-    for profile in 0..profiles {
-        let folder = arguments.kubelet.join("device-plugins");
-        tokio::spawn(registration::serve(Arc::clone(&pool), profile, folder));
-    }
     let mut ended = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut is_served = false;
     loop {
+        pool.look().await;
+        // The kubelet's first list is a true one: with an empty one the node would lose its resources.
+        if !is_served && pool.is_published() {
+            for profile in 0..profiles {
+                let folder = arguments.kubelet.join("device-plugins");
+                tokio::spawn(registration::serve(Arc::clone(&pool), profile, folder));
+            }
+            is_served = true;
+        }
         tokio::select! {
             _ = ended.recv() => break,
             _ = interrupted.recv() => break,
-            () = tokio::time::sleep(tick) => pool.look().await,
+            () = tokio::time::sleep(tick) => {}
         }
     }
     tracing::info!("ends; running instances go on");
