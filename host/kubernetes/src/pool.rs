@@ -20,7 +20,7 @@ use crate::command::{CommandError, HostCommands};
 use crate::config::Config;
 use crate::error::{PluginError, sentence};
 use crate::instance::Instance;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Room};
 use crate::pods::{self, Holder};
 use crate::units::{UnitState, Units};
 
@@ -271,7 +271,7 @@ impl Pool {
         };
         let is_own = |name: &str| self.instances.get(name).is_some_and(|own| own.profile.is_some());
         let rooms = self.ledger.rooms(&self.gpus, &is_own)?;
-        self.publish(&looks, &rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect(), asked);
+        self.publish(&looks, &rooms, asked);
         held.map(drop).and(reconciled)
     }
 
@@ -347,18 +347,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Judges the health of all devices, and sends the lists that have changed. `rooms` are the bytes of each
-    /// GPU that the plugin's devices can have. `asked` is when the instances were looked at.
-    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, u64>, asked: Instant) {
+    /// Judges the health of all devices, and sends the lists that have changed. `asked` is when the
+    /// instances were looked at.
+    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, Room>, asked: Instant) {
         let mut devices = locked(&self.devices);
-        let mut rooms = rooms.clone();
+        let mut left: BTreeMap<_, _> = rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect();
+        let taken =
+            |own: &Instance| rooms.get(&own.gpu).map_or(own.memory, |room| room.taken(&own.name, own.memory));
         let is_allocated = |devices: &BTreeMap<String, Device>, name: &str| {
             devices.get(name).is_some_and(|device| device.allocation.is_some())
         };
         // What is allocated has its memory, or is about to claim it; the others share what is left, in order.
         for instance in self.instances.values().filter(|own| is_allocated(&devices, &own.name)) {
-            let room = rooms.entry(instance.gpu).or_default();
-            *room = room.saturating_sub(instance.memory);
+            let left = left.entry(instance.gpu).or_default();
+            *left = left.saturating_sub(taken(instance));
         }
         for (name, instance) in &self.instances {
             let allocation = devices.get(name).and_then(|device| device.allocation.as_ref());
@@ -369,9 +371,9 @@ impl Pool {
                     .filter(|_| allocation.seen <= asked)
                     .and_then(|look| trouble(look, allocation.used))
             } else {
-                let room = rooms.entry(instance.gpu).or_default();
-                let fits = instance.memory <= *room;
-                *room = room.saturating_sub(instance.memory);
+                let left = left.entry(instance.gpu).or_default();
+                let fits = instance.memory <= *left;
+                *left = left.saturating_sub(taken(instance));
                 let words =
                     || format!("others have been promised the memory that it needs of {}", instance.gpu);
                 (!fits).then(words)

@@ -73,9 +73,6 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    for instance in &instances {
-        instance.configure(&config)?;
-    }
     let timing =
         Timing { tick: Duration::from_millis(arguments.tick), grace: Duration::from_millis(arguments.grace) };
     let pods = arguments.kubelet.join("pod-resources/kubelet.sock");
