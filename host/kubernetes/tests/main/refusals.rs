@@ -122,6 +122,8 @@ async fn a_systemd_that_does_not_answer_is_told_and_what_runs_goes_on() {
     // An instance that nobody has does not end either.
     plugin.allocate(&[&other]).await.unwrap();
     plugin.pre_start(&other).await.unwrap();
+    // At 50 ms and more each, this is past the grace of 1 s.
+    node.until_looks(40).await;
     assert!(!node.orders().contains(&format!("stop {other}")));
     kubelet.tells_pods(true);
     node.until_served(&other, false).await;
