@@ -102,7 +102,9 @@ impl Instance {
         self.folders.runtime.join(&self.name)
     }
 
-    /// Writes the configuration and makes the directories, which systemd removes with an instance.
+    /// Writes the configuration and makes the directories, which systemd removes with an instance. Only for
+    /// an instance that is about to be started: a running one that crashes starts again with what is in the
+    /// file, and its VM keeps what it was promised.
     pub(crate) fn prepare(&self, config: &Config) -> Result<(), PluginError> {
         self.configure(config)?;
         let mut made = self.make_folders();
@@ -125,7 +127,7 @@ impl Instance {
     }
 
     /// Writes the configuration, unless it is there.
-    pub(crate) fn configure(&self, config: &Config) -> Result<(), PluginError> {
+    fn configure(&self, config: &Config) -> Result<(), PluginError> {
         let Some(profile) = self.profile.map(|number| &config.profiles[number]) else { return Ok(()) };
         let path = self.configuration();
         let text = self.text(config, profile);

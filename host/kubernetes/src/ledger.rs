@@ -10,7 +10,9 @@ use vgpu_share::{GpuUuid, Gpus, Promise, ShareError, SlotView, largest_reserve};
 pub(crate) struct Room {
     /// Bytes for VMs: the GPU's memory without the reserve.
     pub(crate) has: u64,
-    /// Devices that are not the plugin's, with the bytes that they hold.
+    /// Devices that are the plugin's, with the bytes that they hold.
+    own: BTreeMap<String, u64>,
+    /// Devices that are not, with the bytes that they hold.
     pub(crate) others: Vec<(String, u64)>,
 }
 
@@ -18,6 +20,12 @@ impl Room {
     /// Returns what a promise of `asked` bytes says if it cannot be kept.
     pub(crate) fn promise(&self, gpu: GpuUuid, asked: u64) -> Promise {
         Promise { gpu, asked, has: self.has, holders: self.others.clone(), ending: false }
+    }
+
+    /// Returns the bytes that a device of the plugin has: what it is promised, or what its instance holds if
+    /// that was started with a larger size of its profile.
+    pub(crate) fn taken(&self, device: &str, promised: u64) -> u64 {
+        self.own.get(device).map_or(promised, |held| promised.max(*held))
     }
 
     /// Returns the bytes that the plugin's own devices can have together.
@@ -59,8 +67,8 @@ impl Ledger {
             };
             let has = bytes.saturating_sub(largest_reserve(&holders).max(self.reserve));
             let held = |holder: &SlotView| (holder.name(), holder.held_bytes());
-            let others = holders.iter().map(held).filter(|(name, _)| !is_own(name)).collect();
-            rooms.insert(*gpu, Room { has, others });
+            let (own, others): (Vec<_>, _) = holders.iter().map(held).partition(|(name, _)| is_own(name));
+            rooms.insert(*gpu, Room { has, own: own.into_iter().collect(), others });
         }
         Ok(rooms)
     }

@@ -9,12 +9,14 @@
 //!  run ─► config, gpus: what the node has ─► ledger: whether it can be promised
 //!   └─► pool: allocation, health, end ─► instance: configuration, directory, sockets
 //!        │                           └─► units: systemd ─► command: within a container, of the host
+//!        ├─► allocation: when an instance ends
 //!        ├─► pods: who has what, from the kubelet
 //!  registration, service: the kubelet's calls ─► api: its messages
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod allocation;
 pub mod api;
 mod command;
 mod config;

@@ -1,9 +1,9 @@
 //! The devices of a node: which are allocated, which are healthy, and how long an instance lives.
 //!
 //! An instance starts with `Allocate`, is started anew when its container starts again, and ends when the
-//! kubelet lists no pod with it for [`Timing::grace`] and no VM is connected to it. The second condition is
+//! kubelet lists no pod with it and no VM is connected to it for [`Timing::grace`]. The second condition is
 //! for a kubelet that has just started: it lists no pod until it has heard of them from the API server, while
-//! their VMs go on.
+//! their VMs go on. For the same reason the time counts only while the kubelet and systemd answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,12 +14,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use vgpu_share::GpuUuid;
 
+use crate::allocation::{Allocation, Look, ends, trouble};
 use crate::api::{self, ContainerAllocateResponse, DeviceSpec, Mount};
 use crate::command::{CommandError, HostCommands};
 use crate::config::Config;
 use crate::error::{PluginError, sentence};
-use crate::instance::{Answer, Instance};
-use crate::ledger::Ledger;
+use crate::instance::Instance;
+use crate::ledger::{Ledger, Room};
 use crate::pods::{self, Holder};
 use crate::units::{UnitState, Units};
 
@@ -38,31 +39,12 @@ pub(crate) struct Timing {
     pub(crate) grace: Duration,
 }
 
-/// A device that has been given to a container.
-#[derive(Debug)]
-struct Allocation {
-    /// The container, once the kubelet has listed it.
-    holder: Option<Holder>,
-    /// When the kubelet allocated it, or listed it last.
-    seen: Instant,
-    /// Whether a container has been started with this instance, so that the next one gets a new instance.
-    used: bool,
-}
-
 /// State of a device.
 #[derive(Debug, Default)]
 struct Device {
     allocation: Option<Allocation>,
     /// Why it is unhealthy, unless it is healthy.
     trouble: Option<String>,
-}
-
-/// What the plugin has found of an instance.
-#[derive(Debug)]
-struct Look {
-    state: UnitState,
-    /// Its answer, if it is active.
-    answer: Option<Result<Answer, String>>,
 }
 
 /// All devices of a node.
@@ -79,6 +61,9 @@ pub(crate) struct Pool {
     timing: Timing,
     instances: BTreeMap<String, Instance>,
     devices: Mutex<BTreeMap<String, Device>>,
+    /// Whose turn it is to give orders about an instance: of an end that was decided before an allocation,
+    /// nothing may reach the instance that the allocation starts.
+    turns: BTreeMap<String, tokio::sync::Mutex<()>>,
     /// The list of each profile, as the kubelet gets it.
     lists: Vec<watch::Sender<Vec<api::Device>>>,
     /// What was logged last, so that it is not logged again and again.
@@ -108,6 +93,7 @@ impl Pool {
         let instances: BTreeMap<_, _> =
             instances.into_iter().map(|instance| (instance.name.clone(), instance)).collect();
         let devices = instances.keys().map(|name| (name.clone(), Device::default())).collect();
+        let turns = instances.keys().map(|name| (name.clone(), tokio::sync::Mutex::default())).collect();
         Self {
             units: Units::new(commands.clone()),
             config,
@@ -118,6 +104,7 @@ impl Pool {
             timing,
             instances,
             devices: Mutex::new(devices),
+            turns,
             lists,
             complaint: Mutex::new(None),
         }
@@ -130,6 +117,11 @@ impl Pool {
     /// Returns the list of a profile's devices as it changes.
     pub(crate) fn list(&self, profile: usize) -> watch::Receiver<Vec<api::Device>> {
         self.lists[profile].subscribe()
+    }
+
+    /// Returns whether a look has made the list of each profile, none of which is empty then.
+    pub(crate) fn is_published(&self) -> bool {
+        self.lists.iter().all(|list| !list.borrow().is_empty())
     }
 
     /// Returns a device of a profile.
@@ -153,16 +145,14 @@ impl Pool {
             return Err(PluginError::Several { profile: self.profile(profile), count: ids.len() });
         };
         let instance = self.instance(profile, id)?;
+        let _turn = self.turns[id].lock().await;
         let allocation = Allocation { holder: None, seen: Instant::now(), used: false };
-        // Before the start, so that nobody stops what is not seen in a pod yet.
+        // Before the start, so that the memory is not shown as another device's room.
         locked(&self.devices).entry(id.clone()).or_default().allocation = Some(allocation);
         match self.begin(instance).await {
             Ok(response) => {
                 // The kubelet lists the pod as soon as it has the answer.
-                if let Some(allocation) = &mut locked(&self.devices).entry(id.clone()).or_default().allocation
-                {
-                    allocation.seen = Instant::now();
-                }
+                self.update(id, |allocation| allocation.seen = Instant::now());
                 tracing::info!(device = id, "allocated");
                 Ok(response)
             }
@@ -200,6 +190,7 @@ impl Pool {
     pub(crate) async fn pre_start(&self, profile: usize, ids: &[String]) -> Result<(), PluginError> {
         for id in ids {
             let instance = self.instance(profile, id)?;
+            let _turn = self.turns[id].lock().await;
             let (used, pod) = {
                 let mut devices = locked(&self.devices);
                 let device = devices.entry(id.clone()).or_default();
@@ -219,16 +210,17 @@ impl Pool {
                 let (profile, device) = (self.profile(profile), id.clone());
                 return Err(PluginError::NotReady { profile, device, pod, why });
             }
-            self.set_used(id, true);
+            // Whoever starts a container of a pod has the pod, also if it does not list it yet.
+            self.update(id, |allocation| (allocation.seen, allocation.used) = (Instant::now(), true));
             tracing::info!(device = id, pod, renewed = used, "ready for its container");
         }
         Ok(())
     }
 
-    fn set_used(&self, name: &str, used: bool) {
+    fn update(&self, name: &str, change: impl FnOnce(&mut Allocation)) {
         let mut devices = locked(&self.devices);
         if let Some(allocation) = devices.get_mut(name).and_then(|device| device.allocation.as_mut()) {
-            allocation.used = used;
+            change(allocation);
         }
     }
 
@@ -247,7 +239,7 @@ impl Pool {
         if renewed {
             self.units.renew(&instance.name).await.map_err(words)?;
             // Not before: a container must not get the instance of the one before because an order failed.
-            self.set_used(&instance.name, false);
+            self.update(&instance.name, |allocation| allocation.used = false);
         }
         self.units.ready(&instance.name).await.map_err(words)?;
         instance.ask().await.map(drop)
@@ -271,15 +263,23 @@ impl Pool {
 
     async fn look_once(&self) -> Result<(), PluginError> {
         let asked = Instant::now();
-        let looks = self.looks().await?;
-        let held = pods::list(&self.pods).await;
-        if let Ok(held) = &held {
-            self.reconcile(held, &looks, asked).await?;
-        }
+        let looks = self.looks().await.inspect_err(|_| self.count_anew(asked))?;
+        let held = pods::list(&self.pods).await.inspect_err(|_| self.count_anew(asked));
+        let reconciled = match &held {
+            Ok(held) => self.reconcile(held, &looks, asked).await,
+            Err(_) => Ok(()),
+        };
         let is_own = |name: &str| self.instances.get(name).is_some_and(|own| own.profile.is_some());
         let rooms = self.ledger.rooms(&self.gpus, &is_own)?;
-        self.publish(&looks, &rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect(), asked);
-        held.map(drop)
+        self.publish(&looks, &rooms, asked);
+        held.map(drop).and(reconciled)
+    }
+
+    /// Has the grace of all devices start again, because it is not known whether they have pods and VMs.
+    fn count_anew(&self, asked: Instant) {
+        for allocation in locked(&self.devices).values_mut().filter_map(|device| device.allocation.as_mut()) {
+            allocation.seen = allocation.seen.max(asked);
+        }
     }
 
     /// Looks at all instances at the same time.
@@ -302,48 +302,65 @@ impl Pool {
     }
 
     /// Ends the instances that no pod has. `asked` is when the kubelet was asked for `held`: what was
-    /// allocated later is not in it.
+    /// allocated later is not in it. Returns the first error; the other instances are seen to all the same.
     async fn reconcile(
         &self,
         held: &BTreeMap<String, Holder>,
         looks: &BTreeMap<String, Look>,
         asked: Instant,
     ) -> Result<(), PluginError> {
+        let mut outcome = Ok(());
         for (name, look) in looks {
-            let ends = {
-                let mut devices = locked(&self.devices);
-                let device = devices.entry(name.clone()).or_default();
-                ends(&mut device.allocation, held.get(name), look, asked, self.timing.grace)
-            };
-            if ends {
-                tracing::info!(device = name, "no pod has it: its instance ends");
-                self.units.stop(name).await?;
-            }
-            let is_free = locked(&self.devices).get(name).is_none_or(|device| device.allocation.is_none());
-            if is_free && look.state == UnitState::Failed {
-                // Whoever gets it next learns from a new start whether it works now.
-                self.units.forget_failures(name).await;
-            }
-            let retired = self.instances.get(name).filter(|instance| instance.profile.is_none());
-            if let Some(instance) = retired.filter(|_| is_free && look.state == UnitState::Inactive) {
-                instance.forget()?;
-            }
+            let done = self.reconcile_one(name, held.get(name), look, asked).await;
+            outcome = outcome.and(done);
+        }
+        outcome
+    }
+
+    async fn reconcile_one(
+        &self,
+        name: &str,
+        holder: Option<&Holder>,
+        look: &Look,
+        asked: Instant,
+    ) -> Result<(), PluginError> {
+        // A device that is being given to a pod now is looked at next time.
+        let Some(Ok(_turn)) = self.turns.get(name).map(tokio::sync::Mutex::try_lock) else { return Ok(()) };
+        let ends = {
+            let mut devices = locked(&self.devices);
+            let device = devices.entry(name.to_owned()).or_default();
+            ends(&mut device.allocation, holder, look, asked, self.timing.grace)
+        };
+        if ends {
+            tracing::info!(device = name, "no pod has it: its instance ends");
+            self.units.stop(name).await?;
+        }
+        let is_free = locked(&self.devices).get(name).is_none_or(|device| device.allocation.is_none());
+        if is_free && look.state == UnitState::Failed {
+            // Whoever gets it next learns from a new start whether it works now.
+            self.units.forget_failures(name).await;
+        }
+        let retired = self.instances.get(name).filter(|instance| instance.profile.is_none());
+        if let Some(instance) = retired.filter(|_| is_free && look.state == UnitState::Inactive) {
+            instance.forget()?;
         }
         Ok(())
     }
 
-    /// Judges the health of all devices, and sends the lists that have changed. `rooms` are the bytes of each
-    /// GPU that the plugin's devices can have. `asked` is when the instances were looked at.
-    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, u64>, asked: Instant) {
+    /// Judges the health of all devices, and sends the lists that have changed. `asked` is when the
+    /// instances were looked at.
+    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, Room>, asked: Instant) {
         let mut devices = locked(&self.devices);
-        let mut rooms = rooms.clone();
+        let mut left: BTreeMap<_, _> = rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect();
+        let taken =
+            |own: &Instance| rooms.get(&own.gpu).map_or(own.memory, |room| room.taken(&own.name, own.memory));
         let is_allocated = |devices: &BTreeMap<String, Device>, name: &str| {
             devices.get(name).is_some_and(|device| device.allocation.is_some())
         };
         // What is allocated has its memory, or is about to claim it; the others share what is left, in order.
         for instance in self.instances.values().filter(|own| is_allocated(&devices, &own.name)) {
-            let room = rooms.entry(instance.gpu).or_default();
-            *room = room.saturating_sub(instance.memory);
+            let left = left.entry(instance.gpu).or_default();
+            *left = left.saturating_sub(taken(instance));
         }
         for (name, instance) in &self.instances {
             let allocation = devices.get(name).and_then(|device| device.allocation.as_ref());
@@ -354,9 +371,9 @@ impl Pool {
                     .filter(|_| allocation.seen <= asked)
                     .and_then(|look| trouble(look, allocation.used))
             } else {
-                let room = rooms.entry(instance.gpu).or_default();
-                let fits = instance.memory <= *room;
-                *room = room.saturating_sub(instance.memory);
+                let left = left.entry(instance.gpu).or_default();
+                let fits = instance.memory <= *left;
+                *left = left.saturating_sub(taken(instance));
                 let words =
                     || format!("others have been promised the memory that it needs of {}", instance.gpu);
                 (!fits).then(words)
@@ -390,98 +407,58 @@ impl Pool {
     }
 }
 
-/// Updates what is known of a device by the kubelet's list, and returns whether its instance ends.
-fn ends(
-    allocation: &mut Option<Allocation>,
-    holder: Option<&Holder>,
-    look: &Look,
-    asked: Instant,
-    grace: Duration,
-) -> bool {
-    let runs = matches!(look.state, UnitState::Active | UnitState::Starting);
-    if let Some(holder) = holder {
-        // A container may have been started with an instance of which this process knows nothing else.
-        let allocation =
-            allocation.get_or_insert_with(|| Allocation { holder: None, seen: asked, used: true });
-        (allocation.holder, allocation.seen) = (Some(holder.clone()), allocation.seen.max(asked));
-        return false;
-    }
-    match allocation {
-        // An instance that nobody is known to have gets as much time as one that was just allocated.
-        None if runs => {
-            *allocation = Some(Allocation { holder: None, seen: asked, used: true });
-            false
-        }
-        None => false,
-        Some(found) => {
-            let connected = matches!(&look.answer, Some(Ok(Answer { connected: Some(true) })));
-            let ends = asked.saturating_duration_since(found.seen) >= grace && !connected;
-            if ends {
-                *allocation = None;
-            }
-            ends && runs
-        }
-    }
-}
-
-/// Returns why the instance of an allocated device is of no use to its VM. `used` is whether a container has
-/// been started with it; before that it may take its time.
-fn trouble(look: &Look, used: bool) -> Option<String> {
-    match (look.state, &look.answer) {
-        (UnitState::Active, Some(Err(why))) => Some(why.clone()),
-        (UnitState::Active, _) => None,
-        (UnitState::Failed, _) => Some("systemd has given its unit up".to_owned()),
-        _ if !used => None,
-        (UnitState::Starting, _) => Some("it has ended, and is being started again".to_owned()),
-        (UnitState::Inactive | UnitState::Stopping, _) => Some("its unit does not run".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::instance::{Answer, HostFolders};
 
-    fn look(state: UnitState, connected: Option<bool>) -> Look {
-        Look { state, answer: connected.map(|connected| Ok(Answer { connected: Some(connected) })) }
+    /// Returns a pool with two devices, which have been allocated, on a host where each command fails.
+    fn pool(folder: &std::path::Path) -> Pool {
+        let text = "[[profile]]\nname = \"a\"\nmemory = \"1G\"\ncount = 2\n";
+        let config: Config = toml::from_str(text).unwrap();
+        let path = folder.to_owned();
+        let folders = HostFolders { configurations: path.clone(), runtime: path.clone() };
+        let gpu = GpuUuid([1; 16]);
+        let instance = |index| Instance::new(&folders, 0, &config.profiles[0], gpu, index);
+        let pool = Pool::new(Parts {
+            instances: vec![instance(0), instance(1)],
+            commands: HostCommands::new(vec!["false".to_owned()]),
+            ledger: Ledger::new(Some(path.clone()), 0),
+            gpus: [(gpu, 4 << 30)].into(),
+            pods: path.join("kubelet.sock"),
+            timing: Timing { tick: Duration::ZERO, grace: Duration::from_secs(30) },
+            config,
+        });
+        for device in locked(&pool.devices).values_mut() {
+            device.allocation = Some(Allocation { holder: None, seen: Instant::now(), used: true });
+        }
+        pool
     }
 
-    #[test]
-    fn an_instance_outlives_a_kubelet_that_lists_no_pods_while_its_vm_is_connected() {
-        let (start, grace) = (Instant::now(), Duration::from_secs(30));
-        let later = |seconds| start + Duration::from_secs(seconds);
-        let mut allocation = Some(Allocation { holder: None, seen: start, used: false });
-        let active = |connected| look(UnitState::Active, Some(connected));
-        assert!(!ends(&mut allocation, None, &active(false), later(29), grace), "not listed yet");
-        let holder = Holder::of_test();
-        assert!(!ends(&mut allocation, Some(&holder), &active(true), later(40), grace));
-        assert!(!ends(&mut allocation, None, &active(true), later(400), grace), "a VM is connected");
-        assert!(!ends(&mut allocation, None, &active(false), later(69), grace), "within the grace");
-        assert!(ends(&mut allocation, None, &active(false), later(70), grace) && allocation.is_none());
-    }
-
-    #[test]
-    fn what_a_new_plugin_finds_running_has_as_much_time_as_what_it_allocates() {
-        let (start, grace) = (Instant::now(), Duration::from_secs(30));
-        let mut allocation = None;
-        let idle = look(UnitState::Inactive, None);
-        assert!(!ends(&mut allocation, None, &idle, start, grace) && allocation.is_none());
-        let runs = look(UnitState::Active, Some(false));
-        assert!(!ends(&mut allocation, None, &runs, start, grace) && allocation.is_some());
-        assert!(ends(&mut allocation, None, &runs, start + grace, grace));
-        assert!(!ends(&mut allocation, Some(&Holder::of_test()), &runs, start, grace));
+    #[tokio::test]
+    async fn a_stop_that_fails_does_not_keep_other_instances() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool(folder.path());
+        let look = || Look { state: UnitState::Active, answer: Some(Ok(Answer { connected: Some(false) })) };
+        let looks = pool.instances.keys().map(|name| (name.clone(), look())).collect();
+        let later = Instant::now() + Duration::from_secs(30);
+        let outcome = pool.reconcile(&BTreeMap::new(), &looks, later).await;
+        let first = pool.instances.keys().next().unwrap();
+        assert!(outcome.is_err_and(|error| sentence(&error).contains(first)));
         assert!(
-            allocation.is_some_and(|allocation| allocation.used),
-            "its next container gets a new instance"
+            locked(&pool.devices).values().all(|device| device.allocation.is_none()),
+            "each has been tried"
         );
     }
 
-    #[test]
-    fn a_crash_is_trouble_and_a_first_start_is_none() {
-        let starting = look(UnitState::Starting, None);
-        assert!(trouble(&starting, false).is_none() && trouble(&starting, true).is_some());
-        assert!(trouble(&look(UnitState::Failed, None), false).is_some());
-        let hung = Look { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
-        assert_eq!(trouble(&hung, true).as_deref(), Some("silent"));
-        assert!(trouble(&look(UnitState::Active, Some(false)), true).is_none());
+    #[tokio::test]
+    async fn time_without_answers_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool(folder.path());
+        let before = Instant::now();
+        pool.look().await;
+        let devices = locked(&pool.devices);
+        let seen = |device: &Device| device.allocation.as_ref().map(|allocation| allocation.seen);
+        assert!(devices.values().all(|device| seen(device) >= Some(before)));
     }
 }

@@ -61,6 +61,8 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let folders =
         HostFolders { configurations: arguments.configurations.clone(), runtime: arguments.runtime.clone() };
     let mut instances = instances(&config, &gpus, &folders)?;
+    // Before the profiles are judged: nobody else ends those, and they would be in the way for good.
+    instances.extend(retired(&instances, &folders)?);
     let reserve = config.settings.get("reserve").and_then(|value| parse_bytes(value.as_str()?));
     let ledger = Ledger::new(config.path_setting("shares"), reserve.unwrap_or(RESERVE));
     admit(&config, &gpus, &instances, &ledger, &arguments.config)?;
@@ -71,28 +73,28 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    instances.extend(retired(&instances, &folders)?);
-    for instance in &instances {
-        instance.configure(&config)?;
-    }
     let timing =
         Timing { tick: Duration::from_millis(arguments.tick), grace: Duration::from_millis(arguments.grace) };
     let pods = arguments.kubelet.join("pod-resources/kubelet.sock");
     let (profiles, tick) = (config.profiles.len(), timing.tick);
     let pool = Arc::new(Pool::new(Parts { config, commands, ledger, gpus, pods, timing, instances }));
-    // The kubelet's first list is a true one.
-    pool.look().await;
-    for profile in 0..profiles {
-        let folder = arguments.kubelet.join("device-plugins");
-        tokio::spawn(registration::serve(Arc::clone(&pool), profile, folder));
-    }
     let mut ended = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut is_served = false;
     loop {
+        pool.look().await;
+        // The kubelet's first list is a true one: with an empty one the node would lose its resources.
+        if !is_served && pool.is_published() {
+            for profile in 0..profiles {
+                let folder = arguments.kubelet.join("device-plugins");
+                tokio::spawn(registration::serve(Arc::clone(&pool), profile, folder));
+            }
+            is_served = true;
+        }
         tokio::select! {
             _ = ended.recv() => break,
             _ = interrupted.recv() => break,
-            () = tokio::time::sleep(tick) => pool.look().await,
+            () = tokio::time::sleep(tick) => {}
         }
     }
     tracing::info!("ends; running instances go on");
@@ -127,7 +129,9 @@ fn instances(
     Ok(instances)
 }
 
-/// Refuses profiles whose memory does not fit what a GPU has for VMs beside what other devices hold.
+/// Refuses profiles whose memory does not fit what a GPU has for VMs beside what devices hold that are not
+/// the plugin's. Those of earlier profiles are the plugin's: until they end, a device that does not fit
+/// beside them is unhealthy.
 fn admit(
     config: &Config,
     gpus: &BTreeMap<GpuUuid, u64>,

@@ -44,8 +44,8 @@ def state(name):
     return "failed" if wanted(name) else "inactive"
 
 
-def until(done):
-    end = time.monotonic() + PATIENCE
+def until(done, patience=PATIENCE):
+    end = time.monotonic() + patience
     while not done() and time.monotonic() < end:
         time.sleep(0.01)
     return done()
@@ -75,14 +75,26 @@ def end(name):
         os.remove(path(name, "wanted"))
 
 
+def order(line):
+    with open(os.path.join(HOME, "orders"), "a") as file:
+        file.write(f"{line}\n")
+
+
+def orders():
+    with open(os.path.join(HOME, "orders")) as file:
+        return file.read().splitlines()
+
+
 def systemctl(words):
     verb, names = words[0], [word for word in words[1:] if not word.startswith("--")]
     names = [word.removeprefix("vgpu-device@").removesuffix(".service") for word in names]
+    if verb == "show":
+        with open(os.path.join(HOME, "looks"), "a") as file:
+            file.write(".")
     if os.path.exists(os.path.join(HOME, f"no-{verb}")):
         sys.exit(f"Failed to {verb}: Connection timed out")
-    with open(os.path.join(HOME, "orders"), "a") as file:
-        if verb in ("start", "stop", "restart"):
-            file.write(f"{verb} {names[0]}\n")
+    if verb in ("start", "stop", "restart"):
+        order(f"{verb} {names[0]}")
     if verb == "show":
         for name in names:
             print(f"Id=vgpu-device@{name}.service\nActiveState={state(name)}\n")
@@ -97,8 +109,14 @@ def systemctl(words):
         if state(name) != "active":
             sys.exit(f"Job for vgpu-device@{name}.service failed because the control process exited")
     elif verb == "stop":
+        slow = os.path.exists(os.path.join(HOME, "slow-stop"))
+        if slow:
+            # Until somebody starts it meanwhile, as nobody must.
+            until(lambda: orders()[-1] != f"stop {name}", 2)
         end(name)
         shutil.rmtree(os.path.join(HOME, "run", name), ignore_errors=True)
+        if slow:
+            order(f"stopped {name}")
     elif verb == "reset-failed":
         if state(name) == "failed":
             os.remove(path(name, "wanted"))

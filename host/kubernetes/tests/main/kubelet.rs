@@ -168,15 +168,14 @@ pub struct Plugin {
 impl Plugin {
     /// Waits until the plugin's list says this of its devices, by their ids: whether each is healthy.
     pub async fn until_health(&mut self, wanted: &[(&str, bool)]) {
-        let wanted: BTreeMap<&str, bool> = wanted.iter().copied().collect();
-        loop {
-            let list = within(self.lists.message()).await.unwrap().expect("the stream goes on");
-            let health: BTreeMap<&str, bool> =
-                list.devices.iter().map(|device| (device.id.as_str(), device.health == "Healthy")).collect();
-            if health == wanted {
-                return;
-            }
-        }
+        let wanted: BTreeMap<String, bool> = wanted.iter().map(|&(id, is)| (id.to_owned(), is)).collect();
+        while self.next_health().await != wanted {}
+    }
+
+    /// Returns what the plugin's next list says of its devices.
+    pub async fn next_health(&mut self) -> BTreeMap<String, bool> {
+        let list = within(self.lists.message()).await.unwrap().expect("the stream goes on");
+        list.devices.into_iter().map(|device| (device.id, device.health == "Healthy")).collect()
     }
 
     /// Waits until the plugin's process has ended.

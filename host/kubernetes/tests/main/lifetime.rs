@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::kubelet::Kubelet;
+use crate::kubelet::{Kubelet, until};
 use crate::node::{Node, SMALL};
 
 #[tokio::test]
@@ -40,6 +40,27 @@ async fn a_pod_gets_an_instance_which_ends_with_it() {
     node.until_served(&one, false).await;
     assert_eq!(node.orders().last().unwrap(), &format!("stop {one}"));
     assert!(plugin.allocate(&[&one]).await.is_ok(), "the next pod gets it");
+}
+
+/// The pod before has ended, and its instance is being stopped when the next pod gets the device.
+#[tokio::test]
+async fn the_end_of_one_pod_does_not_stop_the_instance_of_the_next() {
+    let mut node = Node::new(SMALL);
+    let one = node.id("small", 0);
+    let mut kubelet = Kubelet::new(&node.path("kubelet"));
+    kubelet.start();
+    node.start_plugin();
+    let mut plugin = kubelet.registration().await;
+    node.slow_stops();
+    plugin.allocate(&[&one]).await.unwrap();
+    let [restart, stop, stopped] = ["restart", "stop", "stopped"].map(|order| format!("{order} {one}"));
+    until("nobody has it", || node.orders().contains(&stop)).await;
+    kubelet.add_pod("vgpu-run/small", &one);
+    plugin.allocate(&[&one]).await.unwrap();
+    until("the stop is done", || node.orders().contains(&stopped)).await;
+    assert_eq!(node.orders(), [restart.clone(), stop, stopped, restart]);
+    plugin.pre_start(&one).await.unwrap();
+    drop(node.vm(&one));
 }
 
 /// A container that starts again has a VM that connects anew: to a process that knows nothing of the one

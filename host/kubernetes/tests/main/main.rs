@@ -7,3 +7,4 @@ mod lifetime;
 mod node;
 mod refusals;
 mod restarts;
+mod wire;

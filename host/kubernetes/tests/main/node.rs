@@ -144,6 +144,18 @@ impl Node {
         if fails { fs::write(path, "").unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
+    /// Waits until the plugin has looked at its instances so many times more, whether it was answered or not.
+    pub async fn until_looks(&self, more: u64) {
+        let looks = || fs::metadata(self.path("looks")).map_or(0, |looks| looks.len());
+        let wanted = looks() + more;
+        until("the plugin looks at its instances", || looks() >= wanted).await;
+    }
+
+    /// Has the stand-in for systemctl take its time for a stop, and record when it is done.
+    pub fn slow_stops(&self) {
+        fs::write(self.path("slow-stop"), "").unwrap();
+    }
+
     /// Returns the orders that systemctl was given.
     pub fn orders(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("orders")).unwrap_or_default();

@@ -122,9 +122,27 @@ async fn a_systemd_that_does_not_answer_is_told_and_what_runs_goes_on() {
     // An instance that nobody has does not end either.
     plugin.allocate(&[&other]).await.unwrap();
     plugin.pre_start(&other).await.unwrap();
+    // At 50 ms and more each, this is past the grace of 1 s.
+    node.until_looks(40).await;
     assert!(!node.orders().contains(&format!("stop {other}")));
     kubelet.tells_pods(true);
     node.until_served(&other, false).await;
     assert_eq!(node.process(&one), process);
     drop(node.vm(&one));
+}
+
+/// With an empty list the node's capacity would be 0, and pods would be refused that it has room for.
+#[tokio::test]
+async fn a_plugin_that_has_not_seen_its_devices_yet_does_not_register() {
+    let mut node = Node::new(SMALL);
+    let ids = [node.id("small", 0), node.id("small", 1)];
+    let mut kubelet = Kubelet::new(&node.path("kubelet"));
+    kubelet.start();
+    node.fail("show", true);
+    node.start_plugin();
+    node.until_looks(10).await;
+    assert!(!node.log().contains("registered"), "{}", node.log());
+    node.fail("show", false);
+    let mut plugin = kubelet.registration().await;
+    assert_eq!(plugin.next_health().await, ids.map(|id| (id, true)).into());
 }

@@ -72,13 +72,14 @@ async fn a_plugin_that_starts_anew_keeps_what_runs() {
 /// A device whose profile is gone goes on with its pod, ends with it, and leaves no configuration behind.
 #[tokio::test]
 async fn a_profile_that_is_gone_ends_with_its_pods() {
-    let mut node = Node::new(SMALL);
-    let one = node.id("small", 0);
+    // It fills the GPU, so that there is no room for the new profile until it ends.
+    let mut node = Node::new("[[profile]]\nname = \"large\"\nmemory = \"7G\"\ncount = 1\n");
+    let one = node.id("large", 0);
     let mut kubelet = Kubelet::new(&node.path("kubelet"));
     kubelet.start();
     node.start_plugin();
     let mut plugin = kubelet.registration().await;
-    kubelet.add_pod("vgpu-run/small", &one);
+    kubelet.add_pod("vgpu-run/large", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();
     let configuration = node.path(&format!("etc/{one}.toml"));
@@ -91,12 +92,44 @@ async fn a_profile_that_is_gone_ends_with_its_pods() {
     let mut plugin = kubelet.registration().await;
     assert_eq!(plugin.request.resource_name, "vgpu-run/tiny");
     let tiny = [node.id("tiny", 0), node.id("tiny", 1)];
-    plugin.until_health(&[(&tiny[0], true), (&tiny[1], true)]).await;
+    plugin.until_health(&[(&tiny[0], false), (&tiny[1], false)]).await;
     assert!(node.path(&format!("run/{one}/vm/device")).exists());
     kubelet.remove_pods();
     node.until_served(&one, false).await;
+    plugin.until_health(&[(&tiny[0], true), (&tiny[1], true)]).await;
     until("its configuration is gone", || !configuration.exists()).await;
     assert!(node.path("etc/k8s-own.toml").exists());
+}
+
+/// The operator resizes a profile while a pod has a device of the old size.
+#[tokio::test]
+async fn a_profile_of_another_size_takes_nothing_from_what_runs() {
+    let profile =
+        |memory, count| format!("[[profile]]\nname = \"a\"\nmemory = \"{memory}\"\ncount = {count}\n");
+    let mut node = Node::new(&profile("4G", 1));
+    let [one, two, three] = [0, 1, 2].map(|index| node.id("a", index));
+    let mut kubelet = Kubelet::new(&node.path("kubelet"));
+    kubelet.start();
+    node.start_plugin();
+    let mut plugin = kubelet.registration().await;
+    kubelet.add_pod("vgpu-run/a", &one);
+    plugin.allocate(&[&one]).await.unwrap();
+    plugin.pre_start(&one).await.unwrap();
+    let configuration = node.path(&format!("etc/{one}.toml"));
+    let text = std::fs::read_to_string(&configuration).unwrap();
+
+    assert!(node.end_plugin(Signal::TERM));
+    node.configure(&profile("2G", 3));
+    node.start_plugin();
+    let mut plugin = kubelet.registration().await;
+    // Of 7680 MiB for VMs it has 4096.
+    plugin.until_health(&[(&one, true), (&two, true), (&three, false)]).await;
+    // A crash would have it start again with what is in the file.
+    assert_eq!(std::fs::read_to_string(&configuration).unwrap(), text);
+    // Another container is another VM, which has the new size.
+    plugin.pre_start(&one).await.unwrap();
+    plugin.until_health(&[(&one, true), (&two, true), (&three, true)]).await;
+    assert!(std::fs::read_to_string(&configuration).unwrap().contains("memory = \"2048M\""));
 }
 
 /// The plugin may be older than the kubelet, which may refuse it at first.
