@@ -21,6 +21,7 @@ property() {
     Limit*) name=${name#Limit}; limits+=("--${name,,}=${value//infinity/unlimited}") ;;
     ProtectKernelTunables) mounts+="mount --bind /sys /sys && mount -o remount,bind,ro /sys && " ;;
     NoExecPaths) noexec "$value" ;;
+    ProcSubset) [ "$value" = all ] || refuse "not played: $1" ;;
     SystemCallFilter) [ "$value" = "~memfd_create" ] || refuse "not played: $1"; sandbox=("$STANDIN" sandbox --memfd --) ;;
     *) refuse "not played: $1" ;;
   esac
