@@ -121,7 +121,11 @@ fn private(environment: &Environment, home: &Home, refused: &[RefusedValue]) -> 
         environment.set(OLLAMA_HOST, format!("127.0.0.1:{}", http::free_port()?));
     }
     match refused.iter().find(|value| value.left && value.trouble == ValueTrouble::ModelsRefused) {
-        Some(models) => environment.set(values::MODELS, &models.value),
+        Some(models) => {
+            environment.set(values::MODELS, &models.value);
+            // Where the server gets along with them after all, it must not remove what is unused.
+            environment.set(values::NO_PRUNE, "1");
+        }
         None => environment.set(values::MODELS, home.models()),
     }
     if !left(HOME, &[ValueTrouble::HomeUnset, ValueTrouble::KeyRefused]) {

@@ -20,11 +20,12 @@ use super::tried::{self, creatable, errno, room, writable};
 use crate::check::messages::{RefusedValue, ValueTrouble};
 use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
 use crate::ollama::address;
+use crate::ollama::variable::{is_on, var};
 
 /// Variable that moves the models out of the home directory.
 pub const MODELS: &str = "OLLAMA_MODELS";
 /// Variable that keeps the server from removing unused parts of models when it starts.
-const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
+pub const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
 /// Time limit for resolving the host name in OLLAMA_HOST.
 const RESOLVING: Duration = Duration::from_millis(1500);
 
@@ -42,7 +43,7 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
             left: true,
         }),
     };
-    let prunes = !environment.get(NO_PRUNE).is_some_and(|value| said_yes(&value.to_string_lossy()));
+    let prunes = !is_on(environment, NO_PRUNE);
     let models =
         store_of(environment).and_then(|(variable, models)| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
@@ -52,15 +53,10 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
 
 /// Returns the directory of models, and the variable that sets it.
 pub fn store_of(environment: &Environment) -> Option<(&'static str, PathBuf)> {
-    let of = |name: &str| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let given = of(MODELS).map(|models| (MODELS, models));
-    given.or_else(|| Some((HOME, of(HOME)?.join(".ollama/models"))))
-}
-
-/// Returns whether Go's `strconv.ParseBool`, or Ollama for any other text, takes the value for true.
-fn said_yes(value: &str) -> bool {
-    let value = value.trim().trim_matches(['"', '\'']);
-    !["", "0", "f", "F", "false", "FALSE", "False"].contains(&value)
+    let given = var(environment, MODELS).map(|models| (MODELS, PathBuf::from(models)));
+    // Go reads the home directory, which keeps its blanks and quotes.
+    let home = environment.get(HOME).filter(|home| !home.is_empty());
+    given.or_else(|| Some((HOME, Path::new(home?).join(".ollama/models"))))
 }
 
 /// Tries to bind the address at which the server would listen, as Go's `net.Listen` does.
@@ -208,8 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn the_words_for_yes() {
-        assert!(said_yes("1") && said_yes("'true'") && said_yes("anything"));
-        assert!(!said_yes("") && !said_yes("0") && !said_yes(" false "));
+    fn models_are_where_the_server_looks_for_them() {
+        let of =
+            |models: &str| store_of(&Environment::from_iter([("HOME", "/h"), ("OLLAMA_MODELS", models)]));
+        assert_eq!(of(" \"/m\" "), Some((MODELS, "/m".into())));
+        assert_eq!(of("''"), Some((HOME, "/h/.ollama/models".into())));
     }
 }
