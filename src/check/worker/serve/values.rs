@@ -6,10 +6,10 @@
 //! private ones ([`super::home`]), because the server of a check must leave nothing behind.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -75,8 +75,11 @@ fn address(environment: &Environment) -> Option<RefusedValue> {
             left,
         })
     };
-    let Some(addresses) = resolve(host.clone(), port) else {
-        return refused(ValueTrouble::AddressUnknown, None);
+    let addresses = match resolve(host.clone(), port) {
+        Resolved::Addresses(addresses) => addresses,
+        Resolved::Unknown => return refused(ValueTrouble::AddressUnknown, None),
+        // The server may get an answer later, so that it must not have this address.
+        Resolved::Unanswered => return None,
     };
     // A system without IPv6 has the second only.
     let mut last = None;
@@ -95,22 +98,43 @@ fn address(environment: &Environment) -> Option<RefusedValue> {
     }
 }
 
-/// Returns the addresses to bind, in the order in which Go tries them. `None` if the name does not resolve.
-fn resolve(host: String, port: u16) -> Option<Vec<SocketAddr>> {
+/// What the system's resolver says of a host.
+#[derive(Debug, PartialEq, Eq)]
+enum Resolved {
+    /// Addresses to bind, in the order in which Go tries them.
+    Addresses(Vec<SocketAddr>),
+    /// The name does not resolve.
+    Unknown,
+    /// The resolver has not answered in time, or could not be asked.
+    Unanswered,
+}
+
+/// Resolves a host.
+fn resolve(host: String, port: u16) -> Resolved {
     let literal = if host.is_empty() { Some(Ipv4Addr::UNSPECIFIED.into()) } else { host.parse().ok() };
     if let Some(ip) = literal {
         // Go binds a wildcard address of either family for both families.
         let both = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
         let addresses: Vec<IpAddr> = if both.contains(&ip) { both.to_vec() } else { vec![ip] };
-        return Some(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
+        return Resolved::Addresses(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
     }
     let (send, coming) = mpsc::channel();
     // A name server that does not answer blocks the thread, which ends with the process.
     let resolve = move || send.send((host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>));
-    thread::Builder::new().spawn(resolve).ok()?;
-    let addresses = coming.recv_timeout(RESOLVING).ok()?.ok()?;
-    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first())?;
-    Some(vec![*first])
+    match thread::Builder::new().spawn(resolve) {
+        Ok(_) => answer(&coming, RESOLVING),
+        Err(_) => Resolved::Unanswered,
+    }
+}
+
+/// Waits for the resolver's answer. Go takes the first IPv4 address, or the first of all.
+fn answer(coming: &Receiver<io::Result<Vec<SocketAddr>>>, limit: Duration) -> Resolved {
+    let Ok(answer) = coming.recv_timeout(limit) else { return Resolved::Unanswered };
+    let addresses = answer.unwrap_or_default();
+    match addresses.iter().find(|address| address.is_ipv4()).or(addresses.first()) {
+        Some(first) => Resolved::Addresses(vec![*first]),
+        None => Resolved::Unknown,
+    }
 }
 
 /// Tries whether the server would find its key or could create it. Ollama takes every error but a missing
@@ -201,6 +225,17 @@ mod tests {
         assert_eq!(of(foreign, &home, &home, "/tmp"), [own(ValueTrouble::AddressUnusable, "OLLAMA_HOST")]);
         assert_eq!(of(&taken, &home, &home, "/tmp"), [own(ValueTrouble::AddressTaken, "OLLAMA_HOST")]);
         drop(held);
+    }
+
+    #[test]
+    fn a_resolver_that_does_not_answer_says_nothing_of_a_name() {
+        let (send, coming) = mpsc::channel();
+        assert_eq!(answer(&coming, Duration::from_millis(1)), Resolved::Unanswered);
+        send.send(Err(ErrorKind::NotFound.into())).unwrap();
+        assert_eq!(answer(&coming, RESOLVING), Resolved::Unknown);
+        let [v6, v4] = ["[::1]:1", "127.0.0.1:1"].map(|address| address.parse().unwrap());
+        send.send(Ok(vec![v6, v4])).unwrap();
+        assert_eq!(answer(&coming, RESOLVING), Resolved::Addresses(vec![v4]));
     }
 
     #[test]
