@@ -2,7 +2,7 @@
 //! in which it starts the server, so `systemctl show` is asked for all of them.
 
 /// Properties, as a unit file names them.
-pub const SANDBOX: [&str; 52] = [
+pub const SANDBOX: [&str; 53] = [
     "User",
     "Group",
     "SupplementaryGroups",
@@ -10,6 +10,7 @@ pub const SANDBOX: [&str; 52] = [
     "Environment",
     "UnsetEnvironment",
     "WorkingDirectory",
+    "UMask",
     "RootDirectory",
     "RootImage",
     "NoNewPrivileges",
@@ -56,8 +57,14 @@ pub const SANDBOX: [&str; 52] = [
     "LimitSTACK",
     "LimitCPU",
 ];
-/// Properties that name directories of a service's own, which systemd creates for the service's user.
-pub const DIRECTORIES: [&str; 4] = ["StateDirectory", "CacheDirectory", "LogsDirectory", "RuntimeDirectory"];
+/// Properties that name directories of a service's own, which systemd creates for the service's user, each with
+/// the directory in which they are.
+pub const DIRECTORIES: [(&str, &str); 4] = [
+    ("StateDirectory", "var/lib"),
+    ("CacheDirectory", "var/cache"),
+    ("LogsDirectory", "var/log"),
+    ("RuntimeDirectory", "run"),
+];
 /// Error number of a forbidden system call. Another number stands for the end of the process.
 pub const CALL_ERROR: &str = "SystemCallErrorNumber";
 
@@ -66,11 +73,18 @@ pub fn soft(limit: &str) -> String {
     format!("{limit}Soft")
 }
 
+/// Returns the name of the property with the mode of a service's own directories. systemd gives that mode to
+/// directories that exist as well.
+pub fn mode(directory: &str) -> String {
+    format!("{directory}Mode")
+}
+
 /// Returns the names of all properties here, separated by commas.
 pub fn shown() -> String {
-    let plain = SANDBOX.into_iter().chain(DIRECTORIES).chain([CALL_ERROR]).map(str::to_owned);
+    let directories = DIRECTORIES.map(|(name, _)| name);
+    let plain = SANDBOX.into_iter().chain(directories).chain([CALL_ERROR]).map(str::to_owned);
     let soft = SANDBOX.into_iter().filter(|name| name.starts_with("Limit")).map(soft);
-    plain.chain(soft).collect::<Vec<_>>().join(",")
+    plain.chain(soft).chain(directories.map(mode)).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -81,9 +95,15 @@ mod tests {
     fn systemctl_is_asked_for_what_a_sandbox_is_made_of() {
         let shown = shown();
         let names: Vec<&str> = shown.split(',').collect();
-        for name in
-            ["ReadWritePaths", "StateDirectory", "LimitNOFILE", "LimitNOFILESoft", "SystemCallErrorNumber"]
-        {
+        for name in [
+            "ReadWritePaths",
+            "StateDirectory",
+            "StateDirectoryMode",
+            "UMask",
+            "LimitNOFILE",
+            "LimitNOFILESoft",
+            "SystemCallErrorNumber",
+        ] {
             assert!(names.contains(&name), "{name}");
         }
     }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use super::variable::bare;
+
 /// TCP port of Ollama if none is given.
 const PORT: u16 = 11_434;
 
@@ -9,7 +11,7 @@ const PORT: u16 = 11_434;
 /// system's resolver. Wildcard addresses become loopback addresses. A port that is not a number becomes the
 /// default port, as in Ollama. The list is empty if the host name does not resolve.
 pub fn addresses(host: Option<&str>) -> Vec<SocketAddr> {
-    let host = host.unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let host = bare(host.unwrap_or_default());
     let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
     let rest = rest.split('/').next().unwrap_or_default();
     let usual = match scheme {
@@ -35,7 +37,7 @@ pub fn addresses(host: Option<&str>) -> Vec<SocketAddr> {
 /// Returns the host and the port at which a server listens for a value of `OLLAMA_HOST`, as Ollama's
 /// `envconfig.Host` and Go's `net.SplitHostPort` read it. An empty host stands for all addresses.
 pub fn listens(host: Option<&str>) -> (String, u16) {
-    let value = host.unwrap_or_default().trim().trim_matches(['"', '\'']);
+    let value = bare(host.unwrap_or_default());
     let (scheme, rest) = value.split_once("://").unwrap_or(("", value));
     let usual = match scheme {
         "http" => 80,

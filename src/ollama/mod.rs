@@ -15,6 +15,7 @@ pub mod models;
 pub mod processes;
 pub mod sockets;
 pub mod symbols;
+pub mod variable;
 pub mod variant;
 pub mod version;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Ollama;
 use super::era::Era;
+use super::variable::var;
 use crate::env::{Environment, LD_LIBRARY_PATH};
 use crate::program::search;
 
@@ -66,7 +67,7 @@ impl Variant {
 
     /// Returns whether OLLAMA_LLM_LIBRARY permits this backend.
     pub fn chosen(&self, environment: &Environment) -> bool {
-        let only = environment.get(ONLY).filter(|only| !only.is_empty());
+        let only = var(environment, ONLY);
         only.is_none_or(|only| self.folder.file_name() == Some(only))
     }
 

@@ -12,6 +12,7 @@ use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment, LD_DEBUG};
 use crate::ollama::Ollama;
 use crate::ollama::era::Era;
+use crate::ollama::variable::var;
 
 const LINK: LinkId = LinkId::Environment;
 /// Variable that limits Ollama to one backend directory. Era A ignores it unless the directory exists.
@@ -90,7 +91,7 @@ fn judge(
         seen.push(format!("{CUDA_VISIBLE_DEVICES}={value}"));
     }
     let era = ollama.map(|ollama| ollama.era);
-    if let Some(value) = get(LLM_LIBRARY).filter(|value| !value.is_empty()) {
+    if let Some(value) = var(environment, LLM_LIBRARY).map(|value| value.to_string_lossy().into_owned()) {
         let folder = ollama.map(|ollama| ollama.libraries.join(&value));
         // One that cannot be looked at is the link backend's.
         let heeded = era != Some(Era::A) || folder.as_ref().is_some_and(|folder| !rights::missing(folder));
@@ -250,6 +251,7 @@ mod tests {
         let ollama = Ollama { era: Era::C, libraries: scratch.path().to_owned() };
         let with = |name: &str, value: &str| issue(&[(name, value)], Some(&ollama));
         assert_eq!(with("OLLAMA_LLM_LIBRARY", "cuda_v12"), None);
+        assert_eq!(with("OLLAMA_LLM_LIBRARY", " 'cuda_v12' "), None);
         assert_eq!(with("OLLAMA_LLM_LIBRARY", "cuda_v11").unwrap(), "environment/library-override");
         assert_eq!(with("OLLAMA_LLM_LIBRARY", "vulkan").unwrap(), "environment/library-override");
         let backend = scratch.join("cuda_v12/libggml-cuda.so").display().to_string();

@@ -13,6 +13,7 @@ use crate::check::rights;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
 use crate::env::{Environment, HOME};
+use crate::ollama::variable::var;
 
 /// Variable that moves the models out of the home directory.
 const MODELS: &str = "OLLAMA_MODELS";
@@ -40,7 +41,7 @@ pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
 fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     let home = environment.get(HOME).filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = home.map(|home| home.join(".ollama"));
-    let models = environment.get(MODELS).filter(|models| !models.is_empty()).map(PathBuf::from);
+    let models = var(environment, MODELS).map(PathBuf::from);
     let models = models.or_else(|| Some(own.as_ref()?.join("models")));
     let key = own.map(|own| (own.join("id_ed25519"), KEY));
     let all = [key, models.map(|models| (models, "models"))];

@@ -16,6 +16,7 @@ use crate::diagnosis::{Finding, LinkId};
 use crate::env::CUDA_VISIBLE_DEVICES;
 use crate::ollama::answers::{self, DiscoveredDevice, ListedDevice};
 use crate::ollama::processes;
+use crate::ollama::variable::var;
 
 const LINK: LinkId = LinkId::Discovery;
 /// Time limit that Ollama sets for its own probe.
@@ -47,7 +48,7 @@ impl DiscoveryRun<'_> {
         }
         let never = &mut |_: &str, _: Option<u32>| false;
         // As at the load of a model, before the list, which ends the reading of arguments.
-        let cache = self.environment.get(CACHE_TYPE).unwrap_or_default().to_string_lossy().to_lowercase();
+        let cache = var(&self.environment, CACHE_TYPE).unwrap_or_default().to_string_lossy().to_lowercase();
         let settings = ["--cache-type-k", &cache, "--cache-type-v", &cache];
         let settings = if cache.is_empty() { &settings[..0] } else { &settings[..] };
         let listing = ["--list-devices", "--offline", "--verbose"];

@@ -1,7 +1,7 @@
 //! Starts the server through the launcher, as PROGRAM would be started, under a worker that ends it.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use nix::unistd::Uid;
@@ -40,7 +40,7 @@ pub fn command(context: &mut CheckContext) -> Result<(Command, Environment), Str
     supervised.extend(["serve".into(), "--".into()]);
     supervised.extend(launch(launcher, via, program));
     let mut command = Command::new("systemd-run");
-    command.args(transient::arguments(unit, &environment)).arg("--").args(supervised);
+    command.args(transient::arguments(unit, &environment, Path::new("/"))).arg("--").args(supervised);
     Ok((command, Environment::inherited()))
 }
 

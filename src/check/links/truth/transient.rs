@@ -2,6 +2,7 @@
 //! environment, sandbox and limits.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use crate::check::sandbox::{self, CALL_ERROR, DIRECTORIES, SANDBOX};
 use crate::check::unit::Unit;
@@ -13,8 +14,8 @@ const UNSET: [&str; 5] = ["", "no", "~", "[not set]", "default"];
 const ERRNO_MOST: u32 = 4095;
 
 /// Returns the arguments of systemd-run, without the command. The values of vgpu-run's own variables are the
-/// caller's, as everywhere in a check of a service.
-pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
+/// caller's, as everywhere in a check of a service. `root` is the root of the file system.
+pub fn arguments(unit: &Unit, environment: &Environment, root: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         ["--pipe", "--wait", "--collect", "--quiet"].iter().map(Into::into).collect();
     let mut property =
@@ -30,17 +31,22 @@ pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
     if let Some(user) = user {
         property("User", user);
     }
-    // Directories become those of the unit's user, which must be the service's.
+    // Directories get the unit's user and mode, which must be the service's.
     if !dynamic || user.is_some() {
-        for name in DIRECTORIES {
-            let value = unit.get(name);
-            if !UNSET.contains(&value) {
-                property(name, value);
+        for (name, place) in DIRECTORIES {
+            let there = existing(&root.join(place), unit.get(name));
+            if there.is_empty() {
+                continue;
             }
-        }
-        if !UNSET.contains(&unit.get("RuntimeDirectory")) {
-            // The running service has the same one, which must outlive this unit.
-            property("RuntimeDirectoryPreserve", "yes");
+            property(name, &there);
+            let mode = sandbox::mode(name);
+            if !UNSET.contains(&unit.get(&mode)) {
+                property(&mode, unit.get(&mode));
+            }
+            if name == "RuntimeDirectory" {
+                // The running service has the same one, which must outlive this unit.
+                property("RuntimeDirectoryPreserve", "yes");
+            }
         }
     }
     if let number @ 1..=ERRNO_MOST = unit.get(CALL_ERROR).parse().unwrap_or(0) {
@@ -54,6 +60,13 @@ pub fn arguments(unit: &Unit, environment: &Environment) -> Vec<OsString> {
         own.map(|(name, value)| [OsStr::new("--setenv="), name, OsStr::new("="), value].join(OsStr::new(""))),
     );
     words
+}
+
+/// Returns those of a service's own directories in `place` that exist: systemd would create the others, and
+/// they would stay. An entry is `NAME` or `NAME:LINK`.
+fn existing(place: &Path, directories: &str) -> String {
+    let there = |entry: &&str| entry.split(':').all(|name| place.join(name).exists());
+    directories.split_ascii_whitespace().filter(there).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the user that systemd makes for a service without `User=`, if it is named like the service.
@@ -97,13 +110,27 @@ fn environment_files(unit: &Unit) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
-    fn words(properties: &[(&str, &str)], environment: &[(&str, &str)]) -> Vec<String> {
+    /// Returns the arguments on a system on which the services' own directories `directories` exist.
+    fn words_with(
+        directories: &[&str],
+        properties: &[(&str, &str)],
+        environment: &[(&str, &str)],
+    ) -> Vec<String> {
         let environment = environment.iter().copied().collect();
-        arguments(&Unit::with(properties), &environment)
+        let root = Scratch::new();
+        for directory in directories {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        arguments(&Unit::with(properties), &environment, root.path())
             .into_iter()
             .map(|word| word.into_string().unwrap())
             .collect()
+    }
+
+    fn words(properties: &[(&str, &str)], environment: &[(&str, &str)]) -> Vec<String> {
+        words_with(&[], properties, environment)
     }
 
     #[test]
@@ -123,24 +150,31 @@ mod tests {
 
     #[test]
     fn directories_are_shared_with_the_service_and_survive() {
-        let said = words(
+        let said = words_with(
+            &["var/lib/ollama", "var/lib/old", "run/ollama"],
             &[
-                ("StateDirectory", "ollama"),
+                ("UMask", "0077"),
+                ("StateDirectory", "ollama ollama/new old:link"),
+                ("StateDirectoryMode", "0700"),
                 ("RuntimeDirectory", "ollama"),
+                ("LogsDirectory", "ollama"),
+                ("LogsDirectoryMode", "0755"),
                 ("SystemCallErrorNumber", "1"),
                 ("CacheDirectory", ""),
             ],
             &[],
         );
         let expected = [
+            "UMask=0077",
             "StateDirectory=ollama",
+            "StateDirectoryMode=0700",
             "RuntimeDirectory=ollama",
             "RuntimeDirectoryPreserve=yes",
             "SystemCallErrorNumber=1",
         ];
         let properties: Vec<&String> = said.iter().filter(|word| word.contains('=')).collect();
         assert_eq!(properties, expected);
-        let dynamic = words(&[("DynamicUser", "yes"), ("StateDirectory", "o")], &[]);
+        let dynamic = words_with(&["var/lib/o"], &[("DynamicUser", "yes"), ("StateDirectory", "o")], &[]);
         let user = dynamic.iter().position(|word| word == "User=ollama");
         assert!(user.is_some() && dynamic.contains(&"StateDirectory=o".to_owned()), "{dynamic:?}");
         assert_eq!(unit_user("Ollama.service"), None);

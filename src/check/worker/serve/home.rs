@@ -1,29 +1,27 @@
-//! Home directory of the server: a private directory for its keys, models and temporary files. It shows the
-//! files of the user's own home through links, because what starts the server may read them, and the key, so
-//! that the server creates none.
+//! Home directory of the server: a private directory for its keys, models and temporary files. It has copies of
+//! the files of the user's own home ([`super::copies`]), because what starts the server may read them, and of
+//! the key, so that the server creates none.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
+use super::copies;
 use crate::env::{Environment, HOME, TMPDIR};
 use crate::inject::folder::{self, Content, PrivateFolder};
 use crate::inject::owner::Owner;
 
 /// Directory in the home that is Ollama's own.
 const OWN: &str = ".ollama";
-/// Maximum number of entries of a home that are shown.
-const SHOWN: usize = 512;
 
 /// Home directory of the server. If this process is killed, the next start of vgpu-run removes the directory.
 pub struct Home(PrivateFolder);
 
 impl Home {
-    /// Creates a home directory where this user's temporary files are. With `whole` it shows all files of the
-    /// user's home, otherwise only Ollama's own.
+    /// Creates a home directory where this user's temporary files are. With `whole` it shows the files of
+    /// the user's whole home, otherwise only Ollama's own.
     pub fn new(environment: &Environment, whole: bool) -> io::Result<Self> {
         let owner = Owner::this()?;
         let mut refusals = Vec::new();
@@ -34,7 +32,7 @@ impl Home {
                     fs::create_dir(home.temporary())?;
                     fs::create_dir(home.path().join(OWN))?;
                     if let Some(users) = environment.get(HOME).filter(|users| !users.is_empty()) {
-                        home.show(Path::new(users), whole);
+                        copies::show(users.into(), home.path().to_owned(), OWN, whole);
                     }
                     return Ok(home);
                 }
@@ -42,24 +40,6 @@ impl Home {
             }
         }
         Err(io::Error::other(format!("there is no place for a private directory: {}", refusals.join("; "))))
-    }
-
-    /// Links the files of the user's home into this one. Directories of Ollama's own are left out, because the
-    /// server writes into them.
-    fn show(&self, users: &Path, whole: bool) {
-        let link = |from: PathBuf, to: PathBuf| {
-            // What cannot be linked is not seen, as if it were not there.
-            let _ = symlink(from, to);
-        };
-        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().take(SHOWN);
-        let others = entries(users).filter(|entry| whole && entry.file_name() != OWN);
-        for entry in others.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"vgpu-run.")) {
-            link(entry.path(), self.path().join(entry.file_name()));
-        }
-        let own = entries(&users.join(OWN)).filter(|entry| entry.path().is_file());
-        for entry in own {
-            link(entry.path(), self.path().join(OWN).join(entry.file_name()));
-        }
     }
 
     /// Returns the path of the directory.
@@ -113,11 +93,14 @@ mod tests {
             let made = Home::new(&environment, whole).unwrap();
             fs::create_dir(made.models()).unwrap();
             let seen = [".ollama/id_ed25519", ".profile"].map(|name| made.path().join(name).is_file());
+            // A script that starts the server may do so.
+            fs::write(made.path().join(".profile"), "written").unwrap();
             made.remove(&environment);
             seen
         };
         assert_eq!((seen(true), seen(false)), ([true, true], [true, false]));
-        assert!(users.join(".profile").is_file() && users.join(".ollama/models").is_dir());
+        assert!(users.join(".ollama/models").is_dir());
+        assert_eq!(fs::read(users.join(".profile")).unwrap(), b"x");
         assert_eq!(fs::read_dir(place).unwrap().count(), 0);
     }
 }

@@ -5,6 +5,7 @@
 //! Everything is also ended when the worker's input ends or a signal asks for it. The input is a pipe from
 //! `check`, so that nothing is left behind however `check` ends.
 
+mod copies;
 mod home;
 mod otherwise;
 mod progress;
@@ -66,8 +67,13 @@ fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve
     // From here on this process is the parent of every orphan among its descendants.
     set_child_subreaper(true)?;
     let stop = Stop::new()?;
-    let refused = values::refused(environment);
-    let home = Home::new(environment, is_script(words))?;
+    let mut refused = values::refused(environment);
+    let script = is_script(words);
+    for value in refused.iter_mut().filter(|value| script && value.trouble == ValueTrouble::KeyRefused) {
+        // A script may write into its home, whatever the server can do there.
+        value.left = false;
+    }
+    let home = Home::new(environment, script)?;
     if values::store_of(environment).is_some_and(|(_, store)| store.join("blobs").is_dir()) {
         // The server does not have to create what is there.
         fs::create_dir_all(home.models().join("blobs"))?;
@@ -116,7 +122,11 @@ fn private(environment: &Environment, home: &Home, refused: &[RefusedValue]) -> 
         environment.set(OLLAMA_HOST, format!("127.0.0.1:{}", http::free_port()?));
     }
     match refused.iter().find(|value| value.left && value.trouble == ValueTrouble::ModelsRefused) {
-        Some(models) => environment.set(values::MODELS, &models.value),
+        Some(models) => {
+            environment.set(values::MODELS, &models.value);
+            // Where the server gets along with them after all, it must not remove what is unused.
+            environment.set(values::NO_PRUNE, "1");
+        }
         None => environment.set(values::MODELS, home.models()),
     }
     if !left(HOME, &[ValueTrouble::HomeUnset, ValueTrouble::KeyRefused]) {

@@ -29,8 +29,8 @@ pub fn models(variable: &str, models: &Path, prunes: bool) -> Option<RefusedValu
         room_for_directory(&nearest).map_err(|errno| (nearest, errno))
     });
     if let Err(obstacle) = made {
-        // The server ends before it has changed anything.
-        return fatal(true, obstacle);
+        // The server ends before it has changed anything, unless it has renamed blobs.
+        return fatal(!renames(&blobs), obstacle);
     }
     let there = creatable(&manifests);
     if prunes
@@ -47,6 +47,12 @@ pub fn models(variable: &str, models: &Path, prunes: bool) -> Option<RefusedValu
         writable(folder).err().map(|errno| (folder.clone(), errno))
     });
     Some(refused(ValueTrouble::ModelsReadOnly, variable, models, false, read_only?))
+}
+
+/// Returns whether the server would rename blobs.
+fn renames(blobs: &Path) -> bool {
+    let mut entries = fs::read_dir(blobs).into_iter().flatten().flatten();
+    writable(blobs).is_ok() && entries.any(|entry| entry.file_name().as_encoded_bytes().starts_with(OLD_NAME))
 }
 
 /// Tries whether the server can read all directories of blobs and rename those with old names.
@@ -132,6 +138,8 @@ fn prunable(path: &Path, left: &mut usize) -> Result<bool, Obstacle> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
     use super::*;
     use crate::scratch::Scratch;
 
@@ -174,9 +182,20 @@ mod tests {
         fs::write(store.join("manifests"), "").unwrap();
         let read_only = Some((ValueTrouble::ModelsReadOnly, false));
         assert_eq!(trouble(&store, true), read_only, "no manifests are possible");
+        // Directories below each other whose path is longer than the kernel permits, for root as well.
+        fs::create_dir(store.join("blobs/deep")).unwrap();
+        let mut folder = File::open(store.join("blobs/deep")).unwrap();
+        for _ in 0..20 {
+            let name = "x".repeat(250);
+            mkdirat(&folder, name.as_str(), Mode::RWXU).unwrap();
+            folder = openat(&folder, name.as_str(), OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+        }
+        assert_eq!(trouble(&store, false), Some((ValueTrouble::ModelsRefused, true)));
         fs::write(store.join("blobs/sha256:0"), "").unwrap();
-        fs::create_dir(store.join("blobs/closed")).unwrap();
-        assert_eq!(trouble(&store, false), read_only);
+        let refused = Some((ValueTrouble::ModelsRefused, false));
+        assert_eq!(trouble(&store, false), refused, "the server would rename a blob first");
+        fs::remove_dir_all(store.join("blobs/deep")).unwrap();
+        assert_eq!(trouble(&store, false), read_only, "it can rename it");
         fs::remove_dir_all(store.join("blobs")).unwrap();
         fs::write(store.join("blobs"), "").unwrap();
         assert_eq!(trouble(&store, false), Some((ValueTrouble::ModelsRefused, true)));

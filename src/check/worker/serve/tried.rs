@@ -7,11 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::{AccessFlags, access};
 
 use crate::check::messages::{RefusedValue, ValueTrouble};
 
@@ -67,9 +66,10 @@ pub fn creatable(path: &Path) -> Result<PathBuf, Obstacle> {
     Ok(nearest)
 }
 
-/// Asks whether files may be created in a directory.
+/// Asks whether files may be created in a directory, by the real ids, which are this process's effective ones.
+/// A question with flags is the call `faccessat2`, which older filters of system calls answer with EPERM.
 pub fn writable(folder: &Path) -> Result<(), Errno> {
-    faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)
+    access(folder, AccessFlags::W_OK | AccessFlags::X_OK)
 }
 
 /// Tries whether there is room for a key in the directory's file system. Where the file system has no files

@@ -6,10 +6,10 @@
 //! private ones ([`super::home`]), because the server of a check must leave nothing behind.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -20,11 +20,12 @@ use super::tried::{self, creatable, errno, room, writable};
 use crate::check::messages::{RefusedValue, ValueTrouble};
 use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
 use crate::ollama::address;
+use crate::ollama::variable::{is_on, var};
 
 /// Variable that moves the models out of the home directory.
 pub const MODELS: &str = "OLLAMA_MODELS";
 /// Variable that keeps the server from removing unused parts of models when it starts.
-const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
+pub const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
 /// Time limit for resolving the host name in OLLAMA_HOST.
 const RESOLVING: Duration = Duration::from_millis(1500);
 
@@ -42,7 +43,7 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
             left: true,
         }),
     };
-    let prunes = !environment.get(NO_PRUNE).is_some_and(|value| said_yes(&value.to_string_lossy()));
+    let prunes = !is_on(environment, NO_PRUNE);
     let models =
         store_of(environment).and_then(|(variable, models)| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
@@ -52,15 +53,10 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
 
 /// Returns the directory of models, and the variable that sets it.
 pub fn store_of(environment: &Environment) -> Option<(&'static str, PathBuf)> {
-    let of = |name: &str| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let given = of(MODELS).map(|models| (MODELS, models));
-    given.or_else(|| Some((HOME, of(HOME)?.join(".ollama/models"))))
-}
-
-/// Returns whether Go's `strconv.ParseBool`, or Ollama for any other text, takes the value for true.
-fn said_yes(value: &str) -> bool {
-    let value = value.trim().trim_matches(['"', '\'']);
-    !["", "0", "f", "F", "false", "FALSE", "False"].contains(&value)
+    let given = var(environment, MODELS).map(|models| (MODELS, PathBuf::from(models)));
+    // Go reads the home directory, which keeps its blanks and quotes.
+    let home = environment.get(HOME).filter(|home| !home.is_empty());
+    given.or_else(|| Some((HOME, Path::new(home?).join(".ollama/models"))))
 }
 
 /// Tries to bind the address at which the server would listen, as Go's `net.Listen` does.
@@ -79,8 +75,11 @@ fn address(environment: &Environment) -> Option<RefusedValue> {
             left,
         })
     };
-    let Some(addresses) = resolve(host.clone(), port) else {
-        return refused(ValueTrouble::AddressUnknown, None);
+    let addresses = match resolve(host.clone(), port) {
+        Resolved::Addresses(addresses) => addresses,
+        Resolved::Unknown => return refused(ValueTrouble::AddressUnknown, None),
+        // The server may get an answer later, so that it must not have this address.
+        Resolved::Unanswered => return None,
     };
     // A system without IPv6 has the second only.
     let mut last = None;
@@ -99,22 +98,43 @@ fn address(environment: &Environment) -> Option<RefusedValue> {
     }
 }
 
-/// Returns the addresses to bind, in the order in which Go tries them. `None` if the name does not resolve.
-fn resolve(host: String, port: u16) -> Option<Vec<SocketAddr>> {
+/// What the system's resolver says of a host.
+#[derive(Debug, PartialEq, Eq)]
+enum Resolved {
+    /// Addresses to bind, in the order in which Go tries them.
+    Addresses(Vec<SocketAddr>),
+    /// The name does not resolve.
+    Unknown,
+    /// The resolver has not answered in time, or could not be asked.
+    Unanswered,
+}
+
+/// Resolves a host.
+fn resolve(host: String, port: u16) -> Resolved {
     let literal = if host.is_empty() { Some(Ipv4Addr::UNSPECIFIED.into()) } else { host.parse().ok() };
     if let Some(ip) = literal {
         // Go binds a wildcard address of either family for both families.
         let both = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
         let addresses: Vec<IpAddr> = if both.contains(&ip) { both.to_vec() } else { vec![ip] };
-        return Some(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
+        return Resolved::Addresses(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect());
     }
     let (send, coming) = mpsc::channel();
     // A name server that does not answer blocks the thread, which ends with the process.
     let resolve = move || send.send((host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>));
-    thread::Builder::new().spawn(resolve).ok()?;
-    let addresses = coming.recv_timeout(RESOLVING).ok()?.ok()?;
-    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first())?;
-    Some(vec![*first])
+    match thread::Builder::new().spawn(resolve) {
+        Ok(_) => answer(&coming, RESOLVING),
+        Err(_) => Resolved::Unanswered,
+    }
+}
+
+/// Waits for the resolver's answer. Go takes the first IPv4 address, or the first of all.
+fn answer(coming: &Receiver<io::Result<Vec<SocketAddr>>>, limit: Duration) -> Resolved {
+    let Ok(answer) = coming.recv_timeout(limit) else { return Resolved::Unanswered };
+    let addresses = answer.unwrap_or_default();
+    match addresses.iter().find(|address| address.is_ipv4()).or(addresses.first()) {
+        Some(first) => Resolved::Addresses(vec![*first]),
+        None => Resolved::Unknown,
+    }
 }
 
 /// Tries whether the server would find its key or could create it. Ollama takes every error but a missing
@@ -208,8 +228,21 @@ mod tests {
     }
 
     #[test]
-    fn the_words_for_yes() {
-        assert!(said_yes("1") && said_yes("'true'") && said_yes("anything"));
-        assert!(!said_yes("") && !said_yes("0") && !said_yes(" false "));
+    fn a_resolver_that_does_not_answer_says_nothing_of_a_name() {
+        let (send, coming) = mpsc::channel();
+        assert_eq!(answer(&coming, Duration::from_millis(1)), Resolved::Unanswered);
+        send.send(Err(ErrorKind::NotFound.into())).unwrap();
+        assert_eq!(answer(&coming, RESOLVING), Resolved::Unknown);
+        let [v6, v4] = ["[::1]:1", "127.0.0.1:1"].map(|address| address.parse().unwrap());
+        send.send(Ok(vec![v6, v4])).unwrap();
+        assert_eq!(answer(&coming, RESOLVING), Resolved::Addresses(vec![v4]));
+    }
+
+    #[test]
+    fn models_are_where_the_server_looks_for_them() {
+        let of =
+            |models: &str| store_of(&Environment::from_iter([("HOME", "/h"), ("OLLAMA_MODELS", models)]));
+        assert_eq!(of(" \"/m\" "), Some((MODELS, "/m".into())));
+        assert_eq!(of("''"), Some((HOME, "/h/.ollama/models".into())));
     }
 }
