@@ -83,7 +83,7 @@ fn by_line(finding: Finding, decisive: &Decisive) -> Finding {
 
 /// Returns whether a file is one of the store of models, or has the name of a model's file.
 fn is_of_model(file: &str) -> bool {
-    file.contains("/blobs/sha256") || file.ends_with(".gguf")
+    file.contains("/blobs/sha256") || Path::new(file).extension().is_some_and(|end| end == "gguf")
 }
 
 /// Returns whether failures of this kind are those of a value that somebody has set.

@@ -229,7 +229,7 @@ fn put(path: &Path, kind: usize) -> Result<()> {
         4 => symlink("/nonexistent/file", path)?,
         5 => {
             fs::write(path, "x")?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000))?;
         }
         _ => fs::File::create(path)?.set_len(1 << 40)?,
     }
