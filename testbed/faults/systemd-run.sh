@@ -11,6 +11,18 @@ noexec() {
   mounts+="mount --bind $PROGRAMS $PROGRAMS && mount -o remount,bind,exec $PROGRAMS && "
 }
 
+# The parts of a limit as they are or as high as this process may set them: systemd itself may raise any.
+allowed() {
+  local hard part parts=()
+  hard=$(prlimit --pid $$ "--$1" --output HARD --noheadings | tr -d ' ')
+  for part in ${2//:/ }; do
+    part=${part//infinity/unlimited}
+    if [ "$hard" != unlimited ] && { [ "$part" = unlimited ] || [ "$part" -gt "$hard" ]; }; then part=$hard; fi
+    parts+=("$part")
+  done
+  (IFS=:; echo "${parts[*]}")
+}
+
 property() {
   local name=${1%%=*} value=${1#*=} list
   case "$name" in
@@ -18,7 +30,7 @@ property() {
     Group) group=$value ;;
     SupplementaryGroups) groups=${value// /,} ;;
     Environment) eval "list=($value)"; variables+=("${list[@]}") ;;
-    Limit*) name=${name#Limit}; limits+=("--${name,,}=${value//infinity/unlimited}") ;;
+    Limit*) name=${name#Limit}; limits+=("--${name,,}=$(allowed "${name,,}" "$value")") ;;
     ProtectKernelTunables) mounts+="mount --bind /sys /sys && mount -o remount,bind,ro /sys && " ;;
     NoExecPaths) noexec "$value" ;;
     ProcSubset) [ "$value" = all ] || refuse "not played: $1" ;;
