@@ -76,10 +76,16 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         layers.as_deref() == Some("0") || std::env::var("LLAMA_ARG_DEVICE").is_ok_and(|name| name == "none");
     let mut on_device = 0;
     if after("--model").is_some() {
-        for name in ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL"] {
+        for name in ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MCP_SERVERS_CONFIG"] {
             let file = std::env::var(name).unwrap_or_default();
             if !file.is_empty() && !Path::new(&file).exists() {
                 bail!("gguf_init_from_file: failed to open GGUF file '{file}' (No such file or directory)");
+            }
+        }
+        // Ollama starts the real one with `--offline`.
+        for name in ["LLAMA_ARG_MMPROJ_URL", "LLAMA_ARG_DOCKER_REPO"] {
+            if std::env::var_os(name).is_some_and(|named| !named.is_empty()) {
+                bail!("{name}: a model cannot be downloaded without a network");
             }
         }
         if !processor {
