@@ -170,8 +170,12 @@ fn each_bus_says_how_guests_come_to_it() {
 fn a_running_device_says_what_it_does() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("vm1/control");
+    // Other devices of this host, such as those of other tests, share another directory.
+    let shares = folder.path().join("shares");
+    std::fs::create_dir(&shares).unwrap();
     let status_once = |more: &[&str]| {
-        let output = program().args(["status", "--control", text(&control)]).args(more).output().unwrap();
+        let asked = ["status", "--control", text(&control), "--shares", text(&shares)];
+        let output = program().args(asked).args(more).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     // A device that has no processor for two seconds is not heard of. One that is not there is not waited for.
