@@ -1,5 +1,5 @@
-//! Names of the properties that determine what a service's processes may do. Link `truth` gives them to the unit
-//! in which it starts the server, so `systemctl show` is asked for all of them.
+//! Names of the properties that determine what a service's processes may do. Link `truth` gives them to the
+//! unit in which it starts the server, so `systemctl show` is asked for all of them.
 
 /// Properties, as a unit file names them.
 pub const SANDBOX: [&str; 53] = [
@@ -57,8 +57,8 @@ pub const SANDBOX: [&str; 53] = [
     "LimitSTACK",
     "LimitCPU",
 ];
-/// Properties that name directories of a service's own, which systemd creates for the service's user, each with
-/// the directory in which they are.
+/// Properties that name directories of a service's own, which systemd creates for the service's user, each
+/// with the directory in which they are.
 pub const DIRECTORIES: [(&str, &str); 4] = [
     ("StateDirectory", "var/lib"),
     ("CacheDirectory", "var/cache"),

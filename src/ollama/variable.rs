@@ -18,8 +18,8 @@ pub fn bare(value: &str) -> &str {
     value.trim().trim_matches(['"', '\''])
 }
 
-/// Returns whether a variable is on: whether Go's `strconv.ParseBool`, or Ollama for any other text, takes its
-/// value for true.
+/// Returns whether a variable is on: whether Go's `strconv.ParseBool`, or Ollama for any other text, takes
+/// its value for true.
 pub fn is_on(environment: &Environment, name: &str) -> bool {
     let off = ["0", "f", "F", "false", "FALSE", "False"];
     var(environment, name).is_some_and(|value| !off.iter().any(|word| value == *word))

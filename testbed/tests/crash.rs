@@ -1,6 +1,6 @@
-//! The process of a device is killed while guests use it through a VMM, and its manager has kept what the
-//! next one needs. The VMM goes on with the same connection, guests learn that their sessions are lost, and
-//! new ones work.
+//! The process of a device is killed while guests use it through a VMM. The service manager has kept the
+//! descriptors that the next process needs. The VMM goes on with the same connection, guests learn that their
+//! sessions are lost, and new ones work.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};

@@ -2,8 +2,8 @@
 
 use crate::root::Root;
 
-/// Returns the number of the group as which libvirt runs QEMU on a host, or `None` if there is no libvirt, or QEMU
-/// is root's. `root` stands for `/`.
+/// Returns the number of the group as which libvirt runs QEMU on a host, or `None` if there is no libvirt, or
+/// QEMU is root's. `root` stands for `/`.
 pub fn qemu_group(root: &Root) -> Option<u32> {
     let accounts = Accounts::read(root);
     let user = accounts.qemu_user().filter(|user| user != "root")?;
@@ -40,8 +40,8 @@ impl Accounts {
         Some(named.map_or(user.clone(), |fields| fields[0].to_owned()))
     }
 
-    /// Returns the numbers of the groups that a user's QEMU is in: that of libvirt's settings or the user's own
-    /// first.
+    /// Returns the numbers of the groups that a user's QEMU is in: that of libvirt's settings or the user's
+    /// own first.
     pub fn groups_of(&self, user: &str) -> Vec<u32> {
         let set =
             self.qemu_setting("group").and_then(|group| self.group_number(group.trim_start_matches('+')));

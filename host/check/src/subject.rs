@@ -47,8 +47,8 @@ pub struct Subject {
     pub root: Root,
 }
 
-/// What is asked for the memory that a GPU has left: by the UUID of the GPU or of the MIG instance, and its memory
-/// in bytes. The answer is why a VM cannot have its part, or `None` if it can.
+/// What is asked for the memory that a GPU has left: by the UUID of the GPU or of the MIG instance, and its
+/// memory in bytes. The answer is why a VM cannot have its part, or `None` if it can.
 type AskRoom = dyn Fn(&str, u64) -> Result<Option<String>, String> + Send + Sync;
 
 /// Tells whether a GPU has room for the VM.

@@ -22,13 +22,13 @@ pub(crate) struct Allocation {
 
 /// What the plugin has found of an instance.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct InstanceStatus {
     pub(crate) state: UnitState,
     /// Its answer, if it is active.
     pub(crate) answer: Option<Result<Answer, String>>,
 }
 
-impl Look {
+impl InstanceStatus {
     /// Returns whether a VM is connected, or `None` if that is not known: the VM of an instance that is too
     /// busy to answer, or that systemd starts again after a crash, keeps its connection.
     fn connected(&self) -> Option<bool> {
@@ -44,7 +44,7 @@ impl Look {
 pub(crate) fn ends(
     allocation: &mut Option<Allocation>,
     holder: Option<&Holder>,
-    look: &Look,
+    look: &InstanceStatus,
     asked: Instant,
     grace: Duration,
 ) -> bool {
@@ -83,7 +83,7 @@ pub(crate) fn ends(
 
 /// Returns why the instance of an allocated device is of no use to its VM. `used` is whether a container has
 /// been started with it; before that it may take its time.
-pub(crate) fn trouble(look: &Look, used: bool) -> Option<String> {
+pub(crate) fn trouble(look: &InstanceStatus, used: bool) -> Option<String> {
     match (look.state, &look.answer) {
         (UnitState::Active, Some(Err(why))) => Some(why.clone()),
         (UnitState::Active, _) => None,
@@ -98,8 +98,8 @@ pub(crate) fn trouble(look: &Look, used: bool) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn look(state: UnitState, connected: Option<bool>) -> Look {
-        Look { state, answer: connected.map(|connected| Ok(Answer { connected: Some(connected) })) }
+    fn look(state: UnitState, connected: Option<bool>) -> InstanceStatus {
+        InstanceStatus { state, answer: connected.map(|connected| Ok(Answer { connected: Some(connected) })) }
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
     fn an_instance_of_which_nothing_is_known_goes_on_for_long_but_not_for_good() {
         let (start, grace) = (Instant::now(), Duration::from_secs(30));
         let later = |seconds| start + Duration::from_secs(seconds);
-        let of_active = |answer| Look { state: UnitState::Active, answer };
+        let of_active = |answer| InstanceStatus { state: UnitState::Active, answer };
         for unknown in [
             look(UnitState::Starting, None),
             of_active(Some(Err("it has not answered for 2 s".to_owned()))),
@@ -162,7 +162,7 @@ mod tests {
         let starting = look(UnitState::Starting, None);
         assert!(trouble(&starting, false).is_none() && trouble(&starting, true).is_some());
         assert!(trouble(&look(UnitState::Failed, None), false).is_some());
-        let hung = Look { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
+        let hung = InstanceStatus { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
         assert_eq!(trouble(&hung, true).as_deref(), Some("silent"));
         assert!(trouble(&look(UnitState::Active, Some(false)), true).is_none());
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use vgpu_share::GpuUuid;
 
-use crate::allocation::{Allocation, Look, ends, trouble};
+use crate::allocation::{Allocation, InstanceStatus, ends, trouble};
 use crate::api::{self, ContainerAllocateResponse, DeviceSpec, Mount};
 use crate::command::{CommandError, HostCommands};
 use crate::config::Config;
@@ -283,7 +283,7 @@ impl Pool {
     }
 
     /// Looks at all instances at the same time.
-    async fn looks(&self) -> Result<BTreeMap<String, Look>, PluginError> {
+    async fn looks(&self) -> Result<BTreeMap<String, InstanceStatus>, PluginError> {
         let names: Vec<String> = self.instances.keys().cloned().collect();
         let states = self.units.states(&names).await?;
         let mut asked = JoinSet::new();
@@ -295,18 +295,19 @@ impl Pool {
                     UnitState::Active => Some(instance.ask().await),
                     _ => None,
                 };
-                (name, Look { state, answer })
+                (name, InstanceStatus { state, answer })
             });
         }
         Ok(asked.join_all().await.into_iter().collect())
     }
 
     /// Ends the instances that no pod has. `asked` is when the kubelet was asked for `held`: what was
-    /// allocated later is not in it. Returns the first error; the other instances are seen to all the same.
+    /// allocated later is not in it. An error with one instance keeps no other from being
+    /// looked after; the first is returned.
     async fn reconcile(
         &self,
         held: &BTreeMap<String, Holder>,
-        looks: &BTreeMap<String, Look>,
+        looks: &BTreeMap<String, InstanceStatus>,
         asked: Instant,
     ) -> Result<(), PluginError> {
         let mut outcome = Ok(());
@@ -321,7 +322,7 @@ impl Pool {
         &self,
         name: &str,
         holder: Option<&Holder>,
-        look: &Look,
+        look: &InstanceStatus,
         asked: Instant,
     ) -> Result<(), PluginError> {
         // A device that is being given to a pod now is looked at next time.
@@ -349,7 +350,12 @@ impl Pool {
 
     /// Judges the health of all devices, and sends the lists that have changed. `asked` is when the
     /// instances were looked at.
-    fn publish(&self, looks: &BTreeMap<String, Look>, rooms: &BTreeMap<GpuUuid, Room>, asked: Instant) {
+    fn publish(
+        &self,
+        looks: &BTreeMap<String, InstanceStatus>,
+        rooms: &BTreeMap<GpuUuid, Room>,
+        asked: Instant,
+    ) {
         let mut devices = locked(&self.devices);
         let mut left: BTreeMap<_, _> = rooms.iter().map(|(gpu, room)| (*gpu, room.for_own())).collect();
         let taken =
@@ -439,7 +445,10 @@ mod tests {
     async fn a_stop_that_fails_does_not_keep_other_instances() {
         let folder = tempfile::tempdir().unwrap();
         let pool = pool(folder.path());
-        let look = || Look { state: UnitState::Active, answer: Some(Ok(Answer { connected: Some(false) })) };
+        let look = || InstanceStatus {
+            state: UnitState::Active,
+            answer: Some(Ok(Answer { connected: Some(false) })),
+        };
         let looks = pool.instances.keys().map(|name| (name.clone(), look())).collect();
         let later = Instant::now() + Duration::from_secs(30);
         let outcome = pool.reconcile(&BTreeMap::new(), &looks, later).await;

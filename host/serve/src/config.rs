@@ -66,8 +66,8 @@ pub(crate) enum ConfigError {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigFiles {
     /// A TOML file with these settings, by their long names without the dashes; options given here take
-    /// precedence. Of several files the later one does. A file with `-` in front of its path may be missing if
-    /// another one is there.
+    /// precedence. Of several files the later one does. A file with `-` in front of its path may be missing
+    /// if another one is there.
     #[arg(long = "config", value_name = "FILE", allow_hyphen_values = true)]
     files: Vec<PathBuf>,
 }

@@ -30,7 +30,8 @@ pub(crate) enum FolderError {
     },
 }
 
-/// Makes the directory of a socket if it is not there and only root and this user can change the one above it.
+/// Makes the directory of a socket if it is not there and only root and this user can change the one above
+/// it.
 pub(crate) fn make_for(socket: &Path) -> Result<(), FolderError> {
     let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());

@@ -47,7 +47,7 @@ mod helper;
 mod inherited;
 mod instances;
 mod keeper;
-mod kept;
+mod kept_settings;
 mod knobs;
 pub mod libvirt;
 mod lifetime;

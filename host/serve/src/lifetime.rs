@@ -76,8 +76,8 @@ pub(crate) struct ReloadReport {
     pub(crate) pause_us: u64,
 }
 
-/// Logs events of `level` and above to stderr. At the default level, the lines that say when a VM connects and leaves
-/// are logged too.
+/// Logs events of `level` and above to stderr. At the default level, the lines that say when a VM connects
+/// and leaves are logged too.
 pub(crate) fn log(level: Level) {
     let filter = if level == WARN { format!("{level},{VM_EVENTS}=info") } else { level.to_string() };
     let filter = EnvFilter::new(filter);

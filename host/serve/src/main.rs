@@ -49,9 +49,9 @@ enum Command {
     Gpus(gpu_list::GpusArguments),
     /// Add to a domain of libvirt what its device needs, and have libvirt start the device with it.
     ///
-    /// The elements that `serve --print libvirt` prints are added to the domain's XML, and one to its metadata
-    /// by which `libvirt-hook` knows what the domain is promised. What is there already stays. virsh is asked,
-    /// whose LIBVIRT_DEFAULT_URI names another libvirt than its usual one.
+    /// The elements that `serve --print libvirt` prints are added to the domain's XML, and one to its
+    /// metadata by which `libvirt-hook` knows what the domain is promised. What is there already stays. virsh
+    /// is asked, whose LIBVIRT_DEFAULT_URI names another libvirt than its usual one.
     AttachDomain(libvirt::attach::AttachArguments),
     /// Start a domain's device before the domain, and stop it after it. libvirt calls this.
     ///

@@ -1,5 +1,5 @@
-//! Programs of the host that commands start, such as virsh and systemctl: limited in time, and their failures in
-//! their own words.
+//! Programs of the host that commands start, such as virsh and systemctl: limited in time, and their failures
+//! in their own words.
 
 use std::io;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use crate::context_cost::PLAUSIBLE;
 use crate::settings::Settings;
 use crate::share::{RESERVE, existing_gpus};
 
-/// Returns why a start of the device `name` would not be promised its memory, if that is so. `bytes` is what the
-/// GPU has, as far as devices that run have not found it.
+/// Returns why a start of the device `name` would not be promised its memory, if that is so. `bytes` is what
+/// the GPU has, as far as devices that run have not found it.
 pub(crate) fn refusal(
     name: &str,
     settings: &Settings,

@@ -85,8 +85,8 @@ impl Vm {
         lines.join(" \\\n")
     }
 
-    /// Returns the line of a Proxmox VM's configuration that hands arguments on to QEMU. The VM's memory is not
-    /// among them, because Proxmox gives it from a setting of its own, which has to be the same.
+    /// Returns the line of a Proxmox VM's configuration that hands arguments on to QEMU. The VM's memory is
+    /// not among them, because Proxmox gives it from a setting of its own, which has to be the same.
     pub fn proxmox(&self) -> String {
         let words: Vec<String> = self.qemu().iter().skip(2).map(|word| quoted(word)).collect();
         format!("args: {}", words.join(" "))

@@ -60,8 +60,8 @@ impl GpuShare {
         }
     }
 
-    /// Checks whether [`GpuShare::claim`] would be admitted now, and takes nothing. A device that has the claim's
-    /// name already is left out: it is the one that is asked about.
+    /// Checks whether [`GpuShare::claim`] would be admitted now, and takes nothing. A device that has the
+    /// claim's name already is left out: it is the one that is asked about.
     ///
     /// # Errors
     /// Those of a claim.

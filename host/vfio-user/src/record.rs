@@ -189,8 +189,8 @@ impl Record {
         Some(ProcessEntry { record: Arc::clone(self), entry })
     }
 
-    /// Returns the processes that are recorded, each until it is dropped: those of the program that this process
-    /// was before.
+    /// Returns the processes that are recorded, each until it is dropped: those of the program that this
+    /// process was before.
     #[must_use]
     pub fn entries(self: &Arc<Self>) -> Vec<ProcessEntry> {
         let entries = (0..MAX_PROCESSES).map(|index| PROCESSES + PROCESS_BYTES * index);

@@ -19,8 +19,8 @@ use crate::regions::Regions;
 use crate::saved::{RestoreError, SavedConnection, UnsentReply};
 use crate::stream::Stop;
 
-/// Target of the log's lines that say when a VM connects and leaves, so that they can be logged where other events
-/// of their level are not.
+/// Target of the log's lines that say when a VM connects and leaves, so that they can be logged where other
+/// events of their level are not.
 pub const VM_EVENTS: &str = "vm";
 /// Number of those lines that are written at once, and a minute: a VMM may connect in a loop.
 const EVENTS: u64 = 20;

@@ -182,7 +182,8 @@ const FILES: [&str; 3] = ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL", "LLA
 /// Variables that name models which llama-server would download, and Ollama starts it with `--offline`.
 const DOWNLOADS: [&str; 2] = ["LLAMA_ARG_MMPROJ_URL", "LLAMA_ARG_DOCKER_REPO"];
 
-/// Returns a variable that names a file or a model which llama-server does not get, with its value and the reason.
+/// Returns a variable that names a file or a model which llama-server does not get, with its value and the
+/// reason.
 fn model_lacking(environment: &Environment) -> Option<(&'static str, String, &'static str)> {
     let of = |name: &'static str| {
         let value = environment.get(name)?.to_string_lossy().into_owned();

@@ -19,7 +19,7 @@ use vgpu_wire::registers as reg;
 use super::figures::{Outcome, gaps, length, longest_during};
 use super::options::ReloadArgs;
 use super::reloader::{Reloads, reload};
-use super::site::Site;
+use super::site::TrialHost;
 
 /// The model, which is the smallest that the tests have, and what it continues.
 const MODEL: &str = "smollm2";
@@ -53,7 +53,7 @@ cat accesses
 exit $code"#;
 
 /// Boots the guests, and streams in all of them at a time, without and then with reloads.
-pub(super) fn run(arguments: &ReloadArgs, site: &Site) -> Result<Vec<Outcome>> {
+pub(super) fn run(arguments: &ReloadArgs, site: &TrialHost) -> Result<Vec<Outcome>> {
     let stream = Command::new(arguments)?;
     thread::scope(|scope| {
         let stream = &stream;

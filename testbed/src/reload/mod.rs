@@ -16,13 +16,13 @@ use anyhow::Result;
 use serde_json::json;
 
 use figures::{Outcome, percentiles};
-use site::Site;
+use site::TrialHost;
 
 pub use options::ReloadArgs;
 
 /// Reloads devices while they are used, and prints what their programs have noticed.
 pub fn run_reload(arguments: &ReloadArgs) -> Result<ExitCode> {
-    let site = Site::start(arguments)?;
+    let site = TrialHost::start(arguments)?;
     let outcomes: Vec<Outcome> =
         if arguments.booted { booted::run(arguments, &site)? } else { played::run(arguments, &site)? };
     let mut errors: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.errors.clone()).collect();

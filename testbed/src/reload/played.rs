@@ -18,7 +18,7 @@ use super::figures::{Interval, Outcome, gaps, length, longest, longest_during};
 use super::options::ReloadArgs;
 use super::programs::{self, Kind, Stream};
 use super::reloader::{Reloads, reload};
-use super::site::Site;
+use super::site::TrialHost;
 
 /// Channel of the stream. Those behind it are for the others.
 const STREAM: u32 = 0;
@@ -26,11 +26,11 @@ const STREAM: u32 = 0;
 const ACCESS_PAUSE: Duration = Duration::from_micros(500);
 
 /// Streams in all VMs at a time, without and then with reloads.
-pub(super) fn run(arguments: &ReloadArgs, site: &Site) -> Result<Vec<Outcome>> {
+pub(super) fn run(arguments: &ReloadArgs, site: &TrialHost) -> Result<Vec<Outcome>> {
     let expected = programs::tokens(arguments.tokens);
     let vmms: Vec<Vmm> =
         site.devices.iter().map(|device| Vmm::connect(&device.socket()?)).collect::<Result<_>>()?;
-    let part = |reloads: bool| -> Result<Vec<Part>> {
+    let part = |reloads: bool| -> Result<Vec<VmObservations>> {
         thread::scope(|scope| {
             let parts: Vec<_> = (site.devices.iter().zip(&vmms))
                 .map(|(device, vmm)| scope.spawn(move || play(arguments, device, vmm, reloads)))
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &ReloadArgs, site: &Site) -> Result<Vec<Outcome>> {
 }
 
 /// What a VM's programs have noticed in a part of the trial.
-struct Part {
+struct VmObservations {
     tokens: Vec<u32>,
     moments: Vec<Instant>,
     accesses: Vec<Interval>,
@@ -78,7 +78,7 @@ fn caught<T>(name: &str, program: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Plays a VM for as long as it streams.
-fn play(arguments: &ReloadArgs, device: &Instance, vmm: &Vmm, reloads: bool) -> Result<Part> {
+fn play(arguments: &ReloadArgs, device: &Instance, vmm: &Vmm, reloads: bool) -> Result<VmObservations> {
     let over = AtomicBool::new(false);
     let going = || !over.load(Ordering::Relaxed);
     let (told, tokens) = mpsc::channel();
@@ -114,7 +114,7 @@ fn play(arguments: &ReloadArgs, device: &Instance, vmm: &Vmm, reloads: bool) -> 
         if (refused, stale) != (0, 0) {
             errors.push(format!("{refused} accesses were refused, and {stale} replies not expected"));
         }
-        Ok(Part { tokens, moments, accesses, rounds, errors, reloads: reloads? })
+        Ok(VmObservations { tokens, moments, accesses, rounds, errors, reloads: reloads? })
     })
 }
 
@@ -147,7 +147,12 @@ fn look(vmm: &Vmm, generation: u32, going: &dyn Fn() -> bool) -> Result<Vec<Inte
     Ok(accesses)
 }
 
-fn outcome(arguments: &ReloadArgs, expected: &[u32], without: Part, with: Part) -> Outcome {
+fn outcome(
+    arguments: &ReloadArgs,
+    expected: &[u32],
+    without: VmObservations,
+    with: VmObservations,
+) -> Outcome {
     let different = |tokens: &[u32]| {
         let pairs = expected.iter().zip(tokens).filter(|(expected, token)| expected != token);
         pairs.count() + expected.len() - tokens.len()

@@ -17,7 +17,7 @@ const PROGRAM_MIB: u64 = 768;
 const OTHERS_MIB: u64 = 1024;
 
 /// The host.
-pub(super) struct Site {
+pub(super) struct TrialHost {
     // Drop order: first what uses the GPU.
     node: Option<Server>,
     pub(super) devices: Vec<Instance>,
@@ -27,7 +27,7 @@ pub(super) struct Site {
     _shares: TempDir,
 }
 
-impl Site {
+impl TrialHost {
     /// Starts the GPU and the devices.
     pub(super) fn start(arguments: &ReloadArgs) -> Result<Self> {
         let sessions = u64::from(arguments.sessions) + u64::from(arguments.endless);

@@ -37,8 +37,8 @@ pub fn huge_pages(subject: &Subject, _known: &mut HostFacts) -> Finding {
     }
 }
 
-/// Returns whether `serve` may make the directory: the one above it is there, and nobody but root and this user can
-/// change it.
+/// Returns whether `serve` may make the directory: the one above it is there, and nobody but root and this
+/// user can change it.
 pub fn makeable(folder: &Path) -> bool {
     let above = match folder.parent() {
         Some(above) if above.as_os_str().is_empty() => Path::new("."),

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What the kubelet knows, which outlives its process.
 #[derive(Default)]
-struct Known {
+struct KubeletState {
     pods: Vec<PodResources>,
     /// Number of registrations that are still refused.
     refusals: u32,
@@ -38,7 +38,7 @@ struct Known {
 
 #[derive(Clone)]
 struct Services {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KubeletState>>,
     registrations: mpsc::UnboundedSender<RegisterRequest>,
 }
 
@@ -135,8 +135,8 @@ impl Kubelet {
         Plugin { request, client, lists }
     }
 
-    /// Makes the pod `vm` known, with a container that has a device. A kubelet does so when it has the answer to
-    /// its allocation; a test does so before, so that it can be stopped for any time in between.
+    /// Makes the pod `vm` known, with a container that has a device. A kubelet does so when it has the answer
+    /// to its allocation; a test does so before, so that it can be stopped for any time in between.
     pub fn add_pod(&self, resource: &str, id: &str) {
         let devices =
             ContainerDevices { resource_name: resource.to_owned(), device_ids: vec![id.to_owned()] };

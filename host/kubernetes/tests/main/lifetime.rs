@@ -2,17 +2,13 @@
 
 use rustix::process::Signal;
 
-use crate::kubelet::{Kubelet, until};
-use crate::node::{Node, SMALL};
+use crate::kubelet::until;
+use crate::node::{SMALL, registered};
 
 #[tokio::test]
 async fn a_pod_gets_an_instance_which_ends_with_it() {
-    let mut node = Node::new(SMALL);
+    let (node, kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     assert_eq!((&*plugin.request.version, &*plugin.request.resource_name), ("v1beta1", "vgpu-run/small"));
     assert!(plugin.request.options.unwrap().pre_start_required);
     plugin.until_health(&[(&one, true), (&other, true)]).await;
@@ -45,12 +41,8 @@ async fn a_pod_gets_an_instance_which_ends_with_it() {
 /// The pod before has ended, and its instance is being stopped when the next pod gets the device.
 #[tokio::test]
 async fn the_end_of_one_pod_does_not_stop_the_instance_of_the_next() {
-    let mut node = Node::new(SMALL);
+    let (node, kubelet, mut plugin) = registered(SMALL).await;
     let one = node.id("small", 0);
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     node.slow_stops();
     plugin.allocate(&[&one]).await.unwrap();
     let [restart, stop, stopped] = ["restart", "stop", "stopped"].map(|order| format!("{order} {one}"));
@@ -67,12 +59,8 @@ async fn the_end_of_one_pod_does_not_stop_the_instance_of_the_next() {
 /// before.
 #[tokio::test]
 async fn a_container_that_starts_again_gets_a_new_instance() {
-    let mut node = Node::new(SMALL);
+    let (node, kubelet, mut plugin) = registered(SMALL).await;
     let one = node.id("small", 0);
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     kubelet.add_pod("vgpu-run/small", &one);
     plugin.allocate(&[&one]).await.unwrap();
     let first = node.process(&one);
@@ -91,12 +79,8 @@ async fn a_container_that_starts_again_gets_a_new_instance() {
 
 #[tokio::test]
 async fn a_device_that_fails_is_unhealthy_until_it_works() {
-    let mut node = Node::new(SMALL);
+    let (node, kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     kubelet.add_pod("vgpu-run/small", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();
@@ -125,12 +109,8 @@ async fn a_device_that_fails_is_unhealthy_until_it_works() {
 /// Devices of the host that are not the plugin's may take memory while it runs.
 #[tokio::test]
 async fn devices_without_room_are_unhealthy() {
-    let mut node = Node::new(SMALL);
+    let (mut node, kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     plugin.until_health(&[(&one, true), (&other, true)]).await;
     // 7680 MiB are for VMs, and the two devices need 4096.
     node.serve_other("vm1", "4000M");

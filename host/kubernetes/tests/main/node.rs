@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_recording_cuda::Recording;
 
-use crate::kubelet::until;
+use crate::kubelet::{Kubelet, Plugin, until};
 
 /// A profile of two devices, each of which gets a quarter of the recording libcuda's 8 GiB.
 pub const SMALL: &str = "[[profile]]\nname = \"small\"\nmemory = \"2G\"\nvm-memory = \"1G\"\ncount = 2\n";
@@ -46,6 +46,16 @@ fn vgpu_device() -> &'static Path {
         }
         program
     })
+}
+
+/// Starts a kubelet and the plugin with these profiles, and returns them once the plugin has registered.
+pub async fn registered(profiles: &str) -> (Node, Kubelet, Plugin) {
+    let mut node = Node::new(profiles);
+    let mut kubelet = Kubelet::new(&node.path("kubelet"));
+    kubelet.start();
+    node.start_plugin();
+    let plugin = kubelet.registration().await;
+    (node, kubelet, plugin)
 }
 
 impl Node {
@@ -178,7 +188,8 @@ impl Node {
         until(&format!("{id} served: {is_there}"), || socket.exists() == is_there).await;
     }
 
-    /// Connects to an instance as a VMM does, and shares memory with it. The VM goes on until this is dropped.
+    /// Connects to an instance as a VMM does, and shares memory with it. The VM goes on until this is
+    /// dropped.
     pub fn vm(&self, id: &str) -> UnixStream {
         let mut vmm = UnixStream::connect(self.path(&format!("run/{id}/vm/device"))).unwrap();
         ask(&mut vmm, 1, b"\0\0\0\0{}\0", &[]);

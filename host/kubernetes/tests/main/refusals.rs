@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::kubelet::{Kubelet, until};
-use crate::node::{Node, SMALL};
+use crate::node::{Node, SMALL, registered};
 
 #[tokio::test]
 async fn profiles_that_do_not_fit_are_refused_with_who_holds_what() {
@@ -45,12 +45,8 @@ async fn a_node_without_the_gpu_or_its_driver_is_refused() {
 
 #[tokio::test]
 async fn a_call_that_makes_no_sense_is_refused() {
-    let mut node = Node::new(SMALL);
+    let (node, _kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     let error = plugin.allocate(&["other"]).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
     assert_eq!(error.message(), "profile small has no device \"other\"");
@@ -64,12 +60,8 @@ async fn a_call_that_makes_no_sense_is_refused() {
 /// The kubelet shows the words of a refusal in the pod's events.
 #[tokio::test]
 async fn an_instance_that_does_not_start_says_why() {
-    let mut node = Node::new(SMALL);
+    let (mut node, kubelet, mut plugin) = registered(SMALL).await;
     let one = node.id("small", 0);
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     node.serve_other("vm1", "6G");
     kubelet.add_pod("vgpu-run/small", &one);
     plugin.allocate(&[&one]).await.unwrap();
@@ -93,12 +85,8 @@ async fn an_instance_that_does_not_start_says_why() {
 
 #[tokio::test]
 async fn a_systemd_that_does_not_answer_is_told_and_what_runs_goes_on() {
-    let mut node = Node::new(SMALL);
+    let (node, kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     node.fail("restart", true);
     let error = plugin.allocate(&[&one]).await.unwrap_err();
     let words = "`systemctl restart --no-block vgpu-device@";

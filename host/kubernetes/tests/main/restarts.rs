@@ -3,16 +3,12 @@
 use rustix::process::Signal;
 
 use crate::kubelet::{Kubelet, until};
-use crate::node::{Node, SMALL};
+use crate::node::{Node, SMALL, registered};
 
 #[tokio::test]
 async fn a_kubelet_that_starts_anew_is_registered_with_and_takes_nothing_from_a_vm() {
-    let mut node = Node::new(SMALL);
+    let (node, mut kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     kubelet.add_pod("vgpu-run/small", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();
@@ -36,12 +32,8 @@ async fn a_kubelet_that_starts_anew_is_registered_with_and_takes_nothing_from_a_
 
 #[tokio::test]
 async fn a_plugin_that_starts_anew_keeps_what_runs() {
-    let mut node = Node::new(SMALL);
+    let (mut node, mut kubelet, mut plugin) = registered(SMALL).await;
     let (one, other) = (node.id("small", 0), node.id("small", 1));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     for id in [&one, &other] {
         kubelet.add_pod("vgpu-run/small", id);
         plugin.allocate(&[id]).await.unwrap();
@@ -69,16 +61,14 @@ async fn a_plugin_that_starts_anew_keeps_what_runs() {
     assert_ne!(node.process(&one), process);
 }
 
-/// A device whose profile is gone goes on with its pod, ends with it, and leaves no configuration behind.
+/// A device whose profile was removed serves its pod until the pod ends. Then it ends, and its configuration
+/// is removed.
 #[tokio::test]
 async fn a_profile_that_is_gone_ends_with_its_pods() {
     // It fills the GPU, so that there is no room for the new profile until it ends.
-    let mut node = Node::new("[[profile]]\nname = \"large\"\nmemory = \"7G\"\ncount = 1\n");
+    let (mut node, mut kubelet, mut plugin) =
+        registered("[[profile]]\nname = \"large\"\nmemory = \"7G\"\ncount = 1\n").await;
     let one = node.id("large", 0);
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     kubelet.add_pod("vgpu-run/large", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();
@@ -106,12 +96,8 @@ async fn a_profile_that_is_gone_ends_with_its_pods() {
 async fn a_profile_of_another_size_takes_nothing_from_what_runs() {
     let profile =
         |memory, count| format!("[[profile]]\nname = \"a\"\nmemory = \"{memory}\"\ncount = {count}\n");
-    let mut node = Node::new(&profile("4G", 1));
+    let (mut node, mut kubelet, mut plugin) = registered(&profile("4G", 1)).await;
     let [one, two, three] = [0, 1, 2].map(|index| node.id("a", index));
-    let mut kubelet = Kubelet::new(&node.path("kubelet"));
-    kubelet.start();
-    node.start_plugin();
-    let mut plugin = kubelet.registration().await;
     kubelet.add_pod("vgpu-run/a", &one);
     plugin.allocate(&[&one]).await.unwrap();
     plugin.pre_start(&one).await.unwrap();

@@ -22,8 +22,9 @@ use crate::serve;
 use crate::settings::Settings;
 use crate::values::Bus;
 
-/// Maximum time that virsh may take. libvirt asks a QEMU that it does not know yet what it can do, before it defines a
-/// domain: 14 s with QEMU 11.1.3 on a machine of two processors, and minutes where these have much else to do.
+/// Maximum time that virsh may take. libvirt asks a QEMU that it does not know yet what it can do, before it
+/// defines a domain: 14 s with QEMU 11.1.3 on a machine of two processors, and minutes where these have much
+/// else to do.
 const VIRSH_MOST: Duration = Duration::from_mins(5);
 
 /// Options of the command `attach-domain`.
@@ -34,7 +35,8 @@ pub struct AttachArguments {
     /// Print what would change in the domain's XML, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Leave nothing of the device in the domain's metadata: libvirt does not start the instance, but the operator.
+    /// Leave nothing of the device in the domain's metadata: libvirt does not start the instance, but the
+    /// operator.
     #[arg(long, conflicts_with_all = ["gpu", "memory", "weight", "window", "channels", "group"])]
     by_hand: bool,
     /// Instance of vgpu-device@.service that is the domain's [default: the domain's name].

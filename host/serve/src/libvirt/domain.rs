@@ -91,8 +91,8 @@ impl Domain {
     }
 }
 
-/// Returns the group of the label that says as whom libvirt runs QEMU: `+64055:+106`, or names. Few domains have one:
-/// libvirt 9 adds its own after the hook.
+/// Returns the group of the label that says as whom libvirt runs QEMU: `+64055:+106`, or names. Few domains
+/// have one: libvirt 9 adds its own after the hook.
 fn group(domain: Node<'_, '_>) -> Option<String> {
     let label = domain
         .children()

@@ -1,4 +1,5 @@
-//! Changes of a domain's XML: what its device needs is added, and the rest of the text stays as it is, byte by byte.
+//! Changes of a domain's XML: what its device needs is added, and the rest of the text stays as it is, byte
+//! by byte.
 
 use std::ops::Range;
 
@@ -42,7 +43,8 @@ impl Edits {
         self.replace(blank..range.end, "");
     }
 
-    /// Returns the changed text. The ranges do not overlap; of several insertions at a place the first comes first.
+    /// Returns the changed text. The ranges do not overlap; of several insertions at a place the first comes
+    /// first.
     fn applied(mut self, to: &str) -> String {
         self.0.sort_by_key(|(range, _)| range.start);
         let mut text = String::new();
@@ -56,8 +58,8 @@ impl Edits {
     }
 }
 
-/// Returns the XML of a domain with a device, which is the same text if it has that device already. With a request
-/// the domain asks the hook for it, and without one no longer.
+/// Returns the XML of a domain with a device, which is the same text if it has that device already. With a
+/// request the domain asks the hook for it, and without one no longer.
 pub(super) fn attached(xml: &str, vm: &Vm, ask: Option<&Request>) -> Result<String, EditError> {
     let document = parse(xml)?;
     let domain = document.root_element();
@@ -160,8 +162,8 @@ fn devices(edits: &mut Edits, xml: &str, domain: Node<'_, '_>, vm: &Vm, added: &
     }
 }
 
-/// Returns whether an argument defines our device or its port. Behind a slot the device has no id, but its socket.
-/// Other programs have devices of the same driver, such as a disk of SPDK's.
+/// Returns whether an argument defines our device or its port. Behind a slot the device has no id, but its
+/// socket. Other programs have devices of the same driver, such as a disk of SPDK's.
 fn is_ours(argument: &str, vm: &Vm) -> bool {
     let Ok(device) = serde_json::from_str::<Value>(argument) else { return false };
     [DEVICE, PORT].iter().any(|id| device["id"] == *id)
@@ -176,7 +178,8 @@ fn element(name: &str, children: &[String]) -> Vec<String> {
     lines
 }
 
-/// Adds lines to the domain's child of this name. Where there is none, it is one of those to be added to the domain.
+/// Adds lines to the domain's child of this name. Where there is none, it is one of those to be added to the
+/// domain.
 fn add(
     edits: &mut Edits,
     xml: &str,

@@ -1,8 +1,9 @@
 //! The command `libvirt-hook`, which libvirt calls before it starts a domain and after it has ended one:
 //! `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
 //!
-//! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start whose hook
-//! fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for another XML.
+//! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start whose
+//! hook fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for
+//! another XML.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -54,8 +55,8 @@ pub fn run_hook(arguments: &HookArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the domain of an XML, if it asks for a device. Most domains of a host do not, and are not looked at further,
-/// whatever their XML is.
+/// Reads the domain of an XML, if it asks for a device. Most domains of a host do not, and are not looked at
+/// further, whatever their XML is.
 fn read(mut from: impl io::Read) -> Result<Option<Domain>> {
     let mut xml = Vec::new();
     let mut more =
@@ -130,7 +131,8 @@ fn connects(domain: &Domain, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Returns why an instance is not ready: what `check` finds, or else what its program has said since its start.
+/// Returns why an instance is not ready: what `check` finds, or else what its program has said since its
+/// start.
 fn why(domain: &Domain, instance: &Instance, settings: &Settings, since: SystemTime) -> Option<String> {
     let report = Host::with_qemu(domain.emulator.clone()).report(settings);
     match report {

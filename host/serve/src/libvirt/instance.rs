@@ -1,9 +1,9 @@
-//! An instance of the unit that a domain owns: the settings that its metadata adds, and the start and the stop by
-//! systemctl.
+//! An instance of the unit that a domain owns: the settings that its metadata adds, and the start and the
+//! stop by systemctl.
 //!
-//! The settings lie beside the unit's runtime directory, which systemd removes also when it gives the unit up, while
-//! the domain runs on. Beside them lies the domain's UUID: what another domain or an operator has started is neither
-//! taken nor stopped.
+//! The settings lie beside the unit's runtime directory, which systemd removes also when it gives the unit
+//! up, while the domain runs on. Beside them lies the domain's UUID: what another domain or an operator has
+//! started is neither taken nor stopped.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -27,8 +27,8 @@ const ASK_MOST: Duration = Duration::from_secs(20);
 const SETTINGS: &str = "toml";
 /// Extension of the file with the UUID of the domain.
 const OWNER: &str = "domain";
-/// Extension of the file that a hook locks while it changes the others. It stays: with a file that is removed, one hook
-/// could lock the old and another the new one.
+/// Extension of the file that a hook locks while it changes the others. It stays: with a file that is
+/// removed, one hook could lock the old and another the new one.
 const LOCK: &str = "lock";
 
 /// Reason for which an instance cannot be a domain's.
@@ -95,9 +95,9 @@ impl Instance {
         self.folder.join(LIBVIRT).join(format!("{}.{extension}", self.name))
     }
 
-    /// Starts the unit for a domain, with the settings of its metadata in a configuration file's syntax, and waits
-    /// until it is ready. `names` are these settings. A unit that the operator has started is left as it is, if
-    /// the domain asks for nothing else.
+    /// Starts the unit for a domain, with the settings of its metadata in a configuration file's syntax, and
+    /// waits until it is ready. `names` are these settings. A unit that the operator has started is left as
+    /// it is, if the domain asks for nothing else.
     pub(super) fn start(&self, domain: &str, text: &str, names: &[String]) -> Result<(), InstanceError> {
         let Some(_lock) = self.lock(FlockOperation::NonBlockingLockExclusive)? else {
             return Err(InstanceError::Busy { unit: self.unit.clone() });
@@ -105,7 +105,8 @@ impl Instance {
         let owner = self.owner()?;
         let State { active, job } = self.state()?;
         if active == "deactivating" || (active == "active" && job && owner.is_none()) {
-            // The end of a domain's last run, which may only be about to begin, or the operator's. It is free after it.
+            // The end of a domain's last run, which may only be about to begin, or the operator's. It is free
+            // after it.
             self.stop_unit()?;
         } else if !["inactive", "failed"].contains(&active.as_str()) {
             match owner {
@@ -134,8 +135,8 @@ impl Instance {
 
     /// Tells systemd to stop the unit, if this domain owns it, which is then nobody's.
     ///
-    /// Its end is not waited for: when the host shuts down, systemd stops the unit once all domains have ended, and
-    /// this one has not before the hook returns.
+    /// Its end is not waited for: when the host shuts down, systemd stops the unit once all domains have
+    /// ended, and this one has not before the hook returns.
     pub(super) fn stop(&self, domain: &str) -> Result<(), InstanceError> {
         let Some(_lock) = self.owned(domain)? else { return Ok(()) };
         programs::run("systemctl", &["stop", "--no-block", &self.unit], ASK_MOST)?;
@@ -183,8 +184,8 @@ impl Instance {
         }
     }
 
-    /// Locks the hook's files, if they are this domain's. A hook of another domain is waited for: it soon finds that
-    /// it has to leave the unit to this domain, or has the unit, and this domain has it no longer.
+    /// Locks the hook's files, if they are this domain's. A hook of another domain is waited for: it soon
+    /// finds that it has to leave the unit to this domain, or has the unit, and this domain has it no longer.
     fn owned(&self, domain: &str) -> Result<Option<File>, InstanceError> {
         if self.owner()?.as_deref() != Some(domain) {
             return Ok(None);

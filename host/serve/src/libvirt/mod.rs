@@ -1,5 +1,5 @@
-//! Devices of libvirt's domains. [`attach`] adds what a domain needs to its XML; from then on the [`hook`] starts the
-//! domain's instance of the unit before the domain, and stops it after it.
+//! Devices of libvirt's domains. [`attach`] adds what a domain needs to its XML; from then on the [`hook`]
+//! starts the domain's instance of the unit before the domain, and stops it after it.
 //!
 //! ```text
 //!  attach   by virsh, once            hook   called by libvirt, which it must not call

@@ -1,5 +1,5 @@
-//! The device that a domain asks for in its metadata: an element of a namespace of its own, whose attributes are
-//! settings of `serve`.
+//! The device that a domain asks for in its metadata: an element of a namespace of its own, whose attributes
+//! are settings of `serve`.
 //!
 //! ```text
 //! <metadata>
@@ -73,7 +73,7 @@ impl Request {
                 return Err(RequestError::Unknown(name.clone()));
             }
             let quoted = EXAMPLES.iter().any(|(known, example)| known == name && example.starts_with('"'));
-            // A number that is none is told by the parser of the file.
+            // Text in place of a number is refused by the parser of the file, which names the setting.
             let number = value.parse().ok().filter(|_| !quoted).map(Value::Integer);
             table.insert(name.clone(), number.unwrap_or_else(|| Value::String(value.clone())));
         }

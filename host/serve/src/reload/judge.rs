@@ -13,8 +13,8 @@ use tokio::process::Command;
 
 use crate::reload::saved::STATE_VERSION;
 
-/// Time that a program may take for its judgement, however busy the host is. Accesses of the VM to registers wait
-/// meanwhile, and QEMU waits for 5 s at least.
+/// Time that a program may take for its judgement, however busy the host is. Accesses of the VM to registers
+/// wait meanwhile, and QEMU waits for 5 s at least.
 const JUDGEMENT_MOST: Duration = Duration::from_secs(3);
 
 /// Returns what a program prints that can take over.

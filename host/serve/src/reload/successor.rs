@@ -39,7 +39,8 @@ pub(crate) fn execute(program: &Path, arguments: &[OsString], kept: &KeptDescrip
     };
     // The descriptors are closed with their table. Until then no child may inherit them.
     let _ = survive(FdFlags::CLOEXEC);
-    // The attempt has taken back that this signal is ignored. A client that hangs up must not end the process.
+    // The attempt has taken back that this signal is ignored. A client that hangs up must not end the
+    // process.
     let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     error
 }

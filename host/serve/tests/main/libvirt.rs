@@ -13,8 +13,8 @@ use crate::program::program;
 const UUID: &str = "4dea22b3-1d52-d8f3-2516-782e98ab3fa0";
 const OTHER: &str = "5dea22b3-1d52-d8f3-2516-782e98ab3fa0";
 
-/// Plays systemd: a unit is active while there is a file of that name. Its runtime directory goes with it. A stop that
-/// is not waited for is a job.
+/// Plays systemd: a unit is active while there is a file of that name. Its runtime directory goes with it. A
+/// stop that is not waited for is a job.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$*" >>"$PLAY/log"
 case $1 in
@@ -106,7 +106,7 @@ impl Played {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // An operation that is none of ours is not read.
+        // For other operations the hook ends without reading the domain, which closes the pipe.
         let _ = child.stdin.take().unwrap().write_all(xml.as_bytes());
         let output = child.wait_with_output().unwrap();
         assert!(output.stdout.is_empty(), "libvirt would take it for XML: {output:?}");
@@ -186,7 +186,8 @@ fn an_instance_starts_before_its_domain_and_stops_after_it() {
     );
 }
 
-/// systemd gives a unit up that fails again and again, and removes its runtime directory while the VM runs on.
+/// systemd gives a unit up that fails again and again, and removes its runtime directory while the VM runs
+/// on.
 #[test]
 fn an_instance_that_systemd_gives_up_stays_its_domains() {
     let played = Played::new();

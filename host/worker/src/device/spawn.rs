@@ -90,8 +90,8 @@ pub(crate) fn spawn(
     }
 }
 
-/// Returns the least severe level that this process logs of a session. Single targets may log more, which a worker's
-/// log does not.
+/// Returns the least severe level that this process logs of a session. Single targets may log more, which a
+/// worker's log does not.
 fn logged() -> LevelFilter {
     if tracing::enabled!(Level::TRACE) {
         LevelFilter::TRACE

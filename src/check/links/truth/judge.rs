@@ -118,9 +118,9 @@ fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
 }
 
-/// Returns the finding for a server that says nothing here and answers at `address`. Whether it found a device
-/// is seen by the libraries and the sessions of its processes: a backend that is loaded may find none. The
-/// error is the reason why it was not seen.
+/// Returns the finding for a server that says nothing here and answers at `address`. Whether it found a
+/// device is seen by the libraries and the sessions of its processes: a backend that is loaded may find none.
+/// The error is the reason why it was not seen.
 fn unspoken(served: &Serve, address: SocketAddr, log: &str) -> Result<Finding, String> {
     let output = served.output.as_ref().map(|path| format!(", its output goes to {}", path.display()));
     let says = format!("ollama serve answers at {address}{}", output.unwrap_or_default());

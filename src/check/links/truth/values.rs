@@ -183,8 +183,8 @@ fn with_unit(context: &CheckContext, value: &RefusedValue, finding: Finding) -> 
     }
 }
 
-/// Judges who listens at the address: that of OLLAMA_HOST, or one that what starts the server has `chosen`. An
-/// Ollama that vgpu-run started is the server that a check is about.
+/// Judges who listens at the address: that of OLLAMA_HOST, or one that what starts the server has `chosen`.
+/// An Ollama that vgpu-run started is the server that a check is about.
 async fn taken(context: &mut CheckContext, address: &str, chosen: bool) -> Option<Finding> {
     let finding = |who: String| Finding::fail(cause::ADDRESS_TAKEN, format!("{who} listens at {address}"));
     let holder = if chosen { holder::at(context, Some(address)).await } else { holder::find(context).await };

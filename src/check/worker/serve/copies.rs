@@ -100,8 +100,8 @@ impl Copies {
     }
 }
 
-/// Returns whether a file is named like a library. The loader passes over one that is missing, but not over one
-/// that is none.
+/// Returns whether a file is named like a library. The loader passes over a library that is missing, but
+/// fails at a file that is not a library.
 fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| memchr::memmem::find(name.as_bytes(), b".so").is_some())
 }

@@ -1,6 +1,6 @@
-//! Home directory of the server: a private directory for its keys, models and temporary files. It has copies of
-//! the files of the user's own home ([`super::copies`]), because what starts the server may read them, and of
-//! the key, so that the server creates none.
+//! Home directory of the server: a private directory for its keys, models and temporary files. It has copies
+//! of the files of the user's own home ([`super::copies`]), because what starts the server may read them, and
+//! of the key, so that the server creates none.
 
 use std::fs;
 use std::io;

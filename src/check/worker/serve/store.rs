@@ -1,7 +1,7 @@
 //! Tries what Ollama's server does with the store of models when it starts, in the order of its sources: it
 //! creates the directory of blobs and reads all of it, and removes directories of manifests that are empty.
-//! It ends if one of these fails. It goes on without a directory of manifests, and leaves one alone that has a
-//! damaged manifest. What is there may be read-only: only `ollama pull` and `ollama create` write.
+//! The server ends if one of these fails. It starts without a directory of manifests, and keeps one in which
+//! a manifest is damaged. The store may be read-only: only `ollama pull` and `ollama create` write.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -74,8 +74,8 @@ fn walked(folder: &Path, left: &mut usize) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Returns whether a manifest, which is a file below four directories, cannot be understood. The server removes
-/// nothing then.
+/// Returns whether a manifest, which is a file below four directories, cannot be understood. The server
+/// removes nothing then.
 fn damaged(manifests: &Path) -> bool {
     let mut folders = vec![manifests.to_owned()];
     for _ in 0..3 {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// Returns the trouble with a store and whether the server gets it all the same.
+    /// Returns the trouble with a store, and whether the server is given the store although there is trouble.
     fn trouble(store: &Scratch, prunes: bool) -> Option<(ValueTrouble, bool)> {
         models("OLLAMA_MODELS", store.path(), prunes).map(|refused| (refused.trouble, refused.left))
     }

@@ -1,5 +1,5 @@
-//! Tries whether a user may create directories and files, without creating any: rights are asked for, and room
-//! is tried with a file that has no name.
+//! Tries whether a user may create directories and files, without creating any: rights are asked for, and
+//! room is tried with a file that has no name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -66,8 +66,9 @@ pub fn creatable(path: &Path) -> Result<PathBuf, Obstacle> {
     Ok(nearest)
 }
 
-/// Asks whether files may be created in a directory, by the real ids, which are this process's effective ones.
-/// A question with flags is the call `faccessat2`, which older filters of system calls answer with EPERM.
+/// Asks whether files may be created in a directory, by the real ids, which are this process's effective
+/// ones. A question with flags is the call `faccessat2`, which older filters of system calls answer with
+/// EPERM.
 pub fn writable(folder: &Path) -> Result<(), Errno> {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK)
 }

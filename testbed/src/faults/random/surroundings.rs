@@ -13,8 +13,9 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use super::super::plan::{ScenePlan, When};
 use super::made::{Made, pick};
 
-/// System calls that Go, the C library, ggml and llama-server make and that filters refuse, with their numbers on
-/// x86-64. A process that cannot open or map a file does not start at all, and neither does a check.
+/// System calls that Go, the C library, ggml and llama-server make and that filters refuse, with their
+/// numbers on x86-64. A process that cannot open or map a file does not start at all, and neither does a
+/// check.
 const CALLS: &[(&str, u32)] = &[
     ("madvise", 28),
     ("mlock", 149),

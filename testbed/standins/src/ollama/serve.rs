@@ -60,8 +60,8 @@ fn make_key() -> Result<()> {
     fs::write(&key, KEY).with_context(|| format!("open {}", key.display()))
 }
 
-/// Creates the store of models, and removes directories of manifests that are empty. Like the real one, it goes
-/// on without a directory of manifests, and removes nothing if a manifest is damaged.
+/// Creates the store of models, and removes directories of manifests that are empty. Like the real one, it
+/// goes on without a directory of manifests, and removes nothing if a manifest is damaged.
 fn make_models() -> Result<()> {
     let models = std::env::var_os("OLLAMA_MODELS").filter(|models| !models.is_empty());
     let models = models.map_or_else(|| home().join(".ollama/models"), PathBuf::from);

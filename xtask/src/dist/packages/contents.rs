@@ -12,8 +12,9 @@ use super::super::files::read;
 use super::super::tarball::File;
 use super::kinds::{Format, Package};
 
-/// Hook of libvirt, which it may only run from there where AppArmor confines it. A package for distributions with
-/// SELinux does not place it: their libvirt may run it only with the policy's module, and starts no domain otherwise.
+/// Hook of libvirt, which it may only run from there where AppArmor confines it. A package for distributions
+/// with SELinux does not place it: their libvirt may run it only with the policy's module, and starts no
+/// domain otherwise.
 const HOOK: &str = "/etc/libvirt/hooks/qemu.d/vgpu-device";
 /// Name of the hook in the archive.
 const ARCHIVED_HOOK: &str = "share/vgpu-device/libvirt-hook";

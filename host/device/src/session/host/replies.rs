@@ -15,8 +15,9 @@ impl SessionHost {
         self.answer(to, status, data);
     }
 
-    /// Counts a message that has failed, if that was for lack of memory, and says so in the log. Returns whether it
-    /// was. A program may ask again and again: the log has a line for the first, second, fourth, ... refusal.
+    /// Counts a message that has failed, if that was for lack of memory, and says so in the log. Returns
+    /// whether it was. A program may ask again and again: the log has a line for the first, second, fourth,
+    /// ... refusal.
     pub(super) fn count_out_of_memory(&self, status: u32) -> bool {
         let counts = status == OUT_OF_MEMORY && !self.ended();
         if counts {
