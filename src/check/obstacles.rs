@@ -96,10 +96,16 @@ fn of_start(name: &str, error: &io::Error, null: Option<&io::Error>) -> Option<O
 
 /// Remembers that no address of the loopback interface could be bound and reached.
 pub fn without_loopback(error: &io::Error) {
-    use ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied};
-    if matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable | PermissionDenied) {
+    if shows_no_loopback(error.kind()) {
         remember(Obstacle::Loopback(error.to_string()));
     }
+}
+
+/// Returns whether an error of this kind is that of a loopback interface that is down. One that never was up has
+/// no address. One that was taken down keeps its address, and drops what is sent to it.
+fn shows_no_loopback(kind: ErrorKind) -> bool {
+    use ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
+    matches!(kind, AddrNotAvailable | HostUnreachable | NetworkUnreachable | PermissionDenied | TimedOut)
 }
 
 /// Makes the first obstacle that is still there the finding of the link `kernel`. `reached` tries whether an
@@ -139,6 +145,12 @@ mod tests {
         assert!(matches!(no_process, Some(Obstacle::Process(why)) if why.starts_with("x: ")));
         let null = error(Errno::ENOENT);
         assert!(matches!(of_start("x", &error(Errno::ENOENT), Some(&null)), Some(Obstacle::NullDevice(_))));
+    }
+
+    #[test]
+    fn a_loopback_interface_that_was_taken_down_drops_what_is_sent() {
+        assert!(shows_no_loopback(ErrorKind::TimedOut) && shows_no_loopback(ErrorKind::AddrNotAvailable));
+        assert!(!shows_no_loopback(ErrorKind::AddrInUse));
     }
 
     #[test]
