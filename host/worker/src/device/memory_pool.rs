@@ -143,10 +143,10 @@ impl MemoryPool {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let page = Arc::clone(page);
         let (context, pending, asked) = (AtomicBool::new(context), Mutex::new(pending), Mutex::new(asked));
-        let quota = Arc::new(SessionUsage { id, page, context, pending, asked });
-        lock(&self.sessions).insert(id, Arc::clone(&quota));
+        let usage = Arc::new(SessionUsage { id, page, context, pending, asked });
+        lock(&self.sessions).insert(id, Arc::clone(&usage));
         self.running.fetch_add(1, Ordering::Relaxed);
-        quota
+        usage
     }
 
     /// Returns what must be known of the pool beside its sessions.
@@ -179,8 +179,8 @@ impl MemoryPool {
     }
 
     /// Removes the session of a worker that was reaped.
-    pub(crate) fn close(&self, quota: &SessionUsage) {
-        if lock(&self.sessions).remove(&quota.id).is_some() {
+    pub(crate) fn close(&self, usage: &SessionUsage) {
+        if lock(&self.sessions).remove(&usage.id).is_some() {
             self.running.fetch_sub(1, Ordering::Relaxed);
             self.reported.notify_all();
         }
@@ -199,9 +199,10 @@ impl MemoryPool {
         self.take_report();
     }
 
-    /// Waits until `bytes` fit, as long as reports that are due may say so. A session does not wait while the
-    /// device is paused, but a worker, which is answered at once, does. Returns whether they fit.
-    fn wait_for<'a>(
+    /// Returns whether `bytes` fit beside what the sessions hold. Waits for reports that are due if they may
+    /// make room. A session does not wait while the device is paused, but a worker, which is answered at once,
+    /// does.
+    fn fits<'a>(
         &self,
         sessions: MutexGuard<'a, Sessions>,
         bytes: u64,
@@ -221,7 +222,7 @@ impl MemoryPool {
     /// Calls `take` with `bytes` in whole units, if the device has so many. Returns false otherwise.
     fn reserve_units(&self, bytes: u64, for_worker: bool, take: impl FnOnce(u64)) -> bool {
         let Some(units) = bytes.checked_next_multiple_of(self.unit) else { return false };
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), units, for_worker);
+        let (_sessions, fits) = self.fits(lock(&self.sessions), units, for_worker);
         if fits {
             take(units);
         }
@@ -230,14 +231,14 @@ impl MemoryPool {
 
     /// Reserves memory for the message of a number. Returns false if the device has too little, or is paused
     /// while reports are due.
-    pub(crate) fn reserve(&self, quota: &SessionUsage, number: u64, bytes: u64) -> bool {
-        self.reserve_units(bytes, false, |units| lock(&quota.pending).push_back((number, units)))
+    pub(crate) fn reserve(&self, usage: &SessionUsage, number: u64, bytes: u64) -> bool {
+        self.reserve_units(bytes, false, |units| lock(&usage.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
-    pub(crate) fn reserve_for_worker(&self, quota: &SessionUsage, bytes: u64) -> bool {
+    pub(crate) fn reserve_for_worker(&self, usage: &SessionUsage, bytes: u64) -> bool {
         self.reserve_units(bytes, true, |units| {
-            let mut asked = lock(&quota.asked);
+            let mut asked = lock(&usage.asked);
             asked.granted += 1;
             asked.bytes += units;
         })
@@ -245,19 +246,19 @@ impl MemoryPool {
 
     /// Charges a session for its context, unless it has been. Returns false if the device has too little
     /// memory.
-    pub(crate) fn reserve_context(&self, quota: &SessionUsage) -> bool {
+    pub(crate) fn reserve_context(&self, usage: &SessionUsage) -> bool {
         // Only the session's own thread charges it.
-        if quota.context.load(Ordering::Relaxed) {
+        if usage.context.load(Ordering::Relaxed) {
             return true;
         }
-        let (_sessions, fits) = self.wait_for(lock(&self.sessions), self.context_bytes(), false);
-        quota.context.store(fits, Ordering::Relaxed);
+        let (_sessions, fits) = self.fits(lock(&self.sessions), self.context_bytes(), false);
+        usage.context.store(fits, Ordering::Relaxed);
         fits
     }
 
     fn sum(&self, sessions: &Sessions) -> HeldMemory {
-        sessions.values().fold(HeldMemory::default(), |sum, quota| {
-            let held = quota.held(self.context_bytes());
+        sessions.values().fold(HeldMemory::default(), |sum, usage| {
+            let held = usage.held(self.context_bytes());
             let certain = sum.certain.saturating_add(held.certain);
             HeldMemory { certain, unconfirmed: sum.unconfirmed.saturating_add(held.unconfirmed) }
         })
@@ -272,7 +273,7 @@ impl MemoryPool {
     /// Returns the number of bytes of host and device memory that workers claim to hold for sessions.
     pub(crate) fn charged(&self) -> u64 {
         let sessions = lock(&self.sessions);
-        sessions.values().fold(0, |sum: u64, quota| sum.saturating_add(quota.page.charged()))
+        sessions.values().fold(0, |sum: u64, usage| sum.saturating_add(usage.page.charged()))
     }
 
     /// Returns the number of bytes that a context costs.
@@ -282,8 +283,8 @@ impl MemoryPool {
 
     /// Returns the number of bytes that are free to a session, and of all bytes. A session without a context
     /// cannot have what its context will cost, as on a GPU, where only a process with a context can ask.
-    pub(crate) fn info(&self, quota: Option<&SessionUsage>) -> (u64, u64) {
-        let context = quota.is_some_and(|quota| quota.context.load(Ordering::Relaxed));
+    pub(crate) fn info(&self, usage: Option<&SessionUsage>) -> (u64, u64) {
+        let context = usage.is_some_and(|usage| usage.context.load(Ordering::Relaxed));
         let coming = if context { 0 } else { self.context_bytes() };
         (self.total.saturating_sub(self.used()).saturating_sub(coming), self.total)
     }

@@ -51,7 +51,7 @@ pub(crate) struct WorkerSession {
 struct SessionWorker {
     link: Arc<WorkerProcess>,
     ring: RingWriter,
-    quota: Arc<SessionUsage>,
+    usage: Arc<SessionUsage>,
     supervisor: Option<JoinHandle<()>>,
     /// Number up to which the worker knows that messages have been forwarded.
     known: u64,
@@ -101,19 +101,19 @@ const fn needs_no_context(body: &Body) -> bool {
 fn supervise(
     context: &ExecutorContext,
     link: &Arc<WorkerProcess>,
-    quota: &Arc<SessionUsage>,
+    usage: &Arc<SessionUsage>,
 ) -> io::Result<JoinHandle<()>> {
-    let (link, pool, quota) = (Arc::clone(link), Arc::clone(&context.pool), Arc::clone(quota));
+    let (link, pool, usage) = (Arc::clone(link), Arc::clone(&context.pool), Arc::clone(usage));
     let name = format!("worker-{}", link.host.session());
-    threads::spawn(name, move || supervisor::supervise(&link, &pool, &quota))
+    threads::spawn(name, move || supervisor::supervise(&link, &pool, &usage))
 }
 
 /// Ends a worker that nobody supervises.
-fn end_unwatched(context: &ExecutorContext, link: &WorkerProcess, quota: &SessionUsage) {
+fn end_unwatched(context: &ExecutorContext, link: &WorkerProcess, usage: &SessionUsage) {
     link.kill();
     // The process is this process's child and was killed, so the call cannot fail.
     let _ = link.reap();
-    context.pool.close(quota);
+    context.pool.close(usage);
 }
 
 impl SessionWorker {
@@ -126,11 +126,11 @@ impl SessionWorker {
         let spawn::SpawnedWorker { pid, socket, pidfd, watched } =
             started.map_err(|error| lost("start a worker process", &error))?;
         let page = Arc::new(StatusPage::new(page));
-        let quota = context.pool.open(&page);
+        let usage = context.pool.open(&page);
         let link = WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, pid).watched(watched);
         let link = Arc::new(link);
-        let supervisor = supervise(context, &link, &quota).map_err(|error| {
-            end_unwatched(context, &link, &quota);
+        let supervisor = supervise(context, &link, &usage).map_err(|error| {
+            end_unwatched(context, &link, &usage);
             lost("watch a worker process", &error)
         })?;
         host.set_worker(Some(Arc::clone(&link) as _));
@@ -138,7 +138,7 @@ impl SessionWorker {
         Ok(Self {
             ring: RingWriter::new(ring, page),
             link,
-            quota,
+            usage,
             supervisor: Some(supervisor),
             known: 0,
             retirements: 0,
@@ -266,8 +266,8 @@ impl WorkerSession {
         if let Some(code) = self.host.shown_error() {
             self.host.reply(to, code, &[]);
         } else {
-            let quota = self.worker.as_ref().map(|worker| &*worker.quota);
-            let (free, total) = self.context.pool.info(quota);
+            let usage = self.worker.as_ref().map(|worker| &*worker.usage);
+            let (free, total) = self.context.pool.info(usage);
             self.host.reply(to, 0, MemInfoReply { free, total }.as_bytes());
         }
         Ok(())
@@ -280,18 +280,18 @@ impl WorkerSession {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
         let body = &work.message.body;
-        let lacking = |quota: &SessionUsage| {
-            if !needs_no_context(body) && !context.pool.reserve_context(quota) {
+        let lacking = |usage: &SessionUsage| {
+            if !needs_no_context(body) && !context.pool.reserve_context(usage) {
                 return Some(context.pool.context_bytes());
             }
-            requested_memory(body).filter(|&bytes| !context.pool.reserve(quota, work.number, bytes))
+            requested_memory(body).filter(|&bytes| !context.pool.reserve(usage, work.number, bytes))
         };
-        if lacking(&worker.quota).is_none() {
+        if lacking(&worker.usage).is_none() {
             return Ok(None);
         }
         // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
-        let bytes = lacking(&worker.quota);
+        let bytes = lacking(&worker.usage);
         if bytes.is_some() && self.host.pausing() { Err(SessionError::Paused) } else { Ok(bytes) }
     }
 }
@@ -302,7 +302,7 @@ impl Session for WorkerSession {
             return self.answer_memory_info(work);
         }
         if let Some(bytes) = self.reserve_for(work)? {
-            let (free, total) = self.context.pool.info(self.worker.as_ref().map(|worker| &*worker.quota));
+            let (free, total) = self.context.pool.info(self.worker.as_ref().map(|worker| &*worker.usage));
             let why = format!("{bytes} bytes: {free} of the device's {total} are free");
             return self.worker()?.forward_refusal(work, OUT_OF_MEMORY, &why);
         }
@@ -382,7 +382,7 @@ impl Session for WorkerSession {
         let Some(worker) = &mut self.worker else { return Ok(()) };
         worker.link.resume_reports();
         if worker.supervisor.is_none() {
-            let supervisor = supervise(&self.context, &worker.link, &worker.quota);
+            let supervisor = supervise(&self.context, &worker.link, &worker.usage);
             let lost = |error| SessionError::Lost(format!("watch a worker process: {error}"));
             worker.supervisor = Some(supervisor.map_err(lost)?);
         }
@@ -399,7 +399,7 @@ impl Drop for WorkerSession {
         link.resume_reports();
         if worker.supervisor.is_none() {
             // It was restored, but not started.
-            end_unwatched(&self.context, link, &worker.quota);
+            end_unwatched(&self.context, link, &worker.usage);
             link.set_reaped();
         }
         if !link.wait_reaped(ENDING_MOST) {

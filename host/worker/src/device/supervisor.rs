@@ -17,8 +17,8 @@ use crate::shared::report::{REPORT_MAX, WorkerReport};
 const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Supervises a worker until it is reaped.
-pub(crate) fn supervise(link: &WorkerProcess, pool: &Arc<MemoryPool>, quota: &SessionUsage) {
-    read_reports(link, pool, quota);
+pub(crate) fn supervise(link: &WorkerProcess, pool: &Arc<MemoryPool>, usage: &SessionUsage) {
+    read_reports(link, pool, usage);
     let ended = link
         .pidfd
         .as_ref()
@@ -32,7 +32,7 @@ pub(crate) fn supervise(link: &WorkerProcess, pool: &Arc<MemoryPool>, quota: &Se
         Ok(status) => format!("ended with {status}"),
         Err(error) => format!("cannot be waited for: {error}"),
     };
-    pool.close(quota);
+    pool.close(usage);
     tracing::debug!(session = link.host.session(), pid = link.pid, "worker {end}");
     if !link.host.stopping() {
         // A reason that the worker has reported takes precedence.
@@ -43,7 +43,7 @@ pub(crate) fn supervise(link: &WorkerProcess, pool: &Arc<MemoryPool>, quota: &Se
 }
 
 /// Handles reports until the worker closes its socket, dies, or sends a bad packet.
-fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage) {
+fn read_reports(link: &WorkerProcess, pool: &MemoryPool, usage: &SessionUsage) {
     loop {
         let mut fds = vec![PollFd::new(&link.socket, PollFlags::IN)];
         fds.extend(link.pidfd.as_ref().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
@@ -62,7 +62,7 @@ fn read_reports(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage) {
         let mut none = false;
         while !over && !none && link.may_read() {
             match receive(link) {
-                Some(Ok(packet)) => over = !handle_report(link, pool, quota, &packet),
+                Some(Ok(packet)) => over = !handle_report(link, pool, usage, &packet),
                 Some(Err(())) => over = true,
                 None => none = true,
             }
@@ -92,7 +92,7 @@ fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
 }
 
 /// Handles the report in a packet. Returns false if no more reports of the worker may be read.
-fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage, packet: &[u8]) -> bool {
+fn handle_report(link: &WorkerProcess, pool: &MemoryPool, usage: &SessionUsage, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match WorkerReport::decode(packet) {
         Ok(WorkerReport::Memory) => {
@@ -103,7 +103,7 @@ fn handle_report(link: &WorkerProcess, pool: &MemoryPool, quota: &SessionUsage, 
         }
         Ok(WorkerReport::Worked) => link.show_figures(),
         Ok(WorkerReport::Reserve(bytes)) => {
-            let reserved = pool.reserve_for_worker(quota, bytes);
+            let reserved = pool.reserve_for_worker(usage, bytes);
             // An error ends the session, or the worker is dead.
             return link.order(WorkerOrder::Reserved(reserved), &[]).is_ok();
         }

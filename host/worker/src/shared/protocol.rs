@@ -158,7 +158,7 @@ mod tests {
         page.set_awake(2);
         page.set_head(3);
         page.set_executed(4);
-        page.report_complete(5);
+        page.set_settled(5);
         page.set_complete(6);
         page.set_reserved(7);
         page.raise_busy(Duration::from_nanos(8));

@@ -114,7 +114,7 @@ impl StatusPage {
     }
 
     pub(crate) fn set_executed(&self, number: u64) {
-        self.report_complete(number);
+        self.set_settled(number);
         self.0.u64_at(at::EXECUTED).store(number, Ordering::Release);
     }
 
@@ -125,7 +125,7 @@ impl StatusPage {
 
     /// Stores the number of a message whose memory the gauges include. Several threads of the worker may do
     /// so.
-    pub(crate) fn report_complete(&self, number: u64) {
+    pub(crate) fn set_settled(&self, number: u64) {
         self.0.u64_at(at::SETTLED).fetch_max(number, Ordering::Release);
     }
 

@@ -67,7 +67,7 @@ impl Reporter {
         let mut reported = self.allocated.lock().unwrap_or_else(PoisonError::into_inner);
         self.page.store_gauges(host.gauges(), host.charges().bytes());
         if let Some(number) = answered {
-            self.page.report_complete(number);
+            self.page.set_settled(number);
         }
         let allocated = self.page.allocated();
         let changed = std::mem::replace(&mut *reported, allocated) != allocated;

@@ -62,7 +62,7 @@ impl SessionWorker {
             files: self.files,
             tail,
             backlog,
-            usage: self.quota.save(),
+            usage: self.usage.save(),
             ..self.link.save()
         };
         state.retired.sort_unstable_by_key(|retired| retired.0);
@@ -106,14 +106,14 @@ impl SessionWorker {
         let watched = watch.map(|watch| watch.started(state.pid)).transpose();
         let watched = watched.map_err(|source| RestoreError::Descriptor { name: name("process"), source })?;
         let link = Arc::new(link.watched(watched));
-        let quota = context.pool.reopen(&page, &state.usage);
+        let usage = context.pool.reopen(&page, &state.usage);
         // Nobody else has shown them to the guest yet.
         link.show(host.gauges());
         host.set_worker(Some(Arc::clone(&link) as _));
         Ok(Self {
             ring,
             link,
-            quota,
+            usage,
             supervisor: None,
             known: state.known,
             retirements: state.retirements,

@@ -42,14 +42,12 @@ macro_rules! plain_integers {
 /// Adds the templates of floating-point arithmetic to a table.
 macro_rules! plain_floats {
     ($table:ident) => {
-        $table.float2::<Add>(ADD);
         $table.float2::<Sub>(narrow!(|e, d, a, b| e.asm.vsubps(d, a, b)));
         $table.float2::<Mul>(narrow!(|e, d, a, b| e.asm.vmulps(d, a, b)));
         $table.float3::<Fma>(narrow!(|e, d, a, b, c| {
             e.asm.vmovaps(d, a)?;
             e.asm.vfmadd213ps(d, b, c)
         }));
-        $table.float2::<Max>(MAX);
         $table.float2::<Min>(narrow!(|e, d, a, b| extreme(e, false, d, a, b)));
         $table.float1::<Sqrt>(narrow!(|e, d, a| e.asm.vsqrtps(d, a)));
         $table.float1::<Ex2>(narrow!(|e, d, a| exp2(e, d, a)));

@@ -92,6 +92,8 @@ pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
+    table.float2::<Add>(ADD);
+    table.float2::<Max>(MAX);
     table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
     table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
     table.float1::<Rcp>(narrow!(|e, d, a| {

@@ -112,6 +112,8 @@ pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
+    table.float2::<Add>(ADD);
+    table.float2::<Max>(MAX);
     table.float2::<AddZero>(narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
     table.float2::<Div>(|e, step, d, [a, b, _]| {
         if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { e.asm.vdivps(d.low, a.low, b.low) }
