@@ -130,6 +130,7 @@ fn play(arguments: &ReloadArgs, device: &Instance, stream: &Command) -> Result<O
         pauses,
         accesses: with.accesses,
         gaps: longest_during(&gaps_with, &intervals),
+        waits: Vec::new(),
         accesses_without: without.accesses,
         gaps_without: gaps(&without.moments).iter().map(length).collect(),
     })

@@ -22,6 +22,8 @@ pub(super) struct Outcome {
     pub(super) pauses: Vec<f64>,
     pub(super) accesses: Vec<f64>,
     pub(super) gaps: Vec<f64>,
+    /// Times in milliseconds of the allocations that were waiting when a reload came.
+    pub(super) waits: Vec<f64>,
     /// The same without reloads: the longest accesses, and all gaps.
     pub(super) accesses_without: Vec<f64>,
     pub(super) gaps_without: Vec<f64>,

@@ -43,6 +43,7 @@ pub fn run_reload(arguments: &ReloadArgs) -> Result<ExitCode> {
         "errors": errors,
         "pause_ms": percentiles(all(|outcome| &outcome.pauses)),
         "access_ms": percentiles(all(|outcome| &outcome.accesses)),
+        "allocation_ms": percentiles(all(|outcome| &outcome.waits)),
         "access_ms_without": percentiles(all(|outcome| &outcome.accesses_without)),
         "token_gap_ms": percentiles(all(|outcome| &outcome.gaps)),
         "token_gap_ms_without": percentiles(all(|outcome| &outcome.gaps_without)),

@@ -21,8 +21,8 @@ pub struct ReloadArgs {
     #[arg(long, default_value_t = 20)]
     pub(super) reloads: usize,
     /// Number of programs of each VM that use the device at a time, that which streams included. In a played
-    /// VM a quarter of them are attaching all the time, and three of them copy, launch graphs and load
-    /// modules.
+    /// VM a quarter of them are attaching all the time, and five of them copy, launch graphs, load
+    /// modules and allocate memory that is not free yet.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=40))]
     pub(super) sessions: u32,
     /// MiB of each copy within device memory in a played VM.

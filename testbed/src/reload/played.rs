@@ -52,6 +52,7 @@ struct VmObservations {
     moments: Vec<Instant>,
     accesses: Vec<Interval>,
     rounds: BTreeMap<&'static str, u64>,
+    waits: Vec<Interval>,
     errors: Vec<String>,
     reloads: Reloads,
 }
@@ -61,7 +62,7 @@ fn kinds(arguments: &ReloadArgs) -> Vec<Kind> {
     let others = arguments.sessions.saturating_sub(1) as usize;
     let attaching = arguments.sessions as usize / 4;
     let (device, window) = (Kind::Device(arguments.copy_mib << 20), Kind::Window(arguments.window_mib << 20));
-    let special = [device, Kind::Graph, Kind::Modules, window];
+    let special = [device, Kind::Graph, Kind::Modules, window, Kind::Waiting];
     let mut kinds: Vec<Kind> = vec![Kind::Attaching; attaching.min(others)];
     kinds.extend(special.into_iter().take(others - kinds.len()));
     kinds.resize(others, Kind::Small);
@@ -98,10 +99,13 @@ fn play(arguments: &ReloadArgs, device: &Instance, vmm: &Vmm, reloads: bool) -> 
         let stream = streaming.join().map_err(|_| anyhow!("a thread panicked"));
         over.store(true, Ordering::Relaxed);
         let mut errors = Vec::new();
-        let mut rounds = BTreeMap::new();
+        let (mut rounds, mut waits) = (BTreeMap::new(), Vec::new());
         for (name, other) in others {
             match other.join().map_err(|_| anyhow!("a thread panicked"))? {
-                Ok(done) => *rounds.entry(name).or_default() += done,
+                Ok(done) => {
+                    *rounds.entry(name).or_default() += done.rounds;
+                    waits.extend(done.waits);
+                }
                 Err(error) => errors.push(error),
             }
         }
@@ -114,7 +118,7 @@ fn play(arguments: &ReloadArgs, device: &Instance, vmm: &Vmm, reloads: bool) -> 
         if (refused, stale) != (0, 0) {
             errors.push(format!("{refused} accesses were refused, and {stale} replies not expected"));
         }
-        Ok(VmObservations { tokens, moments, accesses, rounds, errors, reloads: reloads? })
+        Ok(VmObservations { tokens, moments, accesses, rounds, waits, errors, reloads: reloads? })
     })
 }
 
@@ -169,6 +173,7 @@ fn outcome(
         pauses,
         accesses: longest_during(&with.accesses, &intervals),
         gaps: longest_during(&gaps_with, &intervals),
+        waits: longest_during(&with.waits, &intervals),
         accesses_without: longest(lengths(&without.accesses), arguments.reloads),
         gaps_without: lengths(&gaps_without),
     }

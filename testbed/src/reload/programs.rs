@@ -17,9 +17,13 @@ use vgpu_testbed::vmm::address;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, Fill};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::module::ModuleUnload;
+use vgpu_wire::body::stream::{StreamHold, StreamRelease};
 use vgpu_wire::{Mark, Span};
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::figures::Interval;
 
 /// Launches of a token, each on so many numbers, in blocks of so many threads.
 const LAUNCHES: u32 = 200;
@@ -30,10 +34,14 @@ const NODES: u32 = 16;
 const GRAPH_LAUNCHES: u32 = 8;
 /// Bytes that a program compares of a long copy, at each of several places.
 const SAMPLE: u64 = 4096;
+/// Granularity in bytes of an allocation that is to take whole granules of the GPU.
+const GRANULE: u64 = 2 << 20;
 /// Bytes that a small program copies in a round.
 const SMALL: u64 = 4096;
 /// Rounds of a program that comes and goes.
 const ROUNDS: u64 = 5;
+/// Time for which a program holds its stream, and with it the memory that its next allocation needs.
+const HELD: Duration = Duration::from_millis(20);
 /// Pause between two looks at a completion word.
 const POLL: Duration = Duration::from_micros(50);
 /// Completion word of this module.
@@ -54,6 +62,8 @@ pub(super) enum Kind {
     Graph,
     /// Loads modules that the host has not seen before.
     Modules,
+    /// Allocates memory that is free only when work of its own has completed.
+    Waiting,
     /// Runs a kernel that never ends.
     Endless,
     /// Attaches, works and detaches.
@@ -69,6 +79,7 @@ impl Kind {
             Self::Window(_) => "copies through the window",
             Self::Graph => "graphs",
             Self::Modules => "modules",
+            Self::Waiting => "allocations that wait",
             Self::Endless => "a kernel that never ends",
             Self::Attaching => "programs that come and go",
             Self::Small => "small copies",
@@ -144,11 +155,20 @@ impl Program {
     }
 }
 
-/// A round of a program, with its number.
-type Round = Box<dyn FnMut(&mut Program, u64)>;
+/// What a program has done.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Number of its rounds.
+    pub(super) rounds: u64,
+    /// Times in which it waited for an allocation.
+    pub(super) waits: Vec<Interval>,
+}
 
-/// Runs a program on a channel while `going`, and returns the number of its rounds.
-pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bool) -> u64 {
+/// A round of a program, with its number.
+type Round<'a> = Box<dyn FnMut(&mut Program, u64) + 'a>;
+
+/// Runs a program on a channel while `going`.
+pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bool) -> Done {
     let bytes = if let Kind::Window(bytes) = kind { bytes } else { SMALL };
     let mut rounds = 0;
     if let Kind::Attaching = kind {
@@ -158,8 +178,9 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
             program.leave();
             rounds += 1;
         }
-        return rounds;
+        return Done { rounds, ..Done::default() };
     }
+    let mut waits = Vec::new();
     let mut program = Program::attach(sysfs, channel, bytes);
     let mut round: Round = match kind {
         Kind::Device(bytes) => {
@@ -173,6 +194,16 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
             Box::new(move |program, _| expected = launch_graph(program, expected))
         }
         Kind::Modules => Box::new(load_anew),
+        Kind::Waiting => {
+            let bytes = most_of_the_rest(&mut program);
+            let mut memory = allocate(&mut program.guest, bytes);
+            let waits = &mut waits;
+            Box::new(move |program, round| {
+                let (next, wait) = allocate_again(program, memory, bytes, round);
+                memory = next;
+                waits.push(wait);
+            })
+        }
         Kind::Endless => {
             program.load();
             launch(&mut program.guest, Launch { function: ENDLESS, ..LAUNCH }, &params(program.memory, &[]));
@@ -185,8 +216,41 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
         round(&mut program, rounds);
         rounds += 1;
     }
+    drop(round);
     program.leave();
-    rounds
+    Done { rounds, waits }
+}
+
+/// Returns more than half of the bytes that the VM has left, so that they cannot be allocated twice. The other
+/// programs, of which some come and go, have the others.
+fn most_of_the_rest(program: &mut Program) -> u64 {
+    let (status, answer) = program.guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
+    assert_eq!(status, 0);
+    let info = MemInfoReply::read_from_bytes(&answer).expect("an answer");
+    (info.free / 3 * 2).next_multiple_of(GRANULE)
+}
+
+/// Frees memory behind a stream that the program holds for a while, and allocates it again meanwhile. Returns
+/// the new address, and the time that the allocation took.
+fn allocate_again(program: &mut Program, memory: u64, bytes: u64, round: u64) -> (u64, Interval) {
+    let hold = round as u32 + 1;
+    program.guest.send(&StreamHold { stream: 0, hold, mark: Mark::NONE }, &[]);
+    let width = SAMPLE;
+    program.guest.send(&Fill { value: 0xa5, destination: memory, width, pitch: width, ..FILL }, &[]);
+    program.guest.send(&MemFree { address: memory }, &[]);
+    let start = Instant::now();
+    let number = program.guest.send(&MemAlloc { reply: 1, flags: 0, bytes }, &[]);
+    thread::sleep(HELD);
+    program.guest.store_release(hold);
+    program.guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+    let (status, answer) = program.guest.answer(1, number);
+    let wait = (start, Instant::now());
+    assert_eq!(status, 0, "an allocation whose memory becomes free is refused");
+    let memory = u64::from_le_bytes(answer.try_into().expect("an address"));
+    let value = hold as u8;
+    program.guest.send(&Fill { value: value.into(), destination: memory, width, pitch: width, ..FILL }, &[]);
+    assert!(program.back(memory, SAMPLE).iter().all(|&byte| byte == value), "wrong bytes");
+    (memory, wait)
 }
 
 /// Fills device memory, copies it within the device, and compares samples of the copy.
