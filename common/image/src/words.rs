@@ -62,7 +62,8 @@ impl<'a> Iterator for Tokens<'a> {
 pub fn after_comment(text: &[u8]) -> Option<&[u8]> {
     let end = match text {
         [b'/', b'/', ..] => memchr::memchr(b'\n', text),
-        [b'/', b'*', ..] => memmem::find(text, b"*/").map(|at| at + 2),
+        // The star that opens the comment does not close it, too.
+        [b'/', b'*', rest @ ..] => memmem::find(rest, b"*/").map(|at| at + 4),
         _ => return None,
     };
     Some(&text[end.unwrap_or(text.len())..])
@@ -156,4 +157,24 @@ impl<'a> Comments<'a> {
 fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
     let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
     memmem::find(&ptx[line..at], b"//").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_ends_where_it_is_closed() {
+        for (text, rest) in [
+            ("/* one */two", Some("two")),
+            ("/**/two", Some("two")),
+            ("/*/ one */two", Some("two")),
+            ("/*/", Some("")),
+            ("// one\ntwo", Some("\ntwo")),
+            ("// one", Some("")),
+            ("/ one */", None),
+        ] {
+            assert_eq!(after_comment(text.as_bytes()), rest.map(str::as_bytes), "{text}");
+        }
+    }
 }
