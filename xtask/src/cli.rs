@@ -63,6 +63,10 @@ enum Task {
         /// Rehearse although the address in Cargo.toml is a placeholder.
         #[arg(long)]
         allow_placeholder: bool,
+        /// Pack the programs of hosts that lie in DIR instead of compiling them as a release does, without
+        /// symbols and paths of this machine. For trying the packages, as the gate does.
+        #[arg(long, value_name = "DIR", conflicts_with = "tag")]
+        host_programs: Option<PathBuf>,
     },
     /// Build the documents as a book in target/book, and follow all links.
     Book,
@@ -132,8 +136,9 @@ impl Task {
                 compare_fatal_lines(era, &ollama, llama.as_deref(), write, json)
             }
             Self::Book => build_book(),
-            Self::Release { dry_run: _, tag, repository, allow_placeholder } => {
-                prepare_release(&Request { tag, repository, placeholder: allow_placeholder })
+            Self::Release { dry_run: _, tag, repository, allow_placeholder, host_programs } => {
+                let placeholder = allow_placeholder;
+                prepare_release(&Request { tag, repository, placeholder, built: host_programs })
             }
             Self::Exports { json, real: true, folders } => compare_with_real(json, folders),
             Self::Exports { json, .. } => compare_exports(json),
@@ -264,7 +269,7 @@ fn build_book() -> Result<bool> {
 
 fn make_release(base_url: Option<&str>) -> Result<bool> {
     let root = workspace::root()?;
-    print_release(&dist::build_release(&root, base_url, Home::read(&root)?.address())?);
+    print_release(&dist::build_release(&root, base_url, Home::read(&root)?.address(), None)?);
     Ok(true)
 }
 

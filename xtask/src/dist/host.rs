@@ -60,18 +60,23 @@ pub struct Packed {
     pub program: Vec<u8>,
 }
 
-/// Compiles the program into `folder` and returns its path.
-pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
-    cargo(root, folder, "vgpu-serve", "vgpu-device")
+/// Compiles the program into `folder`, unless it lies in `built`, and returns its path.
+pub fn build(root: &Path, folder: &Path, built: Option<&Path>) -> Result<PathBuf, DistError> {
+    cargo(root, folder, built, "vgpu-serve", "vgpu-device")
 }
 
-/// Compiles a program of hosts, the member `package` of the workspace, into `folder` and returns its path.
+/// Compiles a program of hosts, the member `package` of the workspace, into `folder`, unless it lies in
+/// `built`, and returns its path.
 pub(super) fn cargo(
     root: &Path,
     folder: &Path,
+    built: Option<&Path>,
     package: &str,
     program: &'static str,
 ) -> Result<PathBuf, DistError> {
+    if let Some(built) = built {
+        return Ok(built.join(program));
+    }
     // Not the launcher's: flags of the compiler are of a whole target directory.
     let target = folder.join("cargo-host");
     let mut command = compile::cargo(root, &[]);

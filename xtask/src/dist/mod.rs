@@ -83,8 +83,14 @@ pub struct Release {
 }
 
 /// Builds the release of the workspace at `root` in its `target/dist`. `url` is the location from which that
-/// directory will be served, and `homepage` what packages name as the project's.
-pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<Release, DistError> {
+/// directory will be served, and `homepage` what packages name as the project's. The programs of hosts are
+/// taken from `built`, if that is given, instead of being compiled.
+pub fn build_release(
+    root: &Path,
+    url: Option<&str>,
+    homepage: &str,
+    built: Option<&Path>,
+) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(root)?;
     let mut documents = Vec::new();
@@ -106,12 +112,12 @@ pub fn build_release(root: &Path, url: Option<&str>, homepage: &str) -> Result<R
     let sha256 = shims::sha256(&archive);
     write(&tarball, &archive)?;
     write(&folder.join(INSTALLER), installer.as_bytes())?;
-    let program = host::build(root, &folder)?;
+    let program = host::build(root, &folder, built)?;
     let host = host::pack(root, &version, &program, &folder.join("host-pages"))?;
     let host_tarball = folder.join(format!("{}.tar.gz", host.name));
     write(&host_tarball, &host.archive)?;
     let host_sha256 = shims::sha256(&host.archive);
-    let plugin = plugin::pack(root, &version, &plugin::build(root, &folder)?)?;
+    let plugin = plugin::pack(root, &version, &plugin::build(root, &folder, built)?)?;
     write(&folder.join(format!("{}.tar.gz", plugin.name)), &plugin.archive)?;
     let mut packages = packages::make(root, &folder, packages::GUEST, &version, homepage, &files)?;
     let of_host = tarball::files("bin/vgpu-device", &host.program, &host.documents);

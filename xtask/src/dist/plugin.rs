@@ -27,9 +27,9 @@ const FILES: &[(&str, &str)] = &[
     ("kubernetes/example/pod.yaml", "packaging/kubernetes/example/pod.yaml"),
 ];
 
-/// Compiles the program into `folder` and returns its path.
-pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
-    cargo(root, folder, "vgpu-kubernetes", PROGRAM)
+/// Compiles the program into `folder`, unless it lies in `built`, and returns its path.
+pub fn build(root: &Path, folder: &Path, built: Option<&Path>) -> Result<PathBuf, DistError> {
+    cargo(root, folder, built, "vgpu-kubernetes", PROGRAM)
 }
 
 /// Packs the program with its accompanying files.

@@ -32,6 +32,9 @@ pub struct Request {
     pub repository: Option<String>,
     /// Whether the address in Cargo.toml may be the placeholder.
     pub placeholder: bool,
+    /// Directory with programs of hosts that are packed instead of being compiled. They have symbols and
+    /// paths of this machine.
+    pub built: Option<PathBuf>,
 }
 
 /// A release that is ready to be published.
@@ -68,7 +71,7 @@ pub fn prepare(root: &Path, request: &Request) -> Result<Ready, ReleaseError> {
     home.check_documents(root)?;
 
     let url = home.release(&version);
-    let release = dist::build_release(root, Some(&url), home.address())?;
+    let release = dist::build_release(root, Some(&url), home.address(), request.built.as_deref())?;
     let folder = root.join(ASSETS);
     let assets = collect(&root.join("target/dist"), &folder)?;
     let notes = root.join(NOTES);
