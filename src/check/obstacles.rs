@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::errno::Errno;
 
 use crate::diagnosis::cause::kernel as cause;
+use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 
 /// Program that is started to try whether one can be.
@@ -51,7 +52,10 @@ impl Obstacle {
                 Finding::fail(cause::NO_NULL_DEVICE, format!("/dev/null cannot be opened: {why}"))
             }
             Self::Process(why) => {
-                Finding::fail(cause::NO_PROCESS, format!("no further process can be started: {why}"))
+                let refused = [Errno::EPERM, Errno::ENOSYS].iter().any(|errno| why.ends_with(errno.desc()));
+                let found = format!("no further process can be started: {why}");
+                let finding = Finding::fail(cause::NO_PROCESS, found);
+                if refused { finding.fix(fix::CALL_REFUSED) } else { finding }
             }
             Self::Loopback(why) => {
                 Finding::fail(cause::NO_LOOPBACK, format!("no connection to 127.0.0.1 is possible: {why}"))

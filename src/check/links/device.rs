@@ -131,8 +131,9 @@ fn silent_version_1(opened: &OpenedFunction) -> Finding {
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
     let finding = match turn_holder(&opened.function) {
         Some((process, program)) => {
-            fail(format!("the process {process} ({program}) has had its turn at {name} all the time"))
+            fail(format!("process {process} ({program}) has had its turn at {name} all the time"))
                 .fix(fix::TURN)
+                .with("process", process)
                 .detail("processes of this machine take turns at a device of version 1")
         }
         None => fail(Silence::Mediator.found(&name.to_string())).fix(fix::MEDIATOR),

@@ -90,7 +90,12 @@ fn judge(name: &str, outcome: &ChildOutcome) -> Finding {
             step => {
                 let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
                 let denied = words.contains("Permission denied");
-                let finding = if denied { finding.fix(fix::READABLE) } else { finding };
+                let lacking = words.contains("undefined symbol") || words.contains(": version `");
+                let finding = match (denied, lacking) {
+                    (true, _) => finding.fix(fix::READABLE),
+                    (false, true) => finding.fix(fix::NO_FUNCTION),
+                    (false, false) => finding,
+                };
                 finding.detail(format!("step {step}"))
             }
         });

@@ -59,7 +59,7 @@ impl DiscoveryRun<'_> {
         let words = ["gpu-discover", "--lib-dir", &*libraries, "--lib-dir", &*folder];
         let native = self.start(self.program, &words, &self.environment, NATIVE_LIMIT, never).await?;
         let seen = ProcessOutcomes { about, list, native, stripped };
-        let finding = seen.judge(&self.variant.name(), self.major);
+        let finding = seen.judge(&self.variant.name(), self.major).with("server", server.display());
         if !finding.holds() {
             return Ok(finding);
         }

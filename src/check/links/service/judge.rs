@@ -158,7 +158,11 @@ impl ObservedServer<'_> {
             return Finding::skip(LINK, format!("{who} did not answer in time; its processes are at work"));
         }
         if self.models.is_none() {
-            return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"));
+            let finding = broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"));
+            return match self.unit {
+                Some(unit) => finding.fix(fix::READ_LOG).with("unit", &unit.name),
+                None => finding,
+            };
         }
         let unseen = self.server.process.wrapped().is_none();
         let loaded = match models {
