@@ -78,7 +78,8 @@ vgpu_findings::chain! {
             => Remedy::new("Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: OVMF, q35), or have the host give it a smaller window.");
         MEMORY_DECODING_OFF "memory-decoding-off" "The function does not answer to its addresses until memory decoding is on."
             => Remedy::new("Have vgpu-run turn it on at each boot (add --device-only where no service runs Ollama), or write 1 to {folder}/enable.")
-                .command("vgpu-run service install").as_root();
+                .command("vgpu-run service install").as_root(),
+            STAYS_OFF => Remedy::new("Restart this VM. If it stays off, have the host replace the device, which does not keep what is written to {folder}/enable.");
         DRIVER_BOUND "driver-bound" "A kernel driver owns the function and may write to its registers."
             => Remedy::new("Unbind the driver from the device.")
                 .command("echo {device} > {folder}/driver/unbind").as_root();
@@ -122,7 +123,8 @@ vgpu_findings::chain! {
             => Remedy::new("Install the vgpu-run of the host's release.");
     }
     Window window "window" "Shared window" needs [Device] {
-        WINDOW_UNMAPPABLE "window-unmappable" "All data travels through the shared window.",
+        WINDOW_UNMAPPABLE "window-unmappable" "All data travels through the shared window."
+            => REPORT,
             NO_WINDOW => Remedy::new("Have the host give the device a window: the function has none."),
             SHORT_WINDOW => Remedy::new("Have the host give the device a window of the size that it announces.");
         WINDOW_SLOW "window-slow" "Copies can be no faster than the window."
@@ -288,7 +290,7 @@ vgpu_findings::chain! {
             LINKED_IN => DYNAMIC_RUNTIME,
             LIBRARY_ASKS => WITHOUT_LIBRARY;
     }
-    Init init "init" "Backend starts" needs [Host Shims Backend] {
+    Init init "init" "Backend start" needs [Host Shims Backend] {
         LOAD_FAILED "load-failed" "The dynamic loader refused the backend; Ollama keeps silent about that."
             => Remedy::new("Install the library that the loader names, or Ollama again if it is one of Ollama's own."),
             NO_FUNCTION => Remedy::new("Install Ollama again, whose files may be of two releases; if the function is one of CUDA's (cu...), update vgpu-run."),

@@ -54,7 +54,7 @@ impl ObservedServer<'_> {
         let loaded = self.models.iter().flatten().filter(|model| model.on_gpu > 0);
         let names: Vec<String> =
             loaded.map(|model| model.name.clone()).filter(|_| all && holding > 0).collect();
-        let over = "the device was restarted since, and their next use fails";
+        let over = "the device was restarted since, and the next use fails";
         let found = match &names[..] {
             [] => format!("{who}: the session of its process {} is over: {over}", first.pid),
             [name] => format!("{who}: the session that holds the model {name} is over: {over}"),
