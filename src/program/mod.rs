@@ -67,7 +67,7 @@ impl LauncherError for Unfound {
     fn fix(&self) -> Option<Fix> {
         match self {
             Self::Program(NotFound::Missing(name)) if !name.as_encoded_bytes().contains(&b'/') => {
-                Some("Give its path, or add its folder to PATH.".into())
+                Some("Give its path, or add its directory to PATH.".into())
             }
             _ => None,
         }

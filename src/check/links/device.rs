@@ -121,7 +121,8 @@ async fn open_function(context: &CheckContext, function: &PciFunction) -> std::i
 
 /// Converts a failed step to a finding, if it concerns `link`.
 pub fn failed(opened: &OpenedFunction, link: LinkId) -> Option<Finding> {
-    opened.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
+    let failure = opened.steps.broken(|broken| broken == link)?;
+    Some(told(failure, link, &opened.function.address.to_string()))
 }
 
 /// Returns the finding for a version 1 device whose first call does not return: another process has the turn,
@@ -162,9 +163,11 @@ fn holder(path: &Path) -> Option<(u32, String)> {
     Some((process, program.trim().to_owned()))
 }
 
-/// Converts the failure that a child reported to a finding.
-fn told(failure: StepFailure, link: LinkId) -> Finding {
-    let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), failure.found);
+/// Converts the failure of the device `name` that a child reported to a finding.
+fn told(failure: StepFailure, link: LinkId, name: &str) -> Finding {
+    let found = failure.found;
+    let found = if found.contains(name) { found } else { format!("{name}: {found}") };
+    let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), found);
     Finding { fix: failure.fix.or(finding.fix), ..finding }
 }
 
@@ -320,7 +323,7 @@ pub mod tests {
         assert_eq!(finding.issue().unwrap(), "device/version-1");
         assert_eq!(
             (finding.found.as_str(), finding.fix.unwrap().text.as_str()),
-            ("speaks version 1", "Update.")
+            ("0000:00:05.0: speaks version 1", "Update.")
         );
     }
 
