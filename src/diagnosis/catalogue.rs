@@ -58,6 +58,7 @@ vgpu_findings::chain! {
         NO_PROCESS "no-process" "Ollama's server starts processes to look for GPUs and to run models."
             => Remedy::new("Raise the limit on processes: ulimit -u, pids.max of the control group, or LimitNPROC= and TasksMax= in a unit.")
                 .command("cat /sys/fs/cgroup/$(cut -d: -f3 /proc/self/cgroup)/pids.max"),
+            NO_MEMORY => Remedy::new("Free memory, or raise the limit on it: ulimit -v, memory.max of the control group, or LimitAS= and MemoryMax= in a unit.").command("free -h"),
             CALL_REFUSED => Remedy::new("Allow the system calls clone and clone3: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners over the loopback interface."
             => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();

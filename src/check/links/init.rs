@@ -149,7 +149,10 @@ fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
 fn no_device(name: &str, stderr: &str) -> Finding {
     match cuda_error(stderr) {
         Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}")),
-        None => Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device")),
+        None => {
+            let why = refusals::latest_error(stderr).map(|why| format!(": {why}")).unwrap_or_default();
+            Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device{why}"))
+        }
     }
 }
 
