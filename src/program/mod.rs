@@ -128,9 +128,9 @@ impl LauncherError for Unsuitable {
     fn fix(&self) -> Option<Fix> {
         let fix = match self.why {
             Why::Narrow | Why::Machine => Remedy::new("Use an x86-64 build of it."),
-            Why::Static => Remedy::new(
-                "Use a dynamically linked build of it, or start the programs that it starts through vgpu-run.",
-            ),
+            Why::Static => {
+                Remedy::new("Use a dynamically linked build of it, or start what it starts through vgpu-run.")
+            }
             Why::Loader(_) => Remedy::new("Use a build for glibc, such as Ollama's own release for Linux."),
             Why::Secure(Secure::User | Secure::Group) => {
                 Remedy::new("Remove its setuid or setgid bit, or start the program behind it instead.")

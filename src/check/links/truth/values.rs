@@ -150,7 +150,10 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
         .with("path", at),
         ValueTrouble::ModelsRefused => fail(
             cause::MODELS_UNUSABLE,
-            format!("ollama serve cannot use {tried}, the directory of its models ({variable}), because of {at}: {why}"),
+            format!(
+                "ollama serve cannot use {tried}, the directory of its models ({variable}), because of {at}: \
+                 {why}"
+            ),
         )
         .with("path", at),
         ValueTrouble::ModelsReadOnly => Finding::warn(
@@ -162,11 +165,10 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             cause::TEMPORARY_UNUSABLE,
             format!("{variable} is {tried}, in which ollama serve cannot create a file: {why}"),
         ),
-        ValueTrouble::NoRoom => fail(
-            cause::NO_ROOM,
-            format!("there is no room for {tried} in the file system of {at}: {why}"),
-        )
-        .with("path", at),
+        ValueTrouble::NoRoom => {
+            fail(cause::NO_ROOM, format!("there is no room for {tried} in the file system of {at}: {why}"))
+                .with("path", at)
+        }
     }
 }
 
