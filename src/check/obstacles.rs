@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::errno::Errno;
 
 use crate::diagnosis::cause::kernel as cause;
+use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 
 /// Program that is started to try whether one can be.
@@ -51,7 +52,20 @@ impl Obstacle {
                 Finding::fail(cause::NO_NULL_DEVICE, format!("/dev/null cannot be opened: {why}"))
             }
             Self::Process(why) => {
-                Finding::fail(cause::NO_PROCESS, format!("no further process can be started: {why}"))
+                let by = |errno: Errno| why.ends_with(errno.desc());
+                let remedy = if by(Errno::EPERM) || by(Errno::ENOSYS) {
+                    Some(fix::CALL_REFUSED)
+                } else if by(Errno::ENOMEM) {
+                    Some(fix::NO_MEMORY)
+                } else {
+                    None
+                };
+                let found = format!("no further process can be started: {why}");
+                let finding = Finding::fail(cause::NO_PROCESS, found);
+                match remedy {
+                    Some(remedy) => finding.fix(remedy),
+                    None => finding,
+                }
             }
             Self::Loopback(why) => {
                 Finding::fail(cause::NO_LOOPBACK, format!("no connection to 127.0.0.1 is possible: {why}"))
@@ -165,6 +179,8 @@ mod tests {
         assert!(place(&mut findings, Obstacle::Process("y".into()).finding()));
         assert_eq!(findings[0].cause, Some(cause::NO_NULL_DEVICE), "the first failure");
         assert!(findings[0].details.iter().any(|detail| detail.ends_with("started: y")));
+        let filtered = Obstacle::Process(format!("x: {}", Errno::EPERM.desc())).finding();
+        assert!(filtered.fix.unwrap().text.contains("clone"), "not a limit");
         assert!(!place(&mut [], refused().finding()));
     }
 }

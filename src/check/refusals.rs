@@ -15,6 +15,11 @@ pub fn latest(log: &str) -> Option<String> {
     Some(format!("the host refused {found}"))
 }
 
+/// Returns the latest error that the libraries wrote to a log, such as why they cannot use a device.
+pub fn latest_error(log: &str) -> Option<&str> {
+    log.lines().rev().find_map(|line| Some(line[line.find("vgpu[")?..].split_once(LEVEL)?.1.trim()))
+}
+
 /// Parses a line that reports a refusal: object, code, and reason.
 fn read(line: &str) -> Option<(&str, &str, Option<&str>)> {
     let (_, said) = line[line.find("vgpu[")?..].split_once(LEVEL)?;
@@ -49,6 +54,8 @@ mod tests {
             Some("the host refused kernel k with CUDA_ERROR_INVALID_PTX (218)")
         );
         assert_eq!(latest("connection is refused with prejudice: vgpu"), None);
+        assert_eq!(latest_error("vgpu[7] error: no channel\nvgpu[7] info: x\n"), Some("no channel"));
+        assert_eq!(latest_error("an error: x"), None);
     }
 
     proptest! {

@@ -35,6 +35,11 @@ pub fn brought(finding: Finding, file: &Path, environment: &Environment) -> Find
     }
 }
 
+/// Returns the finding about a library that is not vgpu-run's, with the remedy for an unsuitable file.
+pub fn unsuitable_file(finding: Finding, file: &Path) -> Finding {
+    finding.fix(fix::UNSUITABLE).with("file", file.display())
+}
+
 /// Marks of the loader's words about a library that it has found and cannot use, after its path.
 const UNSUITABLE: [&str; 7] = [
     ": version `",
@@ -113,7 +118,8 @@ fn remedy(kind: FailureKind) -> Remedies {
         FailureKind::Template | FailureKind::Blob => OfFile(fix::FILE, fix::MODEL),
         FailureKind::Manifest => Plain(fix::MANIFEST),
         FailureKind::Memory => Plain(fix::MEMORY),
-        FailureKind::Architecture | FailureKind::Driver => Plain(fix::DRIVER),
+        FailureKind::Architecture => Plain(fix::ARCHITECTURE),
+        FailureKind::Driver => Plain(fix::DRIVER),
         FailureKind::Backend => Plain(fix::BACKEND),
         FailureKind::LoadTimeout => Plain(fix::TIMEOUT),
         FailureKind::GpuCall | FailureKind::Ended => Plain(fix::HOST),

@@ -30,8 +30,8 @@ impl Silence {
         match self {
             Self::Registers => format!("the registers of {name} do not answer"),
             Self::Mediator => format!("the mediator behind {name} does not answer its first call"),
-            Self::Greeting => "the host did not answer a new session's greeting".into(),
-            Self::Echo => "the host did not answer an echo".into(),
+            Self::Greeting => format!("the host behind {name} did not answer a new session's greeting"),
+            Self::Echo => format!("the host behind {name} did not answer an echo"),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::diagnosis::{Cause, Fix, LinkId, cause};
+use crate::diagnosis::{Cause, Fix, LinkId, Remedy, cause};
 use crate::error::LauncherError;
 use crate::exit::Exit;
 use elf::{Elf, ElfError};
@@ -67,7 +67,7 @@ impl LauncherError for Unfound {
     fn fix(&self) -> Option<Fix> {
         match self {
             Self::Program(NotFound::Missing(name)) if !name.as_encoded_bytes().contains(&b'/') => {
-                Some("Give its path, or add its folder to PATH.".into())
+                Some("Give its path, or add its directory to PATH.".into())
             }
             _ => None,
         }
@@ -127,21 +127,29 @@ impl LauncherError for Unsuitable {
 
     fn fix(&self) -> Option<Fix> {
         let fix = match self.why {
-            Why::Narrow | Why::Machine => "Use an x86-64 build of it.",
+            Why::Narrow | Why::Machine => Remedy::new("Use an x86-64 build of it."),
             Why::Static => {
-                "Use a dynamically linked build of it; what it starts itself can be wrapped one by one."
+                Remedy::new("Use a dynamically linked build of it, or start what it starts through vgpu-run.")
             }
-            Why::Loader(_) => "Use a build for glibc, such as Ollama's own release for Linux.",
+            Why::Loader(_) => Remedy::new("Use a build for glibc, such as Ollama's own release for Linux."),
             Why::Secure(Secure::User | Secure::Group) => {
-                "Start what it runs instead, or take the bit away: chmod ug-s {path}."
+                Remedy::new("Remove its setuid or setgid bit, or start the program behind it instead.")
+                    .command("chmod ug-s {path}")
+                    .as_root()
             }
             Why::Secure(Secure::Capabilities) => {
-                "Take them away: setcap -r {path}. A service has AmbientCapabilities= for this."
+                Remedy::new("Remove its file capabilities; AmbientCapabilities= gives them to a service.")
+                    .command("setcap -r {path}")
+                    .as_root()
             }
-            Why::Secure(Secure::Caller) => "Do not install vgpu-run setuid or setgid; use --user as root.",
-            Why::Unreadable => "Make it readable: chmod a+r {path}.",
-            Why::Elf(_) => "Install it again, or look at it with: readelf -hld {path}.",
-            Why::Read(_) => "Look at it with: readelf -hld {path}.",
+            Why::Secure(Secure::Caller) => {
+                Remedy::new("Remove the setuid and setgid bits of vgpu-run, and use --user as root.")
+            }
+            Why::Unreadable => Remedy::new("Let everybody read it.").command("chmod a+r {path}").as_root(),
+            Why::Elf(_) => {
+                Remedy::new("Install it again; its file is damaged.").command("readelf -hld {path}")
+            }
+            Why::Read(_) => Remedy::new("Find out what keeps it from being read.").command("ls -l {path}"),
         };
         Some(Fix::from(fix).with("path", self.binary.display()))
     }

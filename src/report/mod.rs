@@ -16,7 +16,7 @@ use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::check::limits::{self, Limit};
 use crate::device::survey::size;
-use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, Verdict, cause};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, Verdict, cause, fix};
 use redact::Redaction;
 
 /// Result of a walk of the chain of links.
@@ -48,7 +48,7 @@ impl CheckReport {
         // not hold.
         let shown = |finding: &Finding| only.is_empty() || only.contains(&finding.link) || !finding.holds();
         Self {
-            findings: findings.into_iter().filter(shown).collect(),
+            findings: findings.into_iter().filter(shown).map(explained).collect(),
             incomplete: context.incomplete.clone(),
             unanswered: context.unanswered.clone(),
             scarce: limits::scarce(),
@@ -123,6 +123,18 @@ impl CheckReport {
         }
     }
 
+    /// Returns the reason why a link could not be examined.
+    fn gap(&self) -> Option<String> {
+        if let Some(name) = self.unanswered.first() {
+            return Some(format!("{name} did not answer in time"));
+        }
+        let of = |finding: &&Finding| self.incomplete.iter().any(|link| link == finding.link.as_str());
+        let found = &self.findings.iter().filter(|finding| finding.status == Status::Skip).find(of)?.found;
+        let named = ["not examined: ", "not known: "].iter().find_map(|start| found.strip_prefix(start));
+        let bracketed = || found.strip_prefix("not reached (")?.strip_suffix(')');
+        Some(named.or_else(bracketed).unwrap_or(found).to_owned())
+    }
+
     /// Returns one line with the result and, if a link is broken, what to do. The command is left out.
     pub fn headline(&self) -> String {
         if let Some(failure) = self.first_failure() {
@@ -137,10 +149,7 @@ impl CheckReport {
                 _ => format!(
                     "Not finished: nothing is known to be broken, but {} could not be examined{}.{lift}",
                     self.incomplete.join(", "),
-                    self.unanswered
-                        .first()
-                        .map(|name| format!(": {name} did not answer in time"))
-                        .unwrap_or_default()
+                    self.gap().map(|why| format!(": {why}")).unwrap_or_default()
                 ),
             };
         }
@@ -160,6 +169,13 @@ impl CheckReport {
             None => format!("Works, as far as was examined.{warnings}"),
         }
     }
+}
+
+/// Returns the finding with a request for a report, if it is a failure that nothing explains.
+fn explained(finding: Finding) -> Finding {
+    let unknown = finding.cause == Some(Cause::unknown(finding.link));
+    let unexplained = finding.status == Status::Fail && unknown && finding.fix.is_none();
+    if unexplained { finding.fix(fix::discovery::BUG) } else { finding }
 }
 
 /// Causes whose warnings say that a part of the devices works.
@@ -206,6 +222,14 @@ mod tests {
             }
         }
         report.headline()
+    }
+
+    #[test]
+    fn only_what_nothing_explains_asks_for_a_report() {
+        let sentence = |finding: Finding| explained(finding).fix.map(|fix| fix.text).unwrap_or_default();
+        assert!(sentence(Finding::unknown(LinkId::Host, "x")).starts_with("Please report it"));
+        assert_eq!(sentence(Finding::unknown(LinkId::Host, "x").fix("Restart it.")), "Restart it.");
+        assert_eq!(sentence(Finding::pass(LinkId::Host, "x")), "");
     }
 
     #[test]

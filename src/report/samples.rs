@@ -14,7 +14,7 @@ pub fn failures() -> Vec<Finding> {
     vec![
         fail(
             cause::kernel::NO_EXECUTABLE_MAPPING,
-            "neither memory files nor any folder may be mapped for execution",
+            "neither memory files nor files in /dev/shm can be mapped for execution",
             &[
                 "memory files: failed to map a memory file for execution: EPERM",
                 "/dev/shm: files there cannot be mapped for execution",
@@ -41,7 +41,7 @@ pub fn failures() -> Vec<Finding> {
         fail(cause::window::NO_CHANNEL, "all 64 channels of the device are in use", &[]),
         fail(
             cause::host::BAD_FACTS,
-            "the device says that its compute capability is 0.0",
+            "0000:00:05.0: the device says that its compute capability is 0.0",
             &["cc_major: 0", "cc_minor: 0"],
         ),
         fail(
@@ -54,7 +54,7 @@ pub fn failures() -> Vec<Finding> {
             .with("variable", "CUDA_VISIBLE_DEVICES"),
         fail(
             cause::loader::OTHER_LIBRARY_WINS,
-            "libcuda.so.1 is /usr/lib/x86_64-linux-gnu/libcuda.so.1, and not ours",
+            "the loader gives a program /usr/lib/libcuda.so.1 for libcuda.so.1, not vgpu-run's library",
             &[],
         ),
         fail(
@@ -64,7 +64,8 @@ pub fn failures() -> Vec<Finding> {
         )
         .with("install", "curl -fsSL https://ollama.com/install.sh | sh"),
         fail(cause::backend::BACKEND_MISSING, "/usr/local/lib/ollama has no libggml-cuda.so", &[])
-            .expected("cuda_v12/libggml-cuda.so or cuda_v13/libggml-cuda.so"),
+            .expected("cuda_v12/libggml-cuda.so or cuda_v13/libggml-cuda.so")
+            .with("install", "curl -fsSL https://ollama.com/install.sh | sh"),
         Finding::unknown(LinkId::Init, "ggml_backend_init of cuda_v12/libggml-cuda.so returned null")
             .fix(fix::discovery::BUG)
             .details(["step: init", "stderr: (nothing)"]),
@@ -78,7 +79,7 @@ pub fn failures() -> Vec<Finding> {
             .fix(fix::discovery::SLOW),
         fail(
             cause::service::NOT_WRAPPED,
-            "ollama.service starts /usr/local/bin/ollama serve",
+            "ollama.service was not started by vgpu-run",
             &["unit file /etc/systemd/system/ollama.service"],
         )
         .fix(fix::service::WRAP)

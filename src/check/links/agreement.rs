@@ -64,17 +64,24 @@ fn contradicted(steps: &Steps, device: &DeviceReport) -> Option<Finding> {
     let capability = format!("{}.{}", device.capability.0, device.capability.1);
     let said = own.capability;
     if said != capability {
-        let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
+        let found = format!(
+            "{}: the device says that its compute capability is {capability}, CUDA says {said}",
+            device.address
+        );
         return Some(Finding::fail(cause::CAPABILITY, found));
     }
     let total = own.total;
     if total != device.total {
-        let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
+        let found = format!(
+            "{}: the device says that it has {} bytes, CUDA says {total}",
+            device.address, device.total
+        );
         return Some(Finding::fail(cause::MEMORY, found));
     }
     let uuid = own.uuid;
     (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
-        let found = format!("the device says that it is {}, CUDA says {uuid}", device.uuid);
+        let found =
+            format!("{}: the device says that it is {}, CUDA says {uuid}", device.address, device.uuid);
         Finding::fail(cause::UUID, found)
     })
 }
@@ -102,7 +109,7 @@ fn judge(outcome: &ChildOutcome, functions: &[String], major: Option<u32>, conte
         }
     }
     if driver.is_empty() {
-        return Finding::unknown(LINK, "the driver shows no device");
+        return Finding::unknown(LINK, "libcuda shows no device");
     }
     judge_all(&driver, version, &nvidia, major, context_chosen).details(details)
 }
@@ -157,7 +164,9 @@ fn judge_all(
 /// reported by a later link.
 fn refusal(why: &Dropped, device: &Gpu, nvidia: &str) -> Option<Finding> {
     match why {
-        Dropped::Memory => Some(Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")),
+        Dropped::Memory => {
+            Some(Finding::fail(cause::ZERO_MEMORY, format!("{} reports no memory", device.pci)))
+        }
         Dropped::Driver(wanted) => {
             let found = format!(
                 "the host's driver is {nvidia}, but Ollama requires {wanted} for compute capability {}",
@@ -174,10 +183,7 @@ fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) ->
     let Gpu { pci: own, uuid, .. } = ours;
     let place = pci(own)?;
     if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
-        return Some((
-            cause::PCI_ID,
-            format!("the driver says {own}, but sysfs has {}", functions.join(", ")),
-        ));
+        return Some((cause::PCI_ID, format!("libcuda says {own}, but sysfs has {}", functions.join(", "))));
     }
     for (who, other) in theirs {
         let Some(other) = other else {
@@ -185,7 +191,7 @@ fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) ->
         };
         let other_place = &other.pci;
         if pci(other_place) != Some(place) {
-            return Some((cause::PCI_ID, format!("the driver says {own}, {who} {other_place}")));
+            return Some((cause::PCI_ID, format!("libcuda says {own}, {who} says {other_place}")));
         }
         let (ours, other) = (json(ours), json(other));
         for (key, differs) in
@@ -193,13 +199,19 @@ fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) ->
         {
             let (one, two) = (&ours[key], &other[key]);
             if one != two {
-                return Some((differs, format!("{key}: the driver says {one}, {who} says {two}")));
+                return Some((
+                    differs,
+                    format!("{own}: libcuda says that its {key} is {one}, {who} says {two}"),
+                ));
             }
         }
     }
     let (whole, total) = (ours.device_total.unwrap_or_default(), ours.total);
     (whole != total).then(|| {
-        (cause::MEMORY, format!("the driver says {whole} bytes, and {total} when asked for what is free"))
+        (
+            cause::MEMORY,
+            format!("{own}: libcuda says that it has {whole} bytes, and {total} when asked for what is free"),
+        )
     })
 }
 
@@ -225,7 +237,7 @@ fn trouble(outcome: &ChildOutcome, steps: &Steps) -> Finding {
     }
     let at = steps.open.as_deref().map(|step| format!(" while it asked {step}")).unwrap_or_default();
     let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
-    Finding::unknown(LINK, format!("the process that asked {how}{at}"))
+    Finding::unknown(LINK, format!("vgpu-probe {how}{at}"))
 }
 
 #[cfg(test)]

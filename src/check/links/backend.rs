@@ -10,10 +10,11 @@ use vgpu_image::ptx;
 
 use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, ExaminedBackend};
+use crate::check::links::environment::LLM_LIBRARY;
 use crate::check::words;
 use crate::diagnosis::cause::backend as cause;
 use crate::diagnosis::fix::backend as fix;
-use crate::diagnosis::{Cause, Finding, LinkId};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
@@ -41,21 +42,23 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let all = Variant::all(&ollama.libraries);
     let chosen: Vec<_> = all.iter().filter(|variant| variant.chosen(&context.environment)).cloned().collect();
     if chosen.is_empty() {
-        return none(&ollama, &all);
+        return none(context, &ollama, &all);
     }
     let inspected: Vec<ExaminedBackend> =
         chosen.into_iter().map(|variant| inspect(variant, &ollama, context)).collect();
-    let finding = judge(&inspected, &context.devices);
+    let finding = judge(&inspected, &context.devices).with("install", installer::command());
     context.backends = inspected;
     finding
 }
 
-fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
+/// Returns the finding for an Ollama without a backend that may be used.
+fn none(context: &CheckContext, ollama: &Ollama, all: &[Variant]) -> Finding {
     if let Some(variant) = all.first() {
-        let only = "OLLAMA_LLM_LIBRARY names a folder that does not exist";
+        let value = context.environment.get(LLM_LIBRARY).unwrap_or_default().display();
+        let only = format!("{LLM_LIBRARY}={value}, and {} has no such backend", ollama.libraries.display());
         return Finding::fail(cause::BACKEND_MISSING, only).expected(variant.name()).fix(fix::UNSET);
     }
-    let found = format!("{} has no folder with {BACKEND}", ollama.libraries.display());
+    let found = format!("no directory in {} has {BACKEND}", ollama.libraries.display());
     Finding::fail(cause::BACKEND_MISSING, found)
         .expected("cuda_v12 or cuda_v13")
         .fix(fix::WITH_CUDA)
@@ -156,6 +159,7 @@ fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
         ElfError::Read(_, source) => {
             Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} cannot be read: {source}"))
                 .fix(fix::READABLE)
+                .with("path", path)
         }
         error => Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} is damaged: {error}")),
     })
@@ -219,8 +223,11 @@ fn read(
     backend.asker = asked.askers.into_iter().next();
     let libraries = dependencies::libraries(&elf.needed, &search, shims).map_err(|unmet| {
         let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
-        let damaged = matches!(unmet, Unmet::Damaged { .. });
-        let finding = if damaged { finding.fix(fix::AGAIN) } else { finding };
+        let finding = match &unmet {
+            Unmet::Damaged { .. } => finding.fix(fix::AGAIN),
+            Unmet::Refused { path, .. } => finding.fix(fix::READABLE).with("path", path.display()),
+            Unmet::Absent(_) => finding,
+        };
         Box::new(match unmet {
             Unmet::Damaged { path, .. } | Unmet::Refused { path, .. } => {
                 words::brought(finding, &path, &context.environment)
@@ -240,7 +247,10 @@ fn read(
         let Some((file, _)) = given.and_then(|library| library.file.as_ref()) else {
             return Box::new(finding);
         };
+        // A library of another build, and not this program's: to update this program would not help.
+        let newer = finding.fix == finding.cause.and_then(Cause::remedy).map(Fix::from);
         let finding = Finding { found: format!("{} ({})", finding.found, file.display()), ..finding };
+        let finding = if newer { words::unsuitable_file(finding, file) } else { finding };
         Box::new(words::brought(finding, file, &context.environment))
     })
 }

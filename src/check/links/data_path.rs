@@ -64,18 +64,21 @@ fn judge(outcome: &ChildOutcome) -> Finding {
     }
     if let Some(step) = &steps.open {
         let finding = if let ChildEnd::TimedOut(limit) = outcome.end {
-            Finding::fail(cause::TIMED_OUT, format!("{step} did not complete within {} s", limit.as_secs()))
+            Finding::fail(
+                cause::TIMED_OUT,
+                format!("the test \"{step}\" did not complete within {} s", limit.as_secs()),
+            )
         } else if let Some((limit, how)) = limits::hit(outcome) {
-            limit.finding(Cause::unknown(LINK), format!("at {step} the process that tried {how}"))
+            limit.finding(Cause::unknown(LINK), format!("in the test \"{step}\", vgpu-probe {how}"))
         } else {
             let how = outcome.trouble().unwrap_or_else(|| "ended".into());
-            Finding::unknown(LINK, format!("the process that tried {how} at {step}"))
+            Finding::unknown(LINK, format!("vgpu-probe {how} in the test \"{step}\""))
         };
         return finding.details(evidence);
     }
     let (Some(bandwidth), Some(latency)) = (steps.said::<Bandwidth>(), steps.said::<Latency>()) else {
         let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
-        return Finding::unknown(LINK, format!("the process that tried {how}")).details(evidence);
+        return Finding::unknown(LINK, format!("vgpu-probe {how}")).details(evidence);
     };
     let found = format!(
         "copies, a kernel, a graph and a matrix product are right; {} GB/s to the device, {} back (pinned {} and {}), round trip {} µs",
@@ -115,7 +118,8 @@ fn broken(failed: &StepReport, stderr: &str) -> Finding {
         _ => Cause::unknown(LINK),
     };
     let why = refusals::latest(stderr).map(|why| format!("; {why}")).unwrap_or_default();
-    let found = format!("{}: {} says {}{}{why}", failed.step, fault.call, fault.error, fault.code_text());
+    let Fault { call, error, .. } = &fault;
+    let found = format!("in the test \"{}\", {call} says {error}{}{why}", failed.step, fault.code_text());
     let finding = Finding::fail(broken, found);
     if broken == Cause::unknown(LINK) { finding.fix(fix::UNKNOWN_FAULT) } else { finding }
 }
@@ -173,9 +177,9 @@ mod tests {
         let finding = judged(begun, "", ChildEnd::TimedOut(LIMIT));
         assert_eq!(
             (finding.cause, finding.found.as_str()),
-            (Some(cause::TIMED_OUT), "kernel did not complete within 20 s")
+            (Some(cause::TIMED_OUT), "the test \"kernel\" did not complete within 20 s")
         );
-        assert!(judged(begun, "", ChildEnd::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
+        assert!(judged(begun, "", ChildEnd::Signal(11)).found.ends_with("(SIGSEGV) in the test \"kernel\""));
     }
 
     #[test]

@@ -121,7 +121,8 @@ async fn open_function(context: &CheckContext, function: &PciFunction) -> std::i
 
 /// Converts a failed step to a finding, if it concerns `link`.
 pub fn failed(opened: &OpenedFunction, link: LinkId) -> Option<Finding> {
-    opened.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
+    let failure = opened.steps.broken(|broken| broken == link)?;
+    Some(told(failure, link, &opened.function.address.to_string()))
 }
 
 /// Returns the finding for a version 1 device whose first call does not return: another process has the turn,
@@ -131,8 +132,9 @@ fn silent_version_1(opened: &OpenedFunction) -> Finding {
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
     let finding = match turn_holder(&opened.function) {
         Some((process, program)) => {
-            fail(format!("the process {process} ({program}) has had its turn at {name} all the time"))
+            fail(format!("process {process} ({program}) has had its turn at {name} all the time"))
                 .fix(fix::TURN)
+                .with("process", process)
                 .detail("processes of this machine take turns at a device of version 1")
         }
         None => fail(Silence::Mediator.found(&name.to_string())).fix(fix::MEDIATOR),
@@ -161,9 +163,11 @@ fn holder(path: &Path) -> Option<(u32, String)> {
     Some((process, program.trim().to_owned()))
 }
 
-/// Converts the failure that a child reported to a finding.
-fn told(failure: StepFailure, link: LinkId) -> Finding {
-    let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), failure.found);
+/// Converts the failure of the device `name` that a child reported to a finding.
+fn told(failure: StepFailure, link: LinkId, name: &str) -> Finding {
+    let found = failure.found;
+    let found = if found.contains(name) { found } else { format!("{name}: {found}") };
+    let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), found);
     Finding { fix: failure.fix.or(finding.fix), ..finding }
 }
 
@@ -319,7 +323,7 @@ pub mod tests {
         assert_eq!(finding.issue().unwrap(), "device/version-1");
         assert_eq!(
             (finding.found.as_str(), finding.fix.unwrap().text.as_str()),
-            ("speaks version 1", "Update.")
+            ("0000:00:05.0: speaks version 1", "Update.")
         );
     }
 

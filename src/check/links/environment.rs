@@ -16,7 +16,7 @@ use crate::ollama::variable::var;
 
 const LINK: LinkId = LinkId::Environment;
 /// Variable that limits Ollama to one backend directory. Era A ignores it unless the directory exists.
-const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
+pub const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
 /// Variable with the only backend that llama-server loads. Other eras load it in addition to their own.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// Variable with the number of layers that llama-server puts on the device.
@@ -139,13 +139,13 @@ fn judge(
         seen.push(format!("{name}={value}"));
     }
     if let Some(value) = get(API_PREFIX).filter(|value| llama_server && !value.is_empty()) {
-        let why = format!("has llama-server answer at {value}/health, and Ollama asks at /health");
+        let why = format!("makes llama-server answer at {value}/health, and Ollama asks at /health");
         return fail(cause::API_PREFIX, API_PREFIX, &value, &why)
             .detail("a model that is loaded is taken for one that is not, until OLLAMA_LOAD_TIMEOUT (5 minutes) has passed");
     }
     for name in API_KEYS {
         if get(name).is_some_and(|value| llama_server && !value.is_empty()) {
-            let why = "has llama-server answer those alone who send the key, and Ollama sends none";
+            let why = "makes llama-server answer only clients that send the key, and Ollama sends none";
             // The value is a secret, or names one.
             return fail(cause::API_KEY, name, "...", why);
         }
@@ -155,20 +155,20 @@ fn judge(
         && !key.is_empty()
         && !certificate.is_empty()
     {
-        let why = "has llama-server answer by HTTPS, and Ollama asks it by HTTP";
+        let why = "makes llama-server speak HTTPS, and Ollama asks it over HTTP";
         return fail(cause::TLS, TLS[0], &key, why).detail(format!("{}={certificate}", TLS[1]));
     }
     if let Some((name, value, why)) = model_lacking(environment).filter(|_| llama_server) {
         return fail(cause::MODEL_FILE, name, &value, why);
     }
     if let Some(value) = get(UNIFIED_MEMORY) {
-        let why = "has every model ask for managed memory, which the device does not have";
+        let why = "makes every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
             .detail("it counts whatever its value is, also if that is 0");
     }
     if let Some(value) = get(LD_DEBUG).filter(|value| !value.is_empty()) {
         let finding =
-            fail(cause::LOADER_DEBUG, LD_DEBUG, &value, "has every process write what its loader does");
+            fail(cause::LOADER_DEBUG, LD_DEBUG, &value, "makes every process write what its loader does");
         return Finding { status: Status::Warn, ..finding }
             .detail("what check starts runs without it, Ollama's server too")
             .details(seen);

@@ -31,8 +31,12 @@ pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
     let who = rights::who(context);
     Ok(needed.iter().find_map(|(path, what)| {
         let (place, error) = obstacle(path, *what == KEY, &known)?;
-        let found =
-            format!("{who} may not have {what} at {}: {}: {}", path.display(), place.display(), error.desc());
+        let found = format!(
+            "{who} can neither read nor create {what} {}, because of {}: {}",
+            path.display(),
+            place.display(),
+            error.desc()
+        );
         Some(Finding::fail(cause::HOME_REFUSED, found).with("path", place.display()))
     }))
 }
@@ -44,7 +48,7 @@ fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     let models = var(environment, MODELS).map(PathBuf::from);
     let models = models.or_else(|| Some(own.as_ref()?.join("models")));
     let key = own.map(|own| (own.join("id_ed25519"), KEY));
-    let all = [key, models.map(|models| (models, "models"))];
+    let all = [key, models.map(|models| (models, "the models in"))];
     all.into_iter().flatten().filter(|(path, _)| path.is_absolute()).collect()
 }
 

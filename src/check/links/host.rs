@@ -15,7 +15,7 @@ use crate::check::unit::Unit;
 use crate::device::silence::Silence;
 use crate::device::survey::size;
 use crate::diagnosis::cause::host as cause;
-use crate::diagnosis::fix::host as fix;
+use crate::diagnosis::fix::{environment, host as fix};
 use crate::diagnosis::{Finding, LinkId};
 use crate::ollama::era::Era;
 
@@ -32,6 +32,10 @@ const LEAST: u64 = LITTLE / 4;
 const LLAMA_FIT_TARGET_MIB: u64 = 1024;
 /// Memory that Ollama before 0.30 leaves free when it chooses the layers itself (`MinimumMemory`), in MiB.
 const MINIMUM_MIB: u64 = 457;
+/// Variable with the memory in MiB that llama.cpp leaves free on each device.
+const FIT_TARGET: &str = "LLAMA_ARG_FIT_TARGET";
+/// Variable with memory in bytes that Ollama before 0.30 leaves free in addition.
+const OVERHEAD: &str = "OLLAMA_GPU_OVERHEAD";
 /// Total device memory in bytes from which Ollama uses a default context length, which is the second value.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
@@ -46,7 +50,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     if let Some(finding) = shared_addresses(&context.opened)
         .or_else(|| limited(context.unit.as_ref(), &context.opened))
-        .or_else(|| memory(&context.devices, &left_free))
+        .or_else(|| memory(&context.devices, &left_free, context.unit.as_ref()))
     {
         return finding;
     }
@@ -63,10 +67,15 @@ fn default_context(total: u64) -> Option<String> {
     Some(format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes)))
 }
 
-/// Memory in bytes that the program leaves free on each device, and the reason.
+/// Memory that the program leaves free on each device.
+#[derive(Clone, Debug, Default)]
 struct LeftFree {
+    /// Memory in bytes. A device with no more free memory gets no layer.
     bytes: u64,
-    why: &'static str,
+    /// Program that leaves it free, as a clause for messages.
+    why: String,
+    /// Variable that raises the memory, and the memory in bytes without it.
+    raised: Option<(&'static str, u64)>,
 }
 
 /// Determines how much memory the program leaves free on each device. A device with no more free memory than
@@ -79,20 +88,25 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
     let fits = environment.get("LLAMA_ARG_FIT").is_none_or(|value| value != "off" && value != "0");
     match context.target().ollama.as_ref().map(|ollama| ollama.era) {
         Some(Era::C) if fits => {
-            let target = number("LLAMA_ARG_FIT_TARGET").unwrap_or(LLAMA_FIT_TARGET_MIB);
-            LeftFree { bytes: target * MIB, why: "llama-server leaves so much free (LLAMA_ARG_FIT_TARGET)" }
+            let (usual, set) = (LLAMA_FIT_TARGET_MIB * MIB, number(FIT_TARGET));
+            let bytes = set.map_or(usual, |mib| mib.saturating_mul(MIB));
+            let why = format!("llama-server leaves {} of each device free ({FIT_TARGET})", size(bytes));
+            LeftFree { bytes, why, raised: (bytes > usual).then_some((FIT_TARGET, usual)) }
         }
         Some(Era::A | Era::B) => {
-            let bytes = MINIMUM_MIB * MIB + number("OLLAMA_GPU_OVERHEAD").unwrap_or_default();
-            LeftFree { bytes, why: "Ollama leaves so much free (OLLAMA_GPU_OVERHEAD adds to it)" }
+            let usual = MINIMUM_MIB * MIB;
+            let bytes = usual.saturating_add(number(OVERHEAD).unwrap_or_default());
+            let why = format!("Ollama leaves {} of each device free ({OVERHEAD} adds to it)", size(bytes));
+            LeftFree { bytes, why, raised: (bytes > usual).then_some((OVERHEAD, usual)) }
         }
-        _ => LeftFree { bytes: LEAST, why: "models take more" },
+        _ => LeftFree { bytes: LEAST, why: format!("no model fits into {}", size(LEAST)), raised: None },
     }
 }
 
 /// Returns a finding if no device has memory for a layer.
-fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
-    let LeftFree { bytes, why } = *left_free;
+fn memory(devices: &[DeviceReport], left_free: &LeftFree, unit: Option<&Unit>) -> Option<Finding> {
+    let LeftFree { bytes, why, raised } = left_free;
+    let bytes = *bytes;
     let most = devices.iter().max_by_key(|device| device.free)?;
     if most.free > bytes {
         return None;
@@ -101,18 +115,22 @@ fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
         format!("{}: {} of {} are free", device.address, size(device.free), size(device.total))
     });
     let finding = if devices.iter().any(|device| device.total > bytes) {
-        let found = format!("{} of {} are free", size(most.free), size(most.total));
+        let found = format!("{} has {} of {} free, and {why}", most.name, size(most.free), size(most.total));
         Finding::fail(cause::NO_MEMORY, found)
     } else {
-        let found = format!(
-            "{} has {} of memory, and {} have to stay free",
-            most.name,
-            size(most.total),
-            size(bytes)
-        );
+        let found = format!("{} has {} of memory, and {why}", most.name, size(most.total));
         Finding::fail(cause::MEMORY_TOO_SMALL, found)
     };
-    Some(finding.expected(format!("more than {} free: {why}", size(bytes))).details(shown))
+    // Without the variable the memory would be enough.
+    let raised = raised.filter(|(_, usual)| most.free > *usual).map(|(variable, _)| variable);
+    let finding = match (raised, unit) {
+        (Some(variable), Some(unit)) => {
+            finding.fix(environment::IN_UNIT).with("variable", variable).with("unit", &unit.name)
+        }
+        (Some(variable), None) => finding.fix(fix::KEPT_FREE).with("variable", variable),
+        (None, _) => finding,
+    };
+    Some(finding.expected(format!("more than {} free", size(bytes))).details(shown))
 }
 
 /// Returns a finding for a limit in the service's unit that leaves its processes less address space than the
@@ -123,7 +141,7 @@ fn limited(unit: Option<&Unit>, opened: &[OpenedFunction]) -> Option<Finding> {
     let needed = limits::needed(opened);
     let found = || {
         format!(
-            "in {} LimitAS={limit} leaves {} of address space, and the device has {} of addresses",
+            "in {} LimitAS={limit} leaves {} of address space, and a process reserves {} for the device",
             unit.name,
             size(limit),
             size(needed)
@@ -163,15 +181,17 @@ fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
     if let Some(facts) = opened.steps.succeeded::<Facts>()
         && let Some(wrong) = nonsense(&facts)
     {
-        return Finding::fail(cause::BAD_FACTS, wrong).details(shown(&facts));
+        let found = format!("{}: {wrong}", opened.function.address);
+        return Finding::fail(cause::BAD_FACTS, found).details(shown(&facts));
     }
     match opened.steps.open.as_deref() {
         Some(step @ ("attach" | "echo" | "memory" | "window")) => {
+            let name = opened.function.address.to_string();
             let what = match step {
-                "attach" => Silence::Greeting.found(""),
-                "echo" => Silence::Echo.found(""),
-                "memory" => "the host did not say how much memory is free".into(),
-                _ => "the host did not give window memory".into(),
+                "attach" => Silence::Greeting.found(&name),
+                "echo" => Silence::Echo.found(&name),
+                "memory" => format!("the host behind {name} did not say how much memory is free"),
+                _ => format!("the host behind {name} did not give window memory"),
             };
             return Finding::fail(cause::NO_ECHO, what)
                 .expected("an answer within a second")
@@ -189,14 +209,15 @@ fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
         return Finding::skip(LINK, "not reached (needs a session)");
     };
     if let Some(Memory { free, total }) = opened.steps.succeeded() {
-        let found = format!("{} of {} are free", size(free), size(total));
+        let name = report(opened).map_or_else(|| "the device".into(), |device| device.name);
+        let found = format!("{name} has {} of {} free", size(free), size(total));
         // One device with memory is enough; see `memory`.
         if free == 0 || free < LITTLE.max(left_free) && total >= LITTLE {
             return Finding::warn(cause::NO_MEMORY, found).expected("memory for a model");
         }
     }
     let Some(device) = report(opened) else {
-        return Finding::fail(cause::BAD_FACTS, "the device describes no GPU");
+        return Finding::fail(cause::BAD_FACTS, format!("{} describes no GPU", opened.function.address));
     };
     let micros = echo.median_us;
     let driver =
@@ -360,12 +381,16 @@ mod tests {
 
     #[test]
     fn one_device_with_memory_is_enough() {
-        let left = LeftFree { bytes: 1 << 30, why: "so much is left free" };
-        let of = |devices: &[DeviceReport]| memory(devices, &left).and_then(|finding| finding.issue());
+        let left = LeftFree { bytes: 1 << 30, ..LeftFree::default() };
+        let of = |devices: &[DeviceReport]| memory(devices, &left, None).and_then(|finding| finding.issue());
         assert_eq!(of(&[device(8192, 0)]).unwrap(), "host/no-memory");
         assert_eq!(of(&[device(640, 640)]).unwrap(), "host/memory-too-small");
         assert_eq!(of(&[device(8192, 0), device(640, 640)]).unwrap(), "host/no-memory");
         assert_eq!(of(&[device(8192, 0), device(4096, 4096)]), None);
+        let set = LeftFree { raised: Some((FIT_TARGET, 512 << 20)), ..left.clone() };
+        let command = |free| memory(&[device(640, free)], &set, None).unwrap().fix.unwrap().command;
+        assert_eq!(command(640).as_deref(), Some("unset LLAMA_ARG_FIT_TARGET"));
+        assert_eq!(command(512), None, "it is full without the variable, too");
     }
 
     #[test]
@@ -400,7 +425,7 @@ mod tests {
             r#"{"step":"attach","ok":false,"link":"host","cause":"addresses-unavailable","found":"taken"}"#;
         let finding = judge(&opened(&[&facts("{}"), refused], None), 0);
         assert_eq!(finding.issue().unwrap(), "host/addresses-unavailable");
-        assert_eq!(finding.fix.unwrap().command.as_deref(), Some("ulimit -v"));
+        assert_eq!(finding.fix.unwrap().command.as_deref(), Some("ulimit -v unlimited"));
     }
 
     #[test]

@@ -90,7 +90,12 @@ fn judge(name: &str, outcome: &ChildOutcome) -> Finding {
             step => {
                 let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
                 let denied = words.contains("Permission denied");
-                let finding = if denied { finding.fix(fix::READABLE) } else { finding };
+                let lacking = words.contains("undefined symbol") || words.contains(": version `");
+                let finding = match (denied, lacking) {
+                    (true, _) => finding.fix(fix::READABLE),
+                    (false, true) => finding.fix(fix::NO_FUNCTION),
+                    (false, false) => finding,
+                };
                 finding.detail(format!("step {step}"))
             }
         });
@@ -144,7 +149,10 @@ fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
 fn no_device(name: &str, stderr: &str) -> Finding {
     match cuda_error(stderr) {
         Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}")),
-        None => Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device")),
+        None => {
+            let why = refusals::latest_error(stderr).map(|why| format!(": {why}")).unwrap_or_default();
+            Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device{why}"))
+        }
     }
 }
 

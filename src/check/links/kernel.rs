@@ -55,6 +55,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         context.unit.as_ref().map(|unit| Sandbox::from_unit(unit, &context.environment)).unwrap_or_default();
     let memory = memory.is_ok() && !sandbox.memory;
     let place = place.filter(|_| !sandbox.folders);
+    let by_unit = sandbox.memory || sandbox.folders;
     evidence.extend(sandbox.reasons);
     let lsm = vgpu_paths::read_to_string(&context.root.join("kernel/security/lsm"), 4096).unwrap_or_default();
     if !lsm.trim().is_empty() {
@@ -66,13 +67,18 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Finding::pass(LINK, format!("libraries can be mapped from {}", place.display())).details(evidence)
         }
         (false, None) => {
-            let found = "neither memory files nor any folder may be mapped for execution";
+            let places = folder::candidates(&context.environment, Uid::effective());
+            let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+            let found = format!(
+                "neither memory files nor files in {} can be mapped for execution",
+                places.join(", ")
+            );
             let finding = Finding::fail(cause::NO_EXECUTABLE_MAPPING, found)
-                .expected("memory files, or one folder on a file system that is not mounted noexec")
+                .expected("memory files, or one directory on a file system that is not mounted noexec")
                 .details(evidence);
             match &context.unit {
-                Some(unit) => finding.fix(fix::IN_UNIT).with("unit", &unit.name),
-                None => finding,
+                Some(unit) if by_unit => finding.fix(fix::IN_UNIT).with("unit", &unit.name),
+                _ => finding,
             }
         }
     }

@@ -9,6 +9,7 @@ use super::broken;
 use crate::check::context::CheckContext;
 use crate::device::{prepare, survey};
 use crate::diagnosis::cause::pci as cause;
+use crate::diagnosis::fix::pci as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::error::Failure;
 
@@ -57,17 +58,19 @@ fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> F
     if !by_root {
         return off(found);
     }
-    let warned = |how: &str| Finding { status: Status::Warn, ..off(format!("{found}{how}")) };
     if !Uid::effective().is_root() {
-        return warned("; vgpu-run, as root, turns it on");
+        return Finding { status: Status::Warn, ..off(format!("{found}; vgpu-run, as root, turns it on")) };
     }
     match prepare(all, None) {
         Ok(()) if all.iter().any(|function| survey::decoding_off(&function.dir)) => {
-            off(format!("{found}, and stays so when it is turned on"))
+            off(format!("{found}, and stays off although check has turned it on"))
+                .fix(fix::STAYS_OFF)
+                .with("folder", &folder)
         }
-        Ok(()) => warned(
-            " when nobody has turned it on; vgpu-run, as root, does so at each start, and check has now",
-        ),
+        Ok(()) => {
+            let found = format!("memory decoding of {} was off; check has turned it on", function.address);
+            Finding { status: Status::Warn, ..off(found) }
+        }
         Err(error) => {
             let failure = Failure::from(error);
             let finding = off(format!("{found}, and {}", failure.sentence()));

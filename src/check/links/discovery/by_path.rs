@@ -25,7 +25,7 @@ impl DiscoveryRun<'_> {
         let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
                 cause::NO_DEVICE,
-                "no folder of LD_LIBRARY_PATH has a libcuda.so* that is a regular file",
+                "no directory of LD_LIBRARY_PATH has a libcuda.so* that is a regular file",
             )
             .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
             .fix(fix::OTHER_PATH));

@@ -91,7 +91,10 @@ pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     if answers::processor(text)? {
         return None;
     }
-    let found = "Ollama's process finds the device and no backend of the processor";
+    let found = format!(
+        "Ollama's process finds the device, but loads no CPU backend (libggml-cpu-*.so) from {}",
+        libraries.display()
+    );
     Some(
         Finding::fail(cause::NO_CPU_BACKEND, found)
             .expected(format!("libggml-cpu-*.so in {}", libraries.display()))

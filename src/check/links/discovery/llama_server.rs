@@ -10,6 +10,7 @@ use crate::check::child::ChildOutcome;
 use crate::check::http;
 use crate::check::limits;
 use crate::check::links::init::lines;
+use crate::check::refusals;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
@@ -59,7 +60,7 @@ impl DiscoveryRun<'_> {
         let words = ["gpu-discover", "--lib-dir", &*libraries, "--lib-dir", &*folder];
         let native = self.start(self.program, &words, &self.environment, NATIVE_LIMIT, never).await?;
         let seen = ProcessOutcomes { about, list, native, stripped };
-        let finding = seen.judge(&self.variant.name(), self.major);
+        let finding = seen.judge(&self.variant.name(), self.major).with("server", server.display());
         if !finding.holds() {
             return Ok(finding);
         }
@@ -145,7 +146,8 @@ impl ProcessOutcomes {
                     .finding(cause::RESOURCE_LIMIT, format!("{found}: {line}"))
                     .details(about_gpus(&text));
             }
-            return Finding::fail(cause::NO_DEVICE, found).details(about_gpus(&text));
+            let why = refusals::latest_error(&text).map(|why| format!(": {why}")).unwrap_or_default();
+            return Finding::fail(cause::NO_DEVICE, format!("{found}{why}")).details(about_gpus(&text));
         }
         let native = answers::native(&self.native.stdout).unwrap_or_default();
         let mut native = native.iter().filter(|one| one.library.eq_ignore_ascii_case("cuda"));

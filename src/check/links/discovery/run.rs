@@ -53,7 +53,7 @@ impl DiscoveryRun<'_> {
         let needed = limits::needed(&self.context.opened);
         let (limit, found) = if limits.address_space < needed {
             let found = format!(
-                "Ollama's process is limited to {} of address space, and the device has {} of addresses",
+                "Ollama's process is limited to {} of address space, and reserves {} for the device",
                 size(limits.address_space),
                 size(needed)
             );

@@ -6,6 +6,7 @@ use super::run::{DiscoveryRun, LIMIT, VALIDATE};
 use crate::check::child::{ChildEnd, ChildOutcome};
 use crate::check::http;
 use crate::check::links::init::lines;
+use crate::check::refusals;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
@@ -87,7 +88,8 @@ fn judge_info(
     let devices: Vec<DiscoveredDevice> =
         devices.into_iter().filter(|device| device.library.eq_ignore_ascii_case("cuda")).collect();
     if devices.is_empty() {
-        let finding = Finding::fail(cause::NO_DEVICE, "ollama runner shows no CUDA device");
+        let why = refusals::latest_error(&outcome.stderr).map(|why| format!(": {why}")).unwrap_or_default();
+        let finding = Finding::fail(cause::NO_DEVICE, format!("ollama runner shows no CUDA device{why}"));
         return (finding.details(said), devices);
     }
     let built = answers::architectures(&outcome.stderr);

@@ -110,7 +110,8 @@ fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -
         return None;
     }
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
-    Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix::OTHER_DRIVER))
+    let finding = Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's");
+    Some(finding.fix(fix::OTHER_DRIVER).with("path", taken.display()))
 }
 
 /// Outcome of asking the loader in one kind of process.
@@ -239,12 +240,10 @@ fn judge(
                 .collect::<Vec<_>>(),
         );
         if let Some(line) = lost.first() {
-            return Finding::fail(
-                cause::DESCRIPTORS_CLOSED,
-                format!("in {} a library could not be preloaded", asked.kind),
-            )
-            .detail(*line)
-            .details(details);
+            let name = ours.iter().find(|(_, path)| line.contains(&format!("'{}'", path.display())));
+            let name = name.map_or("library", |(soname, _)| *soname);
+            let found = format!("the loader cannot preload vgpu-run's {name} into {}", asked.kind);
+            return Finding::fail(cause::DESCRIPTORS_CLOSED, found).detail(*line).details(details);
         }
         if let Some(object) = OBJECTS.iter().find(|object| !is_ours(&steps, object.soname, ours)) {
             return other_wins(asked, &steps, object.soname, global).details(details);
@@ -283,7 +282,10 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     let Some(path) = winner(steps, soname) else {
         let fault: Fault = steps.get(soname).and_then(StepReport::said).unwrap_or_default();
         let why = fault.error;
-        return Finding::unknown(LINK, format!("in {} {soname} gets no file: {why}", asked.kind));
+        return Finding::unknown(
+            LINK,
+            format!("the loader gives {} no file for {soname}: {why}", asked.kind),
+        );
     };
     let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let listed = |entries: &[String]| entries.iter().any(|entry| real(entry) == real(&path));
@@ -297,7 +299,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     let preload: Vec<String> = preload.split([':', ' ']).map(str::to_owned).collect();
     let finding = Finding::fail(
         cause::OTHER_LIBRARY_WINS,
-        format!("in {} {soname} is {path}, not vgpu-run's", asked.kind),
+        format!("the loader gives {} {path} for {soname}, not vgpu-run's library", asked.kind),
     )
     .expected("vgpu-run's");
     if listed(&preload) { finding.fix(fix::PRELOADED) } else { finding }
@@ -354,7 +356,9 @@ mod tests {
         };
         let finding = lost(&[]);
         assert_eq!(finding.cause, Some(cause::OTHER_LIBRARY_WINS));
-        assert_eq!(finding.found, "in a program libcuda.so.1 is /usr/lib/libcuda.so.1, not vgpu-run's");
+        let found =
+            "the loader gives a program /usr/lib/libcuda.so.1 for libcuda.so.1, not vgpu-run's library";
+        assert_eq!(finding.found, found);
         let global = lost(&["/usr/lib/libcuda.so.1".into()]);
         assert_eq!((global.status, global.cause), (Status::Fail, Some(cause::GLOBAL_PRELOAD)));
     }

@@ -154,7 +154,8 @@ fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding,
     } else if let Some(bytes) = last.address_space.filter(|bytes| *bytes < needed) {
         let (bytes, needed) = (size(bytes), size(needed));
         let found = format!(
-            "{script} limits {program} to {bytes} of address space, and the device has {needed} of addresses"
+            "{script} limits {program} to {bytes} of address space, and a process reserves {needed} for the \
+             device"
         );
         Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found)
     } else {

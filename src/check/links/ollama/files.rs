@@ -56,7 +56,7 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     let server = ollama.libraries.join("llama-server");
     if ollama.era == Era::C {
         if server.is_dir() {
-            return Some(broken(&server, &"it is a folder"));
+            return Some(broken(&server, &"it is a directory"));
         }
         if no_program(&server).unwrap_or(false) {
             return Some(broken(&server, &"it is neither an ELF file nor a script"));
@@ -95,10 +95,8 @@ pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let incomplete = |cause, found: &str| Finding::fail(cause, found).with("install", installer::command());
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
         let expected = real.parent().unwrap_or(real).join("../lib/ollama");
-        return Some(
-            incomplete(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
-                .expected(expected.display().to_string()),
-        );
+        let found = format!("Ollama's library directory {} does not exist", expected.display());
+        return Some(incomplete(cause::LIBRARIES_MISSING, &found));
     }
     let server = ollama.libraries.join("llama-server");
     if ollama.era == Era::C && rights::missing(&server) {
@@ -164,7 +162,7 @@ mod tests {
         std::fs::create_dir(&server).unwrap();
         let (cause, words) = found().unwrap();
         assert_eq!(cause, Some(cause::OLLAMA_DAMAGED));
-        assert!(words.contains("it is a folder"), "{words}");
+        assert!(words.contains("it is a directory"), "{words}");
         std::fs::remove_dir(&server).unwrap();
         for (content, whole) in [("", false), ("MZ", false), ("#!/bin/sh\nexit 0\n", true)] {
             std::fs::write(&server, content).unwrap();

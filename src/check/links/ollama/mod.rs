@@ -253,7 +253,7 @@ fn not_ollama(program: &Program) -> Finding {
     let found = if program.is_binary() {
         format!("{path} is not a known Ollama")
     } else {
-        format!("{path} is a script for {}", program.binary.display())
+        format!("{path} is a script for {}, not Ollama's program", program.binary.display())
     };
     Finding::fail(cause::NOT_OLLAMA, found)
         .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
@@ -262,7 +262,7 @@ fn not_ollama(program: &Program) -> Finding {
 /// Returns the finding for a program that exists and may not be executed.
 fn not_executable(path: &Path, errno: Errno) -> Finding {
     if path.is_dir() {
-        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a folder", path.display()));
+        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a directory", path.display()));
     }
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return files::broken(path, &"it is empty");

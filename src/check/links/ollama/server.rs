@@ -56,7 +56,8 @@ impl InstalledServer {
         let libraries = match &self.libraries {
             Ok(libraries) => libraries,
             Err(unmet) => {
-                let found = format!("llama-server cannot be loaded: {unmet}");
+                let found =
+                    format!("{} cannot be loaded: {unmet}", self.folder.join("llama-server").display());
                 let finding = Finding::fail(cause::NEEDED_MISSING, found);
                 return Some(finding.with("install", installer::command()));
             }

@@ -54,7 +54,7 @@ impl ObservedServer<'_> {
         let loaded = self.models.iter().flatten().filter(|model| model.on_gpu > 0);
         let names: Vec<String> =
             loaded.map(|model| model.name.clone()).filter(|_| all && holding > 0).collect();
-        let over = "the device was restarted since, and their next use fails";
+        let over = "the device was restarted since, and the next use fails";
         let found = match &names[..] {
             [] => format!("{who}: the session of its process {} is over: {over}", first.pid),
             [name] => format!("{who}: the session that holds the model {name} is over: {over}"),
@@ -158,7 +158,11 @@ impl ObservedServer<'_> {
             return Finding::skip(LINK, format!("{who} did not answer in time; its processes are at work"));
         }
         if self.models.is_none() {
-            return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"));
+            let finding = broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"));
+            return match self.unit {
+                Some(unit) => finding.fix(fix::READ_LOG).with("unit", &unit.name),
+                None => finding,
+            };
         }
         let unseen = self.server.process.wrapped().is_none();
         let loaded = match models {

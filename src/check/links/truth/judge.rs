@@ -204,11 +204,13 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
         && let Some(refusal) = log.lines().find_map(|line| line.strip_prefix("vgpu-run: "))
     {
         let lines = log.lines().skip_while(|line| !line.starts_with("vgpu-run: ")).skip(1);
-        return Finding::fail(
-            cause::LAUNCHER_REFUSED,
-            format!("vgpu-run does not start ollama serve: {refusal}"),
-        )
-        .details(lines.filter(|line| !line.is_empty()).take(6));
+        let found = format!("vgpu-run does not start ollama serve: {refusal}");
+        let finding = Finding::fail(cause::LAUNCHER_REFUSED, found);
+        let finding = match log.lines().find_map(|line| line.strip_prefix("hint: ")) {
+            Some(hint) => finding.fix(hint),
+            None => finding,
+        };
+        return finding.details(lines.filter(|line| !line.is_empty()).take(6));
     }
     let text = match &last {
         Some(words) => format!("ollama serve {how}: {words}"),

@@ -124,7 +124,7 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
     match value.trouble {
         ValueTrouble::AddressUnknown => fail(
             cause::ADDRESS_UNUSABLE,
-            format!("the host of {variable} is not known ({tried}), and ollama serve ends{ends}"),
+            format!("{variable} is {tried}, whose host name does not resolve, and ollama serve ends{ends}"),
         ),
         ValueTrouble::AddressPrivileged => {
             let port = tried.rsplit(':').next().unwrap_or_default();
@@ -150,7 +150,10 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
         .with("path", at),
         ValueTrouble::ModelsRefused => fail(
             cause::MODELS_UNUSABLE,
-            format!("ollama serve cannot use {tried}, the directory of its models by {variable}, because of {at}: {why}"),
+            format!(
+                "ollama serve cannot use {tried}, the directory of its models ({variable}), because of {at}: \
+                 {why}"
+            ),
         )
         .with("path", at),
         ValueTrouble::ModelsReadOnly => Finding::warn(
@@ -162,11 +165,10 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             cause::TEMPORARY_UNUSABLE,
             format!("{variable} is {tried}, in which ollama serve cannot create a file: {why}"),
         ),
-        ValueTrouble::NoRoom => fail(
-            cause::NO_ROOM,
-            format!("there is no room for {tried} in the file system of {at}: {why}"),
-        )
-        .with("path", at),
+        ValueTrouble::NoRoom => {
+            fail(cause::NO_ROOM, format!("there is no room for {tried} in the file system of {at}: {why}"))
+                .with("path", at)
+        }
     }
 }
 
@@ -211,7 +213,11 @@ async fn taken(context: &mut CheckContext, address: &str, chosen: bool) -> Optio
         Holder::Other(process, unit) => {
             let name = process.words.first().map(|word| Path::new(word).file_name().unwrap_or_default());
             let name = name.unwrap_or_default().display().to_string();
-            finding(format!("{}, {name} and no Ollama,", named(&unit, process.pid))).detail(process.shown())
+            let who = match unit {
+                Some(unit) => format!("{unit} (process {}, {name})", process.pid),
+                None => format!("process {} ({name})", process.pid),
+            };
+            finding(format!("{who}, which is no Ollama,")).detail(process.shown())
         }
         Holder::Unseen(user) => {
             finding(format!("a process of user {user}, which this user may not see,")).fix(fix::AS_ROOT)
