@@ -23,8 +23,8 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Returns an allocation of which nothing else is known. `used` is whether a container may have been started
-    /// with the instance.
+    /// Returns an allocation of which nothing else is known. `used` is whether a container may have been
+    /// started with the instance.
     pub(crate) const fn new(seen: Instant, used: bool) -> Self {
         Self { holder: None, seen, used, failure: None }
     }
@@ -90,9 +90,9 @@ pub(crate) fn ends(
     }
 }
 
-/// Returns why the instance of an allocated device is of no use to its VM. Before a container has been started
-/// with it, it may take its time; each try to start that container starts it again, which is no news until it is
-/// ready.
+/// Returns why the instance of an allocated device is of no use to its VM. Before a container has been
+/// started with it, it may take its time. Each try to start that container starts it again, which is no news
+/// until it is ready.
 pub(crate) fn trouble(look: &InstanceStatus, allocation: &Allocation) -> Option<String> {
     match (look.state, &look.answer) {
         (UnitState::Active, Some(Err(why))) => Some(why.clone()),

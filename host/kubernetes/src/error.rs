@@ -88,9 +88,7 @@ pub enum PluginError {
     },
     /// A container asks for several devices.
     // The kubelet appends: ", which is unexpected".
-    #[error(
-        "a VM has one device, so a container can ask for 1, but this one asks for {count} of profile {profile}"
-    )]
+    #[error("a VM has one device, so ask for 1: this container asks for {count} of profile {profile}")]
     Several {
         /// Name of the profile.
         profile: String,
