@@ -18,6 +18,16 @@ pub(crate) struct Allocation {
     pub(crate) seen: Instant,
     /// Whether a container has been started with this instance, so that the next one gets a new instance.
     pub(crate) used: bool,
+    /// Why it was not ready when its container was to start, until it is.
+    pub(crate) failure: Option<String>,
+}
+
+impl Allocation {
+    /// Returns an allocation of which nothing else is known. `used` is whether a container may have been
+    /// started with the instance.
+    pub(crate) const fn new(seen: Instant, used: bool) -> Self {
+        Self { holder: None, seen, used, failure: None }
+    }
 }
 
 /// What the plugin has found of an instance.
@@ -51,15 +61,14 @@ pub(crate) fn ends(
     let runs = matches!(look.state, UnitState::Active | UnitState::Starting);
     if let Some(holder) = holder {
         // A container may have been started with an instance of which this process knows nothing else.
-        let allocation =
-            allocation.get_or_insert_with(|| Allocation { holder: None, seen: asked, used: true });
+        let allocation = allocation.get_or_insert_with(|| Allocation::new(asked, true));
         (allocation.holder, allocation.seen) = (Some(holder.clone()), allocation.seen.max(asked));
         return false;
     }
     match allocation {
         // An instance that nobody is known to have gets as much time as one that was just allocated.
         None if runs => {
-            *allocation = Some(Allocation { holder: None, seen: asked, used: true });
+            *allocation = Some(Allocation::new(asked, true));
             false
         }
         None => false,
@@ -81,14 +90,16 @@ pub(crate) fn ends(
     }
 }
 
-/// Returns why the instance of an allocated device is of no use to its VM. `used` is whether a container has
-/// been started with it; before that it may take its time.
-pub(crate) fn trouble(look: &InstanceStatus, used: bool) -> Option<String> {
+/// Returns why the instance of an allocated device is of no use to its VM. Before a container has been
+/// started with it, it may take its time. Each try to start that container starts it again, which is no news
+/// until it is ready.
+pub(crate) fn trouble(look: &InstanceStatus, allocation: &Allocation) -> Option<String> {
     match (look.state, &look.answer) {
         (UnitState::Active, Some(Err(why))) => Some(why.clone()),
         (UnitState::Active, _) => None,
+        _ if allocation.failure.is_some() => allocation.failure.clone(),
         (UnitState::Failed, _) => Some("systemd has given its unit up".to_owned()),
-        _ if !used => None,
+        _ if !allocation.used => None,
         (UnitState::Starting, _) => Some("it has ended, and is being started again".to_owned()),
         (UnitState::Inactive | UnitState::Stopping, _) => Some("its unit does not run".to_owned()),
     }
@@ -106,7 +117,7 @@ mod tests {
     fn an_instance_outlives_a_kubelet_that_lists_no_pods_while_its_vm_is_connected() {
         let (start, grace) = (Instant::now(), Duration::from_secs(30));
         let later = |seconds| start + Duration::from_secs(seconds);
-        let mut allocation = Some(Allocation { holder: None, seen: start, used: false });
+        let mut allocation = Some(Allocation::new(start, false));
         let active = |connected| look(UnitState::Active, Some(connected));
         assert!(!ends(&mut allocation, None, &active(false), later(29), grace), "not listed yet");
         let holder = Holder::of_test();
@@ -128,14 +139,14 @@ mod tests {
             of_active(Some(Ok(Answer { connected: None }))),
             of_active(None),
         ] {
-            let mut allocation = Some(Allocation { holder: None, seen: start, used: true });
+            let mut allocation = Some(Allocation::new(start, true));
             let connected = look(UnitState::Active, Some(true));
             assert!(!ends(&mut allocation, None, &connected, later(100), grace));
             assert!(!ends(&mut allocation, None, &unknown, later(699), grace), "{unknown:?}");
             assert!(ends(&mut allocation, None, &unknown, later(700), grace), "{unknown:?}");
         }
         for gone in [UnitState::Inactive, UnitState::Stopping, UnitState::Failed] {
-            let mut allocation = Some(Allocation { holder: None, seen: start, used: true });
+            let mut allocation = Some(Allocation::new(start, true));
             assert!(!ends(&mut allocation, None, &look(gone, None), later(30), grace));
             assert!(allocation.is_none(), "{gone:?}: there is no process that a VM could be connected to");
         }
@@ -159,11 +170,23 @@ mod tests {
 
     #[test]
     fn a_crash_is_trouble_and_a_first_start_is_none() {
+        let [unused, used] = [false, true].map(|used| Allocation::new(Instant::now(), used));
         let starting = look(UnitState::Starting, None);
-        assert!(trouble(&starting, false).is_none() && trouble(&starting, true).is_some());
-        assert!(trouble(&look(UnitState::Failed, None), false).is_some());
+        assert!(trouble(&starting, &unused).is_none() && trouble(&starting, &used).is_some());
+        assert!(trouble(&look(UnitState::Failed, None), &unused).is_some());
         let hung = InstanceStatus { state: UnitState::Active, answer: Some(Err("silent".to_owned())) };
-        assert_eq!(trouble(&hung, true).as_deref(), Some("silent"));
-        assert!(trouble(&look(UnitState::Active, Some(false)), true).is_none());
+        assert_eq!(trouble(&hung, &used).as_deref(), Some("silent"));
+        assert!(trouble(&look(UnitState::Active, Some(false)), &used).is_none());
+    }
+
+    /// Each try of the kubelet has systemd forget that it had given the unit up.
+    #[test]
+    fn what_could_not_be_started_is_no_healthier_while_it_is_tried_again() {
+        let mut tried = Allocation::new(Instant::now(), false);
+        tried.failure = Some("no room".to_owned());
+        for state in [UnitState::Starting, UnitState::Failed, UnitState::Inactive] {
+            assert_eq!(trouble(&look(state, None), &tried).as_deref(), Some("no room"), "{state:?}");
+        }
+        assert!(trouble(&look(UnitState::Active, Some(false)), &tried).is_none());
     }
 }

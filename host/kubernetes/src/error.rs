@@ -87,7 +87,8 @@ pub enum PluginError {
         device: String,
     },
     /// A container asks for several devices.
-    #[error("a container asks for {count} devices of profile {profile}, and a VM has one: limits of 1")]
+    // The kubelet appends: ", which is unexpected".
+    #[error("a VM has one device, so ask for 1: this container asks for {count} of profile {profile}")]
     Several {
         /// Name of the profile.
         profile: String,

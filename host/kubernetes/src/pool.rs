@@ -146,7 +146,7 @@ impl Pool {
         };
         let instance = self.instance(profile, id)?;
         let _turn = self.turns[id].lock().await;
-        let allocation = Allocation { holder: None, seen: Instant::now(), used: false };
+        let allocation = Allocation::new(Instant::now(), false);
         // Before the start, so that the memory is not shown as another device's room.
         locked(&self.devices).entry(id.clone()).or_default().allocation = Some(allocation);
         match self.begin(instance).await {
@@ -195,7 +195,7 @@ impl Pool {
                 let mut devices = locked(&self.devices);
                 let device = devices.entry(id.clone()).or_default();
                 // This process may be younger than the allocation.
-                let unknown = || Allocation { holder: None, seen: Instant::now(), used: true };
+                let unknown = || Allocation::new(Instant::now(), true);
                 let allocation = device.allocation.get_or_insert_with(unknown);
                 let pod =
                     allocation.holder.as_ref().map_or_else(|| "a new pod".to_owned(), Holder::to_string);
@@ -206,12 +206,21 @@ impl Pool {
                     Some(words) => words,
                     None => error,
                 };
-                tracing::error!(device = id, pod, "not ready: {why}");
+                // The kubelet tries again every few seconds.
+                let mut is_new = true;
+                self.update(id, |allocation| {
+                    is_new = allocation.failure.replace(why.clone()).as_ref() != Some(&why);
+                });
+                if is_new {
+                    tracing::error!(device = id, pod, "not ready: {why}");
+                }
                 let (profile, device) = (self.profile(profile), id.clone());
                 return Err(PluginError::NotReady { profile, device, pod, why });
             }
             // Whoever starts a container of a pod has the pod, also if it does not list it yet.
-            self.update(id, |allocation| (allocation.seen, allocation.used) = (Instant::now(), true));
+            self.update(id, |allocation| {
+                (allocation.seen, allocation.used, allocation.failure) = (Instant::now(), true, None);
+            });
             tracing::info!(device = id, pod, renewed = used, "ready for its container");
         }
         Ok(())
@@ -375,7 +384,7 @@ impl Pool {
                 looks
                     .get(name)
                     .filter(|_| allocation.seen <= asked)
-                    .and_then(|look| trouble(look, allocation.used))
+                    .and_then(|look| trouble(look, allocation))
             } else {
                 let left = left.entry(instance.gpu).or_default();
                 let fits = instance.memory <= *left;
@@ -436,7 +445,7 @@ mod tests {
             config,
         });
         for device in locked(&pool.devices).values_mut() {
-            device.allocation = Some(Allocation { holder: None, seen: Instant::now(), used: true });
+            device.allocation = Some(Allocation::new(Instant::now(), true));
         }
         pool
     }

@@ -53,7 +53,7 @@ async fn a_call_that_makes_no_sense_is_refused() {
     assert_eq!(plugin.pre_start("../x").await.unwrap_err().code(), Code::NotFound);
     let error = plugin.allocate(&[&one, &other]).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
-    assert!(error.message().contains("2 devices of profile small"), "{}", error.message());
+    assert!(error.message().contains("asks for 2 of profile small"), "{}", error.message());
     assert_eq!(node.orders(), Vec::<String>::new());
 }
 
@@ -77,7 +77,17 @@ async fn an_instance_that_does_not_start_says_why() {
             ),
         "{said}"
     );
-    // The container is started again later, when there is room.
+    // The kubelet tries again until there is room, which is no news.
+    let why = said.split_once("is not ready: ").unwrap().1.to_owned();
+    until("it is unhealthy", || node.log().contains(&format!("unhealthy: {why}"))).await;
+    let said_of_health = |log: &str| log.matches("healthy").count();
+    let before = said_of_health(&node.log());
+    for _ in 0..3 {
+        plugin.pre_start(&one).await.unwrap_err();
+        node.until_looks(2).await;
+    }
+    let log = node.log();
+    assert_eq!((log.matches(" not ready: ").count(), said_of_health(&log)), (1, before), "{log}");
     node.end_others();
     plugin.pre_start(&one).await.unwrap();
     drop(node.vm(&one));
