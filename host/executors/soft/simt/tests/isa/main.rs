@@ -19,15 +19,12 @@ mod case;
 mod compare;
 mod control;
 mod convert;
-mod device;
 mod differential;
 mod edges;
 mod emitter;
 mod engines;
-mod expect;
 mod faults;
 mod floating;
-mod floats;
 mod fp8;
 mod functions;
 mod half;
@@ -49,7 +46,6 @@ mod stops;
 mod tiled;
 mod tiles;
 mod together;
-mod values;
 mod warp;
 mod wmma;
 
@@ -59,6 +55,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use vgpu_simt::Features;
+use vgpu_simt_testing::{device, expect, floats, values};
 
 use case::Case;
 use device::Device;
