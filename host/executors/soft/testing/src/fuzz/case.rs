@@ -17,6 +17,8 @@ pub const TABLE: u64 = 4096 + 8 * 31;
 pub const SUMS: u64 = 512;
 /// Limit of instructions of a launch. Programs end by construction, far below it.
 const BUDGET: u64 = 1 << 28;
+/// Number of launches of a program, each with its own data. Translation takes longer than a launch.
+const LAUNCHES: u64 = 4;
 
 /// What one engine has left.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,46 +93,58 @@ fn data(random: &mut Random, bytes: u64) -> Vec<u8> {
     all
 }
 
-/// Runs a program on one engine.
-fn run(text: &str, launch: &Launch, features: Features) -> Result<Outcome, String> {
-    let mut random = Random::new(launch.seed);
-    let mut device = Device::new(text, features)?;
-    let threads = launch.threads();
-    let table = device.upload(&data(&mut random, TABLE));
-    let mut params = Params::new().u64(table);
-    let mut memories = Vec::new();
-    for (name, bytes) in [
-        ("own", threads * launch.own),
-        ("out", threads * launch.out),
-        ("trace", threads * launch.trace),
-        ("sums", SUMS),
-    ] {
-        let bytes = bytes.max(8);
-        let address = device.allocate(bytes);
-        if name == "own" {
-            device.write(address, &data(&mut random, bytes));
+/// A program on one engine, with the memory of its launches.
+struct Loaded {
+    device: Device,
+    /// Names, addresses and sizes of the memories.
+    memories: Vec<(&'static str, u64, u64)>,
+}
+
+impl Loaded {
+    fn new(text: &str, launch: &Launch, features: Features) -> Result<Self, String> {
+        let mut device = Device::new(text, features)?;
+        let threads = launch.threads();
+        let sizes = [
+            ("table", TABLE),
+            ("own", threads * launch.own),
+            ("out", threads * launch.out),
+            ("trace", threads * launch.trace),
+            ("sums", SUMS),
+        ];
+        let memories = sizes.map(|(name, bytes)| (name, device.allocate(bytes.max(8)), bytes.max(8)));
+        Ok(Self { device, memories: memories.to_vec() })
+    }
+
+    /// Launches the kernel with the data of a seed.
+    fn run(&self, launch: &Launch, seed: u64) -> Result<Outcome, String> {
+        let mut random = Random::new(seed);
+        let mut params = Params::new();
+        for &(name, address, bytes) in &self.memories {
+            let random = matches!(name, "table" | "own");
+            let content = if random { data(&mut Random::new(seed ^ bytes), bytes) } else { vec![0; bytes as usize] };
+            self.device.write(address, &content);
+            params = params.u64(address);
         }
-        memories.push((name, address, bytes));
-        params = params.u64(address);
+        params = params.align(16);
+        for chunk in data(&mut random, 64).chunks_exact(8) {
+            params = params.u64(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
+        }
+        let shape = Shape {
+            dynamic_shared: launch.dynamic,
+            stack: 4096,
+            budget: BUDGET,
+            ..Shape::new(launch.grid, launch.block)
+        };
+        let fault = self.device.try_launch("k", shape, &params)?.err();
+        if let Some(Fault::Timeout { .. } | Fault::OutOfMemory { .. } | Fault::BadLaunch(_)) = fault {
+            return Err(format!("the launch failed: {fault:?}"));
+        }
+        // Other warps than the one that failed are anywhere then.
+        let defined = fault.is_none() || launch.threads() <= 32;
+        let read = |&(name, at, bytes): &(&'static str, u64, u64)| (name, self.device.read(at, bytes));
+        let memory = self.memories.iter().skip(1).filter(|_| defined).map(read);
+        Ok(Outcome { fault, memory: memory.collect() })
     }
-    params = params.align(16);
-    for chunk in data(&mut random, 64).chunks_exact(8) {
-        params = params.u64(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
-    }
-    let shape = Shape {
-        dynamic_shared: launch.dynamic,
-        stack: 4096,
-        budget: BUDGET,
-        ..Shape::new(launch.grid, launch.block)
-    };
-    let fault = device.try_launch("k", shape, &params)?.err();
-    if let Some(Fault::Timeout { .. } | Fault::OutOfMemory { .. } | Fault::BadLaunch(_)) = fault {
-        return Err(format!("{features:?}: {fault:?}"));
-    }
-    // Other warps than the one that failed are anywhere then.
-    let defined = fault.is_none() || threads <= 32;
-    let memory = memories.iter().filter(|_| defined).map(|&(name, at, bytes)| (name, device.read(at, bytes)));
-    Ok(Outcome { fault, memory: memory.collect() })
 }
 
 /// Returns what distinguishes two outcomes.
@@ -189,23 +203,31 @@ pub struct Verdict {
     pub references: u64,
 }
 
-/// Runs a program on each of the engines. Fails if their outcomes differ or an instruction's result is not
-/// the reference's.
+/// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or an
+/// instruction's result is not the reference's.
 pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, String> {
     let launch = Launch::parse(text)?;
-    let mut first: Option<Outcome> = None;
-    for &features in engines {
-        let outcome = run(text, &launch, features)?;
-        match &first {
-            None => first = Some(outcome),
-            Some(wanted) => {
-                if let Some(difference) = difference(&outcome, wanted) {
-                    return Err(format!("{features:?} and {:?} differ: {difference}", engines[0]));
+    let loaded: Result<Vec<Loaded>, String> =
+        engines.iter().map(|&features| Loaded::new(text, &launch, features)).collect();
+    let loaded = loaded?;
+    let mut verdict = Verdict::default();
+    for seed in launch.seed..launch.seed + LAUNCHES {
+        let mut first: Option<Outcome> = None;
+        for (&features, loaded) in engines.iter().zip(&loaded) {
+            let outcome = loaded.run(&launch, seed).map_err(|error| format!("{features:?}: {error}"))?;
+            match &first {
+                None => first = Some(outcome),
+                Some(wanted) => {
+                    if let Some(difference) = difference(&outcome, wanted) {
+                        return Err(format!("{features:?} and {:?} differ: {difference}", engines[0]));
+                    }
                 }
             }
         }
+        let Some(outcome) = first else { return Err("no engine".into()) };
+        let references = check_witnesses(text, &launch, &outcome);
+        verdict.references += references.map_err(|error| format!("reference: {error}"))?;
+        verdict.fault |= outcome.fault.is_some();
     }
-    let Some(outcome) = first else { return Err("no engine".into()) };
-    let references = check_witnesses(text, &launch, &outcome).map_err(|error| format!("reference: {error}"))?;
-    Ok(Verdict { fault: outcome.fault.is_some(), references })
+    Ok(verdict)
 }

@@ -83,7 +83,7 @@ const SPECIAL: [&str; 17] = [
 ];
 
 /// Returns the names of the registers in a text, without the special ones.
-fn registers(text: &str) -> impl Iterator<Item = &str> {
+pub fn registers(text: &str) -> impl Iterator<Item = &str> {
     text.split('%').skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         (!SPECIAL.contains(&&rest[..end])).then(|| &rest[..end])

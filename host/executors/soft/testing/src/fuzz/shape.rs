@@ -1,10 +1,11 @@
 //! Draws what surrounds the statements of a program: the launch, memory, registers and their first values.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::fuzz::calls;
 use crate::fuzz::memory::{CONSTANTS, SHARED_SUMS};
-use crate::fuzz::program::{Parts, Program, Statement};
+use crate::fuzz::program::{Parts, Program, Statement, registers, text_of};
 use crate::fuzz::writer::{Counts, Mask, Scope, Writer};
 use crate::values::Random;
 
@@ -53,7 +54,7 @@ pub fn draw(mut random: Random) -> Program {
     let blocks = if threads <= 128 { [1, 1, 2, 3][random.below(4) as usize] } else { 1 };
     // From 4 registers to 400.
     let most = (100_000 / u64::from(threads * blocks)).min(400);
-    let total = pick(&mut random, &[4, 12, 24, 40, 40, 64, 100, 160, 250, 400]).min(most);
+    let total = pick(&mut random, &[4, 12, 24, 24, 40, 40, 64, 64, 100, 100, 160, 250, 400]).min(most);
     let total = total * (75 + random.below(26)) / 100;
     let counts = Counts {
         halves: (total * random.below(30) / 100).max(2),
@@ -75,7 +76,7 @@ pub fn draw(mut random: Random) -> Program {
         .map(|index| (format!("callee{index}"), calls::function(&format!("callee{index}"), random)))
         .collect();
     let dynamic = random.below(2) == 0;
-    let statements = 20 + random.below(100);
+    let statements = 12 + random.below(60);
     writer.functions = functions.iter().map(|(name, _)| name.clone()).collect();
     let whole = threads.is_multiple_of(32);
     let mask = match (writer.leaves, whole) {
@@ -106,7 +107,16 @@ pub fn draw(mut random: Random) -> Program {
 fn finish(writer: &mut Writer, body: &mut Vec<Statement>) {
     let Counts { halves, words, wides, predicates } = writer.counts;
     let mut at = 0;
+    let text = text_of(body);
+    let used: BTreeSet<&str> = registers(&text).collect();
+    let random = &mut writer.random;
     let mut store = |class: &str, name: String, bytes: u64, before: String| {
+        // A register that no statement uses must keep its value, too.
+        let named = if before.is_empty() { name.as_str() } else { before.trim_end_matches(";\n") };
+        let named = named.rsplit('%').next().unwrap_or_default();
+        if !used.contains(named) && random.below(8) != 0 {
+            return;
+        }
         body.push(Statement::Lines(format!("{before}st.global.{class} [%aout+{at}], {name};\n")));
         at += bytes;
     };
@@ -123,20 +133,27 @@ fn finish(writer: &mut Writer, body: &mut Vec<Statement>) {
         store("b16", format!("%h{index}"), 2, String::new());
     }
     writer.parts.out = at.next_multiple_of(8);
-    // The parts of memory that only loads see otherwise.
-    let mut copies = String::new();
-    for word in 0..writer.shared / 4 {
-        let _ = write!(copies, "ld.shared.b32 %t1, [%tsown+{}];\nadd.u32 %t0, %t0, %t1;\nmul.lo.u32 %t0, %t0, 31;\n", 4 * word);
+    for (space, base, bytes, names) in [
+        ("shared", "%tsown", writer.shared, ["%tsown", "%agshared"]),
+        ("local", "%alown", writer.local, ["%alown", "%aglocal"]),
+    ] {
+        if names.iter().any(|name| text.contains(name)) {
+            for word in 0..bytes / 4 {
+                let to = writer.parts.out;
+                body.push(Statement::Lines(format!(
+                    "ld.{space}.b32 %t0, [{base}+{}];\nst.global.b32 [%aout+{to}], %t0;\n",
+                    4 * word
+                )));
+                writer.parts.out += 4;
+            }
+        }
     }
-    for word in 0..writer.local / 4 {
-        let _ = write!(copies, "ld.local.b32 %t1, [%alown+{}];\nadd.u32 %t0, %t0, %t1;\nmul.lo.u32 %t0, %t0, 31;\n", 4 * word);
-    }
-    body.push(Statement::Lines(format!("mov.u32 %t0, 0;\n{copies}st.global.b32 [%aout+{}], %t0;\n", writer.parts.out)));
-    writer.parts.out += 8;
-    if !writer.leaves {
+    writer.parts.out = writer.parts.out.next_multiple_of(8);
+    if text.contains("%tsums") {
         let mut sums = String::from("bar.sync 0;\nsetp.ne.u32 %q1, %tme, 0;\n@%q1 bra $END;\n");
         for word in 0..SHARED_SUMS / 4 {
-            let _ = write!(sums, "ld.shared.b32 %t0, [%tsums+{}];\nred.global.add.u32 [%asums+{}], %t0;\n", 4 * word, 256 + 4 * word);
+            let at = 4 * word;
+            let _ = writeln!(sums, "ld.shared.b32 %t0, [%tsums+{at}];\nred.global.add.u32 [%asums+{}], %t0;", 256 + at);
         }
         body.push(Statement::Lines(sums + "$END:\n"));
     }
