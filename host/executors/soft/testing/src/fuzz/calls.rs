@@ -31,7 +31,8 @@ pub fn function(name: &str, random: &mut Random) -> String {
         counts.halves, counts.words, counts.wides, counts.predicates
     );
     for index in 1..counts.words {
-        let _ = writeln!(text, "mad.lo.s32 %r{index}, %r{}, {}, {index};", index - 1, random.bits() as u16 | 1);
+        let _ =
+            writeln!(text, "mad.lo.s32 %r{index}, %r{}, {}, {index};", index - 1, random.bits() as u16 | 1);
     }
     for index in 1..counts.wides {
         let _ = writeln!(text, "mul.wide.s32 %d{index}, %r{}, %r{};", index % counts.words, counts.words - 1);

@@ -74,7 +74,8 @@ impl Writer {
             8 => {
                 let (d, a) = (self.result('r'), self.register('r'));
                 let op = self.pick(&[
-                    "and.b32", "or.b32", "xor.b32", "add.u32", "add.s32", "min.u32", "max.s32", "min.s32", "max.u32",
+                    "and.b32", "or.b32", "xor.b32", "add.u32", "add.s32", "min.u32", "max.s32", "min.s32",
+                    "max.u32",
                 ]);
                 format!("redux.sync.{op} {d}, {a}, {mask};\n")
             }
@@ -98,9 +99,13 @@ impl Writer {
         match self.random.below(4) {
             0 => {
                 let (p, e) = (self.result('p'), self.result('r'));
-                format!("shfl.sync.{mode}.b32 {d}|{p}, {a}, {by}, {clamp}, {mask};\n@{p} add.s32 {e}, {e}, {d};\n")
+                format!(
+                    "shfl.sync.{mode}.b32 {d}|{p}, {a}, {by}, {clamp}, {mask};\n@{p} add.s32 {e}, {e}, {d};\n"
+                )
             }
-            1 => format!("shfl.sync.{mode}.b32 {d}, {a}, {by}, {clamp}, {mask};\nadd.rn.ftz.f32 {a}, {a}, {d};\n"),
+            1 => format!(
+                "shfl.sync.{mode}.b32 {d}, {a}, {by}, {clamp}, {mask};\nadd.rn.ftz.f32 {a}, {a}, {d};\n"
+            ),
             _ => format!("shfl.sync.{mode}.b32 {d}, {a}, {by}, {clamp}, {mask};\n"),
         }
     }
@@ -112,8 +117,18 @@ impl Writer {
         let by = 1 + self.random.below(31);
         // The lane from which the value comes, which is this lane where the index is out of range.
         let (mode, from) = match self.random.below(4) {
-            0 => ("up", format!("sub.s32 %t1, %tlane, {by};\nsetp.lt.s32 %q1, %t1, 0;\nselp.b32 %t1, %tlane, %t1, %q1;\n")),
-            1 => ("down", format!("add.s32 %t1, %tlane, {by};\nsetp.gt.s32 %q1, %t1, 31;\nselp.b32 %t1, %tlane, %t1, %q1;\n")),
+            0 => (
+                "up",
+                format!(
+                    "sub.s32 %t1, %tlane, {by};\nsetp.lt.s32 %q1, %t1, 0;\nselp.b32 %t1, %tlane, %t1, %q1;\n"
+                ),
+            ),
+            1 => (
+                "down",
+                format!(
+                    "add.s32 %t1, %tlane, {by};\nsetp.gt.s32 %q1, %t1, 31;\nselp.b32 %t1, %tlane, %t1, %q1;\n"
+                ),
+            ),
             2 => ("bfly", format!("xor.b32 %t1, %tlane, {by};\n")),
             _ => ("idx", format!("mov.u32 %t1, {by};\n")),
         };
@@ -130,9 +145,8 @@ impl Writer {
         let (label, width) = (self.label(), self.pick(&[16, 8, 4]));
         let first = width * self.random.below(32 / width);
         let mask = (((1_u64 << width) - 1) << first).to_string();
-        let mut text = format!(
-            "sub.s32 %t0, %tlane, {first};\nsetp.ge.u32 %q1, %t0, {width};\n@%q1 bra {label};\n"
-        );
+        let mut text =
+            format!("sub.s32 %t0, %tlane, {first};\nsetp.ge.u32 %q1, %t0, {width};\n@%q1 bra {label};\n");
         for _ in 0..=self.random.below(3) {
             text += &self.shuffle(width, &mask);
             let (d, a) = (self.result('r'), self.register('r'));
@@ -218,7 +232,7 @@ impl Writer {
             _ => {
                 let (a, d, by) = (self.register('r'), self.result('r'), self.random.below(threads.into()));
                 format!(
-                    "st.shared.b32 [%tbounce], {a};\n{sync};\nadd.u32 %t0, %tme, {by};\nrem.u32 %t0, %t0, {threads};\n\
+                    "st.shared.b32 [%tbounce], {a};\n{sync};\nadd.u32 %t0, %tme, {by};\nrem.u32 %t0, %t0, %tcount;\n\
                      mov.u32 %t1, bounce;\nmad.lo.u32 %t0, %t0, 4, %t1;\nld.shared.b32 {d}, [%t0];\n{sync};\n"
                 )
             }

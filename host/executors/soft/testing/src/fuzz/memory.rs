@@ -147,8 +147,14 @@ impl Writer {
             3 => ("%atable", TABLE, 0xff0, "ld"),
             _ => {
                 let opcode = self.pick(&[
-                    "ld.global", "ld.global", "ld.global.nc", "ld.global.ca", "ld.relaxed.gpu.global",
-                    "ld.volatile.global", "ld.acquire.gpu.global", "ldu.global",
+                    "ld.global",
+                    "ld.global",
+                    "ld.global.nc",
+                    "ld.global.ca",
+                    "ld.relaxed.gpu.global",
+                    "ld.volatile.global",
+                    "ld.acquire.gpu.global",
+                    "ldu.global",
                 ]);
                 ("%atable", TABLE, 0xff0, opcode)
             }
@@ -221,7 +227,8 @@ impl Writer {
         }
         let at = size * self.random.below(bytes / size);
         let (d, b) = (self.result(class), self.register(class));
-        let c = if operation.starts_with("cas") { format!(", {}", self.register(class)) } else { String::new() };
+        let c =
+            if operation.starts_with("cas") { format!(", {}", self.register(class)) } else { String::new() };
         format!("atom{space}.{operation} {d}, [{base}+{at}], {b}{c};\n")
     }
 
@@ -234,26 +241,47 @@ impl Writer {
                 let bytes = self.pick(&[4_u64, 8, 16]);
                 let level = if bytes == 16 { self.pick(&["ca", "cg"]) } else { "ca" };
                 let to = bytes * self.random.below(self.shared / bytes);
-                let size = if self.once_in(2) { format!(", {}", self.random.below(bytes + 1)) } else { String::new() };
+                let size = if self.once_in(2) {
+                    format!(", {}", self.random.below(bytes + 1))
+                } else {
+                    String::new()
+                };
                 format!(
                     "and.b32 %t0, {s}, 4080;\ncvt.u64.u32 %a1, %t0;\nadd.s64 %a1, %a1, %atable;\n\
                      cp.async.{level}.shared.global [%tsown+{to}], [%a1], {bytes}{size};\ncp.async.wait_all;\n"
                 )
             }
-            1 => format!("{};\n", self.pick(&["membar.cta", "membar.gl", "fence.acq_rel.gpu", "fence.sc.cta"])),
+            1 => {
+                format!("{};\n", self.pick(&["membar.cta", "membar.gl", "fence.acq_rel.gpu", "fence.sc.cta"]))
+            }
             2 => {
-                let (space, base) = self.pick(&[("shared", "%agshared"), ("local", "%aglocal"), ("global", "%aown")]);
+                let (space, base) =
+                    self.pick(&[("shared", "%agshared"), ("local", "%aglocal"), ("global", "%aown")]);
                 if (space == "shared" && self.shared == 0) || (space == "local" && self.local == 0) {
                     return self.arithmetic();
                 }
                 let (test, p) = (self.pick(&["shared", "local", "global", "const"]), self.result('p'));
                 let test = if test == "const" { "shared" } else { test };
-                format!("isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\nand.b64 {d}, {d}, 15;\n")
+                format!(
+                    "isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\nand.b64 {d}, {d}, 15;\n"
+                )
             }
             3 => {
                 let special = self.pick(&[
-                    "laneid", "warpid", "tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ctaid.x", "nctaid.x",
-                    "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",
+                    "laneid",
+                    "warpid",
+                    "tid.x",
+                    "tid.y",
+                    "tid.z",
+                    "ntid.x",
+                    "ntid.y",
+                    "ctaid.x",
+                    "nctaid.x",
+                    "lanemask_eq",
+                    "lanemask_le",
+                    "lanemask_lt",
+                    "lanemask_ge",
+                    "lanemask_gt",
                     "dynamic_smem_size",
                 ]);
                 format!("mov.u32 {r}, %{special};\n")
@@ -268,7 +296,9 @@ impl Writer {
             8 => {
                 let (u, v) = (self.result('r'), self.register('r'));
                 let (first, then) = self.pick(&[("add", "addc"), ("sub", "subc")]);
-                format!("{first}.cc.u32 {u}, {s}, {t};\n{then}.cc.u32 {r}, {v}, {s};\n{then}.u32 {u}, {u}, {v};\n")
+                format!(
+                    "{first}.cc.u32 {u}, {s}, {t};\n{then}.cc.u32 {r}, {v}, {s};\n{then}.u32 {u}, {u}, {v};\n"
+                )
             }
             9 => format!("mad.lo.cc.u32 {r}, {s}, {t}, {s};\nmadc.hi.u32 {r}, {s}, {t}, {r};\n"),
             10 => format!("add.cc.u64 {d}, {e}, {d};\naddc.u64 {d}, {d}, {e};\n"),
@@ -279,9 +309,8 @@ impl Writer {
     /// Draws an instruction that fails for some lanes of one warp, while the others access their own memory.
     pub(super) fn failing(&mut self) -> String {
         let Some((warp, block)) = self.fault.take() else { return String::new() };
-        let mut text = format!(
-            "setp.eq.u32 %q1, %twarp, {warp};\nsetp.eq.and.u32 %q1, %tblock, {block}, %q1;\n"
-        );
+        let mut text =
+            format!("setp.eq.u32 %q1, %twarp, {warp};\nsetp.eq.and.u32 %q1, %tblock, {block}, %q1;\n");
         match self.random.below(3) {
             0 => {
                 let _ = writeln!(text, "setp.ge.and.u32 %q1, %tlane, {}, %q1;", self.random.below(33));

@@ -43,6 +43,8 @@ pub struct Plan {
     pub seed: u64,
     /// Number of the first program.
     pub first: u64,
+    /// Distance between the numbers of two programs.
+    pub step: u64,
     /// Number of programs, or no limit.
     pub programs: Option<u64>,
     /// Time after which no program is started.
@@ -122,11 +124,11 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Report) -> bool) -> Report {
     let start = Instant::now();
     let mut report = Report::default();
     let mut number = plan.first;
-    while plan.programs.is_none_or(|programs| number < plan.first + programs)
+    while plan.programs.is_none_or(|programs| report.programs < programs)
         && plan.time.is_none_or(|time| start.elapsed() < time)
     {
         examine(plan.seed, number, &mut report);
-        number += 1;
+        number += plan.step;
         if !progress(&report) {
             break;
         }

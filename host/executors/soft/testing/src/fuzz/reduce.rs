@@ -54,7 +54,9 @@ fn unwrapped(program: &Program, index: usize, second: bool) -> Option<Program> {
     let change = |at: usize, statement: &Statement| match statement {
         Statement::Block { body, other, .. } if at == index => {
             let inner = if second { other } else { body };
-            let names = |text: String| text.split("%m").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            let names = |text: String| {
+                text.split("%m").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            };
             (!names(text_of(inner))).then(|| inner.clone())
         }
         _ => None,
@@ -99,7 +101,8 @@ pub fn reduce(program: &Program, most: usize, fails: &dyn Fn(&Program) -> bool) 
             index += usize::from(!found);
         }
         let whole = best.threads().is_multiple_of(32);
-        let smaller = [[1, 1, 1], [2, 1, 1], [32, 1, 1], [33, 1, 1], [64, 1, 1]].map(|block| Program { block, ..best.clone() });
+        let smaller = [[1, 1, 1], [2, 1, 1], [32, 1, 1], [33, 1, 1], [64, 1, 1]]
+            .map(|block| Program { block, ..best.clone() });
         for candidate in smaller {
             if candidate.threads() < best.threads() && candidate.threads().is_multiple_of(32) == whole {
                 attempt(&mut best, candidate);

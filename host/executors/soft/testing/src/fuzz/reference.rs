@@ -156,7 +156,13 @@ fn integer(parts: &[&str], base: &str, last: &str, sources: &[u64]) -> Option<u6
         ("popc", &[a]) => (a & mask).count_ones().into(),
         ("clz", &[a]) => u64::from((a & mask).leading_zeros() + width - 64),
         ("brev", &[a]) => a.reverse_bits() >> (64 - width),
-        ("shl", &[a, b]) => if b & 0xffff_ffff < u64::from(width) { a << (b & 63) & mask } else { 0 },
+        ("shl", &[a, b]) => {
+            if b & 0xffff_ffff < u64::from(width) {
+                a << (b & 63) & mask
+            } else {
+                0
+            }
+        }
         ("shr", &[a, b]) => bits(of(a) >> (b & 0xffff_ffff).min(64)),
         ("bfe", &[a, b, c]) => field(of(a), a & mask, b & 0xff, c & 0xff, width, signed) & mask,
         ("bfi", &[a, b, c, d]) => {
@@ -241,7 +247,8 @@ fn words(parts: &[&str], sources: &[u64]) -> Option<u64> {
 fn convert(parts: &[&str], spelling: &str, a: u64) -> Option<Expect> {
     let (to, from) = (parts[parts.len() - 2], parts[parts.len() - 1]);
     let has = |part: &str| parts.contains(&part);
-    if has("relu") || has("satfinite") || has("rna") || to.contains('x') || from.contains('x') || to == "tf32" {
+    if has("relu") || has("satfinite") || has("rna") || to.contains('x') || from.contains('x') || to == "tf32"
+    {
         return None;
     }
     let mode = Mode::from_spelling(spelling);

@@ -70,7 +70,8 @@ pub fn draw(mut random: Random) -> Program {
     writer.local = pick(random, &SIZES).max(16);
     writer.leaves = random.below(4) == 0;
     if random.below(6) == 0 {
-        writer.fault = Some((random.below(u64::from(threads.div_ceil(32))) as u32, random.below(blocks.into()) as u32));
+        writer.fault =
+            Some((random.below(u64::from(threads.div_ceil(32))) as u32, random.below(blocks.into()) as u32));
     }
     let functions: Vec<(String, String)> = (0..random.below(4).saturating_sub(1))
         .map(|index| (format!("callee{index}"), calls::function(&format!("callee{index}"), random)))
@@ -153,7 +154,11 @@ fn finish(writer: &mut Writer, body: &mut Vec<Statement>) {
         let mut sums = String::from("bar.sync 0;\nsetp.ne.u32 %q1, %tme, 0;\n@%q1 bra $END;\n");
         for word in 0..SHARED_SUMS / 4 {
             let at = 4 * word;
-            let _ = writeln!(sums, "ld.shared.b32 %t0, [%tsums+{at}];\nred.global.add.u32 [%asums+{}], %t0;", 256 + at);
+            let _ = writeln!(
+                sums,
+                "ld.shared.b32 %t0, [%tsums+{at}];\nred.global.add.u32 [%asums+{}], %t0;",
+                256 + at
+            );
         }
         body.push(Statement::Lines(sums + "$END:\n"));
     }
@@ -163,7 +168,8 @@ fn finish(writer: &mut Writer, body: &mut Vec<Statement>) {
 fn memories(writer: &mut Writer, dynamic: bool) -> (String, Vec<(String, String)>) {
     let threads = u64::from(writer.threads);
     let mut numbers = || {
-        let all: Vec<String> = (0..CONSTANTS / 4).map(|_| (writer.random.bits() as u32).to_string()).collect();
+        let all: Vec<String> =
+            (0..CONSTANTS / 4).map(|_| (writer.random.bits() as u32).to_string()).collect();
         all.join(", ")
     };
     let words = CONSTANTS / 4;
@@ -187,7 +193,6 @@ fn memories(writer: &mut Writer, dynamic: bool) -> (String, Vec<(String, String)
 
 /// Returns the definitions of the registers that statements use.
 fn prologue(writer: &mut Writer, block: [u32; 3]) -> Vec<(String, String)> {
-    let threads = writer.threads;
     let mut all: Vec<(String, String)> = Vec::new();
     let mut define = |name: &str, lines: String| all.push((name.into(), lines));
     define(
@@ -201,20 +206,31 @@ fn prologue(writer: &mut Writer, block: [u32; 3]) -> Vec<(String, String)> {
         },
     );
     define("tblock", "mov.u32 %tblock, %ctaid.x;\n".into());
-    define("tall", format!("mad.lo.u32 %tall, %tblock, {threads}, %tme;\n"));
+    // No number of threads is a constant, so that the reducer can change it.
+    define(
+        "tcount",
+        "mov.u32 %tcount, %ntid.x;\nmov.u32 %t0, %ntid.y;\nmul.lo.u32 %tcount, %tcount, %t0;\nmov.u32 %t0, %ntid.z;\n\
+         mul.lo.u32 %tcount, %tcount, %t0;\n"
+            .into(),
+    );
+    define("tall", "mad.lo.u32 %tall, %tblock, %tcount, %tme;\n".into());
     define("tlane", "and.b32 %tlane, %tme, 31;\n".into());
     define("twarp", "shr.u32 %twarp, %tme, 5;\n".into());
     define(
         "members",
-        format!(
-            "shl.b32 %members, %twarp, 5;\nsub.u32 %members, {threads}, %members;\nmin.u32 %members, %members, 32;\n\
-             shl.b32 %members, -1, %members;\nnot.b32 %members, %members;\n"
-        ),
+        "shl.b32 %members, %twarp, 5;\nsub.u32 %members, %tcount, %members;\nmin.u32 %members, %members, 32;\n\
+         shl.b32 %members, -1, %members;\nnot.b32 %members, %members;\n"
+            .into(),
     );
-    for (name, param, part) in
-        [("own", "own", writer.parts.own), ("out", "out", writer.parts.out), ("trace", "trace", writer.parts.trace)]
-    {
-        define(&format!("a{name}"), format!("ld.param.u64 %a{name}, [{param}];\nmad.wide.u32 %a{name}, %tall, {part}, %a{name};\n"));
+    for (name, param, part) in [
+        ("own", "own", writer.parts.own),
+        ("out", "out", writer.parts.out),
+        ("trace", "trace", writer.parts.trace),
+    ] {
+        define(
+            &format!("a{name}"),
+            format!("ld.param.u64 %a{name}, [{param}];\nmad.wide.u32 %a{name}, %tall, {part}, %a{name};\n"),
+        );
     }
     define("atable", "ld.param.u64 %atable, [table];\n".into());
     define("asums", "ld.param.u64 %asums, [sums];\n".into());
@@ -236,7 +252,10 @@ fn prologue(writer: &mut Writer, block: [u32; 3]) -> Vec<(String, String)> {
     }
     define("alown", own);
     define("aglocal", "cvta.local.u64 %aglocal, %alown;\n".into());
-    define("ain", "and.b32 %t0, %tall, 255;\nmul.wide.u32 %ain, %t0, 8;\nadd.s64 %ain, %ain, %atable;\n".into());
+    define(
+        "ain",
+        "and.b32 %t0, %tall, 255;\nmul.wide.u32 %ain, %t0, 8;\nadd.s64 %ain, %ain, %atable;\n".into(),
+    );
     values(writer, &mut all);
     all
 }

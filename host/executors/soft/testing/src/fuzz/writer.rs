@@ -446,7 +446,13 @@ impl Writer {
             };
         }
         let close = format!("{end}:\n");
-        Statement::Block { open: format!("{open}{end};\n"), body, middle: String::new(), other: Vec::new(), close }
+        Statement::Block {
+            open: format!("{open}{end};\n"),
+            body,
+            middle: String::new(),
+            other: Vec::new(),
+            close,
+        }
     }
 
     /// Draws a loop. Its bound is a constant, or each lane has its own.
