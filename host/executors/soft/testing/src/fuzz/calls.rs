@@ -22,7 +22,7 @@ pub fn function(name: &str, random: &mut Random) -> String {
     writer.only(&[Kind::Arithmetic, Kind::Common, Kind::Branch, Kind::Loop]);
     let scope = Scope { mask: Mask::Unknown, together: false, depth: 1, runs: 1 };
     let count = 2 + random.below(12);
-    let body = text_of(&writer.statements(&scope, count, 400));
+    let statements = writer.statements(&scope, count, 400);
     let mut text = format!(
         ".func (.param .b32 result) {name}(.param .b32 x, .param .b64 y, .param .b32 n)\n{{\n{TEMPORARIES}\
          .reg .b16 %h<{}>;\n.reg .b32 %r<{}>, %c<99>, %b<99>, %tlane, %twarp, %tblock;\n.reg .b64 %d<{}>;\n.reg .pred %p<{}>;\n\
@@ -44,15 +44,14 @@ pub fn function(name: &str, random: &mut Random) -> String {
         let _ = writeln!(text, "setp.lt.s32 %p{index}, %r{}, {index};", index % counts.words);
     }
     let (a, d) = (writer.register('r'), writer.register('d'));
-    let _ = write!(
-        text,
-        "{body}mov.u32 %result, {a};\nsetp.eq.u32 %q0, %more, 0;\n@%q0 bra $DONE;\nsub.u32 %more, %more, 1;\n\
+    let end = format!(
+        "mov.u32 %result, {a};\nsetp.eq.u32 %q0, %more, 0;\n@%q0 bra $DONE;\nsub.u32 %more, %more, 1;\n\
          {{\n.param .b32 px;\n.param .b64 py;\n.param .b32 pn;\n.param .b32 pr;\nst.param.b32 [px], {a};\n\
          st.param.b64 [py], {d};\nst.param.b32 [pn], %more;\ncall (pr), {name}, (px, py, pn);\n\
          ld.param.b32 %result, [pr];\n}}\nxor.b32 %result, %result, {a};\ncvt.u32.u16 %t0, %h0;\n\
-         add.u32 %result, %result, %t0;\n$DONE:\nst.param.b32 [result], %result;\nret;\n}}\n"
+         add.u32 %result, %result, %t0;\n$DONE:\nst.param.b32 [result], %result;\nret;\n"
     );
-    text
+    text + &text_of(&statements, &end) + "}\n"
 }
 
 impl Writer {

@@ -205,8 +205,8 @@ pub struct Verdict {
     pub references: u64,
 }
 
-/// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or an
-/// instruction's result is not the reference's.
+/// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or
+/// an instruction's result is not the reference's.
 pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, String> {
     let launch = Launch::parse(text)?;
     let loaded: Result<Vec<Loaded>, String> =

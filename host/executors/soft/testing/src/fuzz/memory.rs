@@ -159,12 +159,15 @@ impl Writer {
                 ("%atable", TABLE, 0xff0, opcode)
             }
         };
-        // Lanes read anywhere, consecutively, or at one address.
+        // Lanes read anywhere, consecutively upwards or downwards, or at one address.
         let index = match self.random.below(5) {
             0 | 1 => format!("and.b32 %t0, {}, {mask};\n", self.register('r')),
             2 => {
                 let by = self.pick(&[1_u64, 2, 4, 8, 16]).max(access.bytes);
-                format!("mul.lo.u32 %t0, %tme, {by};\nand.b32 %t0, %t0, {};\n", mask | (16 - access.bytes))
+                let all = mask | (16 - access.bytes);
+                let down =
+                    if self.once_in(2) { format!("xor.b32 %t0, %t0, {all};\n") } else { String::new() };
+                format!("mul.lo.u32 %t0, %tme, {by};\nand.b32 %t0, %t0, {all};\n{down}")
             }
             3 => format!("mov.u32 %t0, {};\n", 16 * self.random.below(mask / 16 + 1)),
             _ => format!("shr.u32 %t0, %tme, 1;\nshl.b32 %t0, %t0, 4;\nand.b32 %t0, %t0, {mask};\n"),
@@ -193,14 +196,31 @@ impl Writer {
         }
         let access = self.access(bytes);
         let at = self.offset(&access, bytes);
-        let address = format!("{base}+{at}");
+        let (index, address) = if self.once_in(3) {
+            self.indexed(base, &access, bytes)
+        } else {
+            (String::new(), format!("{base}+{at}"))
+        };
         let ordered = self.once_in(6) && space != ".local";
         if self.random.below(2) == 0 {
             let order = if ordered { self.pick(&[".volatile", ".relaxed.gpu", ".acquire.cta"]) } else { "" };
-            self.load(&format!("ld{order}{space}"), &access, &address)
+            index + &self.load(&format!("ld{order}{space}"), &access, &address)
         } else {
             let order = if ordered { self.pick(&[".volatile", ".relaxed.gpu", ".release.cta"]) } else { "" };
-            self.store(&format!("st{order}{space}"), &access, &address)
+            index + &self.store(&format!("st{order}{space}"), &access, &address)
+        }
+    }
+
+    /// Draws an address within a thread's part that depends on the lane, and the lines that compute it.
+    fn indexed(&mut self, base: &str, access: &Access, bytes: u64) -> (String, String) {
+        let (index, places) = (self.register('r'), bytes / access.bytes);
+        let mut lines = format!("rem.u32 %t0, {index}, {places};\nmul.lo.u32 %t0, %t0, {};\n", access.bytes);
+        if base.starts_with("%t") {
+            let _ = writeln!(lines, "add.u32 %t1, %t0, {base};");
+            (lines, "%t1".into())
+        } else {
+            let _ = writeln!(lines, "cvt.u64.u32 %a1, %t0;\nadd.s64 %a1, %a1, {base};");
+            (lines, "%a1".into())
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  shape     launch, memory, registers         case        runs a text on the engines, compares
-//!  writer    arithmetic, branches, loops       reference   what arithmetic must compute
-//!  memory    accesses        calls  functions  reduce      removes what a failure does not need
-//!  exchange  several lanes and warps
-//!  forms     every instruction that computes   program     a tree of statements, and its text
+//!  writer    statements, arithmetic            reference   what arithmetic must compute
+//!  control   branches, loops                   reduce      removes what a failure does not need
+//!  memory    accesses      calls  functions    program     a tree of statements, and its text
+//!  exchange  several lanes and warps           forms       every instruction that computes
+//!  idioms    sequences that become one instruction
 //! ```
 //!
 //! A program fails if engines differ in memory, in the code, address or site of a fault, or if an instruction
@@ -14,8 +15,10 @@
 
 mod calls;
 mod case;
+mod control;
 mod exchange;
 pub mod forms;
+mod idioms;
 mod memory;
 mod program;
 mod reduce;

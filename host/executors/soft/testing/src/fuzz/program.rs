@@ -25,6 +25,17 @@ pub enum Statement {
         /// Lines after the statements.
         close: String,
     },
+    /// A branch to statements that are behind the rest of the code, and that come back.
+    Far {
+        /// Lines that end with the branch.
+        open: String,
+        /// Label of the statements.
+        label: String,
+        /// The statements.
+        body: Vec<Statement>,
+        /// Label at which the code goes on.
+        join: String,
+    },
 }
 
 /// Sizes in bytes of each thread's part of the memories that a program accesses.
@@ -90,28 +101,35 @@ pub fn registers(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Appends the text of statements.
-fn write(statements: &[Statement], to: &mut String) {
+/// Appends the text of statements, and to `far` that of those behind the rest of the code.
+fn write(statements: &[Statement], to: &mut String, far: &mut String) {
     for statement in statements {
         match statement {
             Statement::Lines(lines) => to.push_str(lines),
             Statement::Block { open, body, middle, other, close } => {
                 to.push_str(open);
-                write(body, to);
+                write(body, to, far);
                 to.push_str(middle);
-                write(other, to);
+                write(other, to, far);
                 to.push_str(close);
+            }
+            Statement::Far { open, label, body, join } => {
+                let mut text = format!("{label}:\n");
+                write(body, &mut text, far);
+                far.push_str(&text);
+                let _ = writeln!(far, "bra {join};");
+                let _ = writeln!(to, "{open}{join}:");
             }
         }
     }
 }
 
-/// Returns the text of statements.
+/// Returns the text of statements, which ends with `end`, and with what is behind the rest of the code.
 #[must_use]
-pub fn text_of(statements: &[Statement]) -> String {
-    let mut text = String::new();
-    write(statements, &mut text);
-    text
+pub fn text_of(statements: &[Statement], end: &str) -> String {
+    let (mut text, mut far) = (String::new(), String::new());
+    write(statements, &mut text, &mut far);
+    text + end + &far
 }
 
 impl Program {
@@ -124,7 +142,7 @@ impl Program {
     /// Returns the PTX text, whose first line describes the launch.
     #[must_use]
     pub fn text(&self) -> String {
-        let body = text_of(&self.body);
+        let body = text_of(&self.body, "ret;\n");
         let mut used: BTreeSet<&str> = registers(&body).collect();
         let mut prologue = Vec::new();
         for (defined, lines) in self.prologue.iter().rev() {
@@ -170,7 +188,7 @@ impl Program {
         }
         text.extend(prologue);
         text.push_str(&body);
-        text.push_str("ret;\n}\n");
+        text.push_str("}\n");
         text
     }
 }

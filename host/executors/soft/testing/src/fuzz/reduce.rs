@@ -9,6 +9,7 @@ fn count(statements: &[Statement]) -> usize {
     let inner = |statement: &Statement| match statement {
         Statement::Lines(_) => 1,
         Statement::Block { body, other, .. } => 1 + count(body) + count(other),
+        Statement::Far { body, .. } => 1 + count(body),
     };
     statements.iter().map(inner).sum()
 }
@@ -37,6 +38,12 @@ fn edit(
                 other: edit(other, next, change),
                 close: close.clone(),
             },
+            Statement::Far { open, label, body, join } => Statement::Far {
+                open: open.clone(),
+                label: label.clone(),
+                body: edit(body, next, change),
+                join: join.clone(),
+            },
         });
     }
     all
@@ -51,15 +58,15 @@ fn without(program: &Program, range: &Range<usize>) -> Program {
 /// Returns the program in which the statements inside a branch or loop replace it, unless they name the lanes
 /// that execute them.
 fn unwrapped(program: &Program, index: usize, second: bool) -> Option<Program> {
-    let change = |at: usize, statement: &Statement| match statement {
-        Statement::Block { body, other, .. } if at == index => {
-            let inner = if second { other } else { body };
-            let names = |text: String| {
-                text.split("%m").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-            };
-            (!names(text_of(inner))).then(|| inner.clone())
-        }
-        _ => None,
+    let change = |at: usize, statement: &Statement| {
+        let inner = match statement {
+            Statement::Block { other, .. } if second => other,
+            Statement::Block { body, .. } | Statement::Far { body, .. } => body,
+            Statement::Lines(_) => return None,
+        };
+        let text = text_of(inner, "");
+        let named = text.split("%m").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        (at == index && !named).then(|| inner.clone())
     };
     let body = edit(&program.body, &mut 0, &change);
     (count(&body) < count(&program.body)).then(|| Program { body, ..program.clone() })

@@ -108,7 +108,7 @@ pub fn draw(mut random: Random) -> Program {
 fn finish(writer: &mut Writer, body: &mut Vec<Statement>) {
     let Counts { halves, words, wides, predicates } = writer.counts;
     let mut at = 0;
-    let text = text_of(body);
+    let text = text_of(body, "");
     let used: BTreeSet<&str> = registers(&text).collect();
     let random = &mut writer.random;
     let mut store = |class: &str, name: String, bytes: u64, before: String| {

@@ -1,4 +1,4 @@
-//! Draws programs: their shapes and registers, operands, arithmetic, branches and loops.
+//! Draws the statements of programs: their kinds, registers, operands and arithmetic.
 //!
 //! Programs are defined by construction. A lane writes memory of its own, or changes shared words by
 //! operations that commute. Instructions of several lanes name exactly the lanes that execute them. Loops
@@ -56,6 +56,8 @@ pub enum Kind {
     Uniform,
     /// Instructions that every compiler emits often.
     Common,
+    /// Sequences that become one instruction of the engine.
+    Idiom,
     /// Loads of the table, of constants and parameters.
     Lookup,
     /// Accesses to a thread's own memory.
@@ -78,10 +80,11 @@ pub enum Kind {
     Call,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Arithmetic,
     Kind::Uniform,
     Kind::Common,
+    Kind::Idiom,
     Kind::Lookup,
     Kind::Own,
     Kind::Atomic,
@@ -118,8 +121,9 @@ pub struct Writer {
     pub cost: u64,
     pub(super) weights: [u64; KINDS.len()],
     pub(super) uniform: bool,
-    labels: u32,
+    pub(super) labels: u32,
     masks: u32,
+    pub(super) temporaries: u32,
 }
 
 impl Writer {
@@ -146,6 +150,7 @@ impl Writer {
             uniform: false,
             labels: 0,
             masks: 0,
+            temporaries: 0,
         }
     }
 
@@ -172,7 +177,8 @@ impl Writer {
         format!("$L{}", self.labels)
     }
 
-    fn new_mask(&mut self) -> String {
+    /// Returns a new register for a mask of lanes.
+    pub(super) fn new_mask(&mut self) -> String {
         self.masks += 1;
         format!("%m{}", self.masks)
     }
@@ -370,6 +376,7 @@ impl Writer {
                 text
             }
             Kind::Common => self.common(),
+            Kind::Idiom => self.idiom(scope),
             Kind::Lookup => self.lookup(),
             Kind::Own => self.own(),
             Kind::Atomic => self.atomic(scope),
@@ -383,108 +390,6 @@ impl Writer {
         let lines = text.lines().filter(|line| line.ends_with(';')).count() as u64;
         self.cost += scope.runs * lines * if kind == Kind::Call { 20 } else { 1 };
         Statement::Lines(text)
-    }
-
-    fn branch(&mut self, scope: &Scope, limit: u64) -> Statement {
-        let inner = Scope { depth: scope.depth + 1, ..scope.clone() };
-        let (mut then, mut other) = (inner.clone(), inner);
-        let end = self.label();
-        let kind = if self.uniform { 0 } else { self.random.below(6) };
-        let (open, otherwise) = match kind {
-            // All threads of a block go the same way, which the text says or does not say.
-            0 => {
-                let uni = self.pick(&["", ".uni"]);
-                let (by, less) = (self.random.below(3), self.pick(&["lt", "eq", "ne"]));
-                (format!("setp.{less}.u32 %q1, %tblock, {by};\n@!%q1 bra{uni} "), true)
-            }
-            // All lanes of a warp go the same way.
-            1 => {
-                (then.together, other.together) = (false, false);
-                let by = self.random.below(2);
-                (format!("and.b32 %t0, %twarp, 1;\nsetp.eq.u32 %q1, %t0, {by};\n@!%q1 bra "), true)
-            }
-            _ => {
-                (then.together, other.together) = (false, false);
-                let p = if self.once_in(3) {
-                    let lane = self.random.below(33);
-                    ("%q1".to_owned(), format!("setp.lt.u32 %q1, %tlane, {lane};\n"))
-                } else {
-                    (self.register('p'), String::new())
-                };
-                let (p, before) = p;
-                let mut open = before;
-                if scope.mask == Mask::Unknown || self.once_in(3) {
-                    (then.mask, other.mask) = (Mask::Unknown, Mask::Unknown);
-                } else {
-                    let mask = scope.mask.operand();
-                    let (yes, no) = (self.new_mask(), self.new_mask());
-                    let _ = write!(
-                        open,
-                        "vote.sync.ballot.b32 {yes}, {p}, {mask};\nnot.b32 {no}, {yes};\n\
-                         and.b32 {no}, {no}, {mask};\n"
-                    );
-                    (then.mask, other.mask) = (Mask::Register(yes), Mask::Register(no));
-                }
-                (format!("{open}@!{p} bra "), self.random.below(2) == 0)
-            }
-        };
-        let count = 1 + self.random.below(6);
-        let mut body = self.statements(&then, count, limit);
-        if self.leaves && self.once_in(4) {
-            body.push(Statement::Lines(format!("{};\n", self.pick(&["ret", "exit"]))));
-        }
-        self.cost += 4 * scope.runs;
-        if otherwise && self.random.below(2) == 0 {
-            let join = self.label();
-            let count = 1 + self.random.below(6);
-            return Statement::Block {
-                open: format!("{open}{end};\n"),
-                body,
-                middle: format!("bra {join};\n{end}:\n"),
-                other: self.statements(&other, count, limit),
-                close: format!("{join}:\n"),
-            };
-        }
-        let close = format!("{end}:\n");
-        Statement::Block {
-            open: format!("{open}{end};\n"),
-            body,
-            middle: String::new(),
-            other: Vec::new(),
-            close,
-        }
-    }
-
-    /// Draws a loop. Its bound is a constant, or each lane has its own.
-    fn repeat(&mut self, scope: &Scope, limit: u64) -> Statement {
-        let head = self.label();
-        let (counter, bound) = (format!("%c{}", self.labels), format!("%b{}", self.labels));
-        let most = 1 + self.random.below(5);
-        let mut inner = Scope { depth: scope.depth + 1, runs: scope.runs * most, ..scope.clone() };
-        let mut open = format!("mov.u32 {counter}, 0;\n");
-        let mut close = format!("add.u32 {counter}, {counter}, 1;\n");
-        if self.uniform || self.once_in(2) {
-            let _ = writeln!(open, "{head}:");
-            let _ = writeln!(close, "setp.lt.u32 %q0, {counter}, {most};\n@%q0 bra {head};");
-        } else {
-            let bits = [0, 1, 1, 3, 3, 3][most as usize];
-            let _ = writeln!(open, "and.b32 {bound}, {}, {bits};", self.register('r'));
-            let _ = writeln!(close, "setp.le.u32 %q0, {counter}, {bound};");
-            inner.together = false;
-            if scope.mask == Mask::Unknown {
-                let _ = writeln!(open, "{head}:");
-            } else {
-                let mask = self.new_mask();
-                let _ = writeln!(open, "mov.b32 {mask}, {};\n{head}:", scope.mask.operand());
-                let _ = writeln!(close, "vote.sync.ballot.b32 {mask}, %q0, {mask};");
-                inner.mask = Mask::Register(mask);
-            }
-            let _ = writeln!(close, "@%q0 bra {head};");
-        }
-        let count = 1 + self.random.below(8);
-        let body = self.statements(&inner, count, limit);
-        self.cost += 4 * inner.runs;
-        Statement::Block { open, body, middle: String::new(), other: Vec::new(), close }
     }
 }
 
