@@ -56,7 +56,7 @@ impl Writer {
     fn halves(&mut self) -> String {
         let at = 2 * self.random.below((TABLE - 0x1000 - 8) / 2 + 1);
         let mut text = self.place(2);
-        for pair in 0..1 + self.random.below(2) {
+        for pair in 0..=self.random.below(2) {
             let (low, high, d) = (self.fresh("hi"), self.fresh("hi"), self.result('r'));
             let at = at + 4 * pair;
             let _ = write!(
@@ -81,7 +81,7 @@ impl Writer {
             "add.s32",
             "min.s32",
         ]);
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..=self.random.below(4) {
             let (other, moved) = (self.fresh("i"), self.fresh("i"));
             let (a, by) =
                 (if self.once_in(4) { self.register('r') } else { d.clone() }, self.pick(&[1, 2, 4, 8, 16]));
@@ -106,9 +106,9 @@ impl Writer {
     fn fields(&mut self) -> String {
         let mut text = String::new();
         let mut all = String::new();
-        for number in 0..2 + self.random.below(3) {
+        for number in 0..=1 + self.random.below(3) {
             let mut from = self.register('r');
-            for _ in 0..1 + self.random.below(2) {
+            for _ in 0..=self.random.below(2) {
                 let to = self.fresh("i");
                 let step = match self.random.below(3) {
                     0 => format!("and.b32 {to}, {from}, {};\n", self.random.bits() as u32),

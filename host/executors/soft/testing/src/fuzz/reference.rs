@@ -92,7 +92,6 @@ fn value(bits: u64, width: u32, signed: bool) -> i128 {
     if signed && bits >> (width - 1) != 0 { i128::from(bits) - (1 << width) } else { i128::from(bits) }
 }
 
-#[allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 fn integer(parts: &[&str], base: &str, last: &str, sources: &[u64]) -> Option<u64> {
     let has = |part: &str| parts.contains(&part);
     if base == "lop3" || base == "prmt" || base == "shf" || base == "bmsk" {
@@ -110,7 +109,7 @@ fn integer(parts: &[&str], base: &str, last: &str, sources: &[u64]) -> Option<u6
     }
     if base == "selp" {
         let width: u32 = last[1..].parse().ok()?;
-        return Some(sources[if sources[2] != 0 { 0 } else { 1 }] & (u64::MAX >> (64 - width)));
+        return Some(sources[usize::from(sources[2] == 0)] & (u64::MAX >> (64 - width)));
     }
     let (width, signed) = integer_type(last)?;
     let of = |bits: u64| value(bits, width, signed);
