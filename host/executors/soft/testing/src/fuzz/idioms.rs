@@ -1,5 +1,5 @@
-//! Sequences that the engine lowers to one instruction: loads of neighbours, unions of bit fields, rounds of a
-//! reduction, and conversions of packed numbers. Values between two instructions are read once.
+//! Sequences that the engine lowers to one instruction: loads of neighbours, unions of bit fields, rounds of
+//! a reduction, and conversions of packed numbers. Values between two instructions are read once.
 
 use std::fmt::Write as _;
 
