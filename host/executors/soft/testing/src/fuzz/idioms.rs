@@ -15,7 +15,7 @@ impl Writer {
 
     /// Draws a sequence.
     pub(super) fn idiom(&mut self, scope: &Scope) -> String {
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => self.neighbours(),
             1 => self.halves(),
             2 if scope.mask == Mask::All => self.round(),
@@ -26,6 +26,7 @@ impl Writer {
                 format!("mov.b32 {{{low}, {high}}}, {a};\ncvt.f32.{ty} {d}, {taken};\n")
             }
             4 => self.small_products(),
+            5 => self.conditions(),
             _ => self.fields(),
         }
     }
@@ -100,6 +101,22 @@ impl Writer {
         let mask = self.pick(&["252645135", "2139062143", "50529027", "4294967295"]);
         let (x, y) = self.pick(&[(&small, &b), (&b, &small)]);
         format!("and.b32 {small}, {a}, {mask};\ndp4a.s32.s32 {d}, {x}, {y}, {c};\n")
+    }
+
+    /// Draws comparisons and the logic of their results, which select a value.
+    fn conditions(&mut self) -> String {
+        let mut text = String::new();
+        for _ in 0..2 {
+            let (p, a, b) = (self.result('p'), self.register('r'), self.register('r'));
+            let compare = self.pick(&["lt.s32", "ge.u32", "eq.s32", "lt.f32", "geu.ftz.f32"]);
+            let _ = writeln!(text, "setp.{compare} {p}, {a}, {b};");
+        }
+        for _ in 0..=self.random.below(3) {
+            let (p, q, s) = (self.result('p'), self.register('p'), self.register('p'));
+            let _ = writeln!(text, "{}.pred {p}, {q}, {s};", self.pick(&["and", "or", "xor"]));
+        }
+        let (d, a, b, p) = (self.result('r'), self.register('r'), self.register('r'), self.source('p'));
+        text + &format!("selp.b32 {d}, {a}, {b}, {p};\n")
     }
 
     /// Draws a union of bit fields of a few registers.
