@@ -8,6 +8,7 @@ mod device;
 mod discover;
 mod distributions;
 mod faults;
+mod fuzz_engine;
 mod generate;
 mod gpu_pack;
 mod gpu_run;
@@ -84,6 +85,8 @@ enum Command {
     Ops(ops::OpsArgs),
     /// Create each fault of the catalogue and compare the diagnosis of `vgpu-run check`.
     Faults(faults::FaultsArgs),
+    /// Run random programs on all engines of the soft executor, and compare what they leave.
+    FuzzEngine(fuzz_engine::FuzzEngineArgs),
     /// Install a release in root file systems of several distributions and run its check there.
     Distributions(distributions::DistributionsArgs),
     /// Pack everything that `gpu-run` needs on a machine with an NVIDIA GPU and no network.
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Command::Siege(arguments) => siege::run_siege(&arguments),
         Command::Ops(arguments) => ops::run_ops(&arguments),
         Command::Faults(arguments) => faults::run_faults(&arguments),
+        Command::FuzzEngine(arguments) => fuzz_engine::run_fuzz_engine(&arguments),
         Command::GpuPack(arguments) => gpu_pack::run_gpu_pack(&arguments),
         Command::GpuRun(arguments) => gpu_run::run_gpu_run(&arguments),
         Command::Demo(arguments) => demo::run_demo(&arguments),

@@ -11,6 +11,7 @@ mod dependencies;
 mod device_faults;
 mod discovery;
 mod features;
+mod fuzz_engine;
 mod generate;
 mod gpu_pack;
 mod kill;

@@ -227,6 +227,11 @@ impl<'a> Builder<'a> {
         self.agreement = here.map(|(_, point)| (self.insts.len(), point));
     }
 
+    /// Returns whether lanes may wait for others at the PTX instruction that is being lowered.
+    pub(super) const fn waits(&self) -> bool {
+        self.agreement.is_some()
+    }
+
     /// Takes the reconvergence point of the barrier that is being lowered.
     pub(super) fn take_agreement(&mut self) -> Lowered<Point> {
         self.agreement

@@ -28,7 +28,16 @@ impl Builder<'_> {
     /// eight bytes if it is `wide`, else four.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
-        temporaries.allocate(|| self.layout.vector(wide))
+        let slot = temporaries.allocate(|| self.layout.vector(wide));
+        // Lanes that wait at the instruction take the value along to those that they meet. Machine code writes
+        // a vector only in the parts that have active lanes.
+        if self.waits() {
+            let registers = if wide { &mut self.registers.wide } else { &mut self.registers.narrow };
+            if !registers.contains(&slot) {
+                registers.push(slot);
+            }
+        }
+        slot
     }
 
     /// Returns the slot of a constant, which is allocated on first use.

@@ -19,15 +19,11 @@ mod case;
 mod compare;
 mod control;
 mod convert;
-mod device;
 mod differential;
 mod edges;
 mod emitter;
-mod engines;
-mod expect;
 mod faults;
 mod floating;
-mod floats;
 mod fp8;
 mod functions;
 mod half;
@@ -46,10 +42,8 @@ mod refusals;
 mod rounds;
 mod special;
 mod stops;
-mod tiled;
 mod tiles;
 mod together;
-mod values;
 mod warp;
 mod wmma;
 
@@ -59,6 +53,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use vgpu_simt::Features;
+use vgpu_simt_testing::{device, expect, floats, values};
 
 use case::Case;
 use device::Device;
@@ -154,10 +149,8 @@ fn main() -> ExitCode {
         covered.push((chapter, names));
     }
     trials.extend(references::trials());
-    trials.extend(engines::trials());
     trials.extend(edges::trials());
     trials.extend(lowest::trials());
-    trials.extend(tiled::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

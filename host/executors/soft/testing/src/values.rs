@@ -30,10 +30,13 @@ pub enum Domain {
 pub struct Random(u64);
 
 impl Random {
+    /// Creates a generator with a seed.
+    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
+    /// Draws 64 random bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -269,6 +272,7 @@ fn int_edges(bits: u32) -> Vec<u64> {
 
 impl Domain {
     /// Returns the edge values of the domain.
+    #[must_use]
     pub fn edges(self) -> Vec<u64> {
         match self {
             Self::Int(bits) => int_edges(bits),
@@ -337,6 +341,7 @@ impl Domain {
 
 /// Returns operand tuples of the given domains: each pair of edges for up to two operands, many combinations
 /// of edges for more, and `extra` random tuples.
+#[must_use]
 pub fn tuples(domains: &[Domain], extra: usize) -> Vec<Vec<u64>> {
     let edges: Vec<Vec<u64>> = domains.iter().map(|domain| domain.edges()).collect();
     let all: usize = edges.iter().map(Vec::len).product();

@@ -20,14 +20,19 @@ pub enum Expect {
 /// A floating-point format of the ISA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// Half precision, `.f16`.
     Half,
+    /// bfloat16, `.bf16`.
     Bfloat,
+    /// Single precision, `.f32`.
     Single,
+    /// Double precision, `.f64`.
     Double,
 }
 
 impl Format {
     /// Returns whether `bits` are a NaN in this format.
+    #[must_use]
     pub fn is_nan(self, bits: u64) -> bool {
         match self {
             Self::Half => bits & 0x7fff > 0x7c00,
@@ -40,6 +45,7 @@ impl Format {
 
 impl Expect {
     /// Returns whether the result `got`, zero-extended, is permitted.
+    #[must_use]
     pub fn allows(&self, got: u64) -> bool {
         match self {
             Self::Bits(bits) => got == *bits,
@@ -56,6 +62,7 @@ impl Expect {
     }
 
     /// Combines two 16-bit results into one of 32 bits.
+    #[must_use]
     pub fn halves(low: Self, high: Self) -> Self {
         match (low, high) {
             (Self::Bits(low), Self::Bits(high)) => Self::Bits(low | high << 16),

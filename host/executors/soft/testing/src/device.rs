@@ -41,11 +41,15 @@ pub struct Device {
 /// Shape and limits of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Number of blocks by axis.
     pub grid: [u32; 3],
+    /// Number of threads of a block by axis.
     pub block: [u32; 3],
+    /// Size of a block's dynamic shared memory in bytes.
     pub dynamic_shared: u32,
     /// Size of a thread's stack in bytes.
     pub stack: u32,
+    /// Whether the blocks may wait for each other.
     pub cooperative: bool,
     /// Device address of a cooperative grid's workspace, which its blocks read from registers.
     pub workspace: u64,
@@ -55,14 +59,19 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the shape of `blocks` blocks of `threads` threads, in one dimension.
+    #[must_use]
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
 
+    /// Returns the shape of a grid of these blocks, without dynamic shared memory.
+    #[must_use]
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self { grid, block, dynamic_shared: 0, stack: 1024, cooperative: false, workspace: 0, budget: BUDGET }
     }
 
+    /// Returns the same shape with `bytes` of dynamic shared memory.
+    #[must_use]
     pub const fn with_shared(self, bytes: u32) -> Self {
         Self { dynamic_shared: bytes, ..self }
     }
@@ -73,6 +82,8 @@ impl Shape {
 pub struct Params(Vec<u8>);
 
 impl Params {
+    /// Returns no parameters.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,14 +94,27 @@ impl Params {
         self
     }
 
+    /// Aligns the next parameter.
+    #[must_use]
+    pub fn align(mut self, bytes: usize) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(bytes), 0);
+        self
+    }
+
+    /// Appends a parameter of a byte.
+    #[must_use]
     pub fn u8(self, value: u8) -> Self {
         self.push(&[value])
     }
 
+    /// Appends a parameter of 32 bits.
+    #[must_use]
     pub fn u32(self, value: u32) -> Self {
         self.push(&value.to_le_bytes())
     }
 
+    /// Appends a parameter of 64 bits.
+    #[must_use]
     pub fn u64(self, value: u64) -> Self {
         self.push(&value.to_le_bytes())
     }
@@ -179,11 +203,14 @@ impl Device {
         self.upload(&bytes)
     }
 
+    /// Writes bytes to device memory.
     pub fn write(&self, address: u64, bytes: &[u8]) {
         let view = self.arena.view();
         view.writable(address, bytes.len() as u64).expect("memory of this test").copy_from(bytes);
     }
 
+    /// Reads `bytes` bytes of device memory.
+    #[must_use]
     pub fn read(&self, address: u64, bytes: u64) -> Vec<u8> {
         let mut copy = vec![0; bytes as usize];
         self.arena.view().readable(address, bytes).expect("memory of this test").copy_to(&mut copy);
@@ -191,24 +218,28 @@ impl Device {
     }
 
     /// Reads `count` 32-bit words at `address`.
+    #[must_use]
     pub fn read_words(&self, address: u64, count: u64) -> Vec<u32> {
         let bytes = self.read(address, 4 * count);
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes"))).collect()
     }
 
     /// Reads `count` 64-bit words at `address`.
+    #[must_use]
     pub fn read_longs(&self, address: u64, count: u64) -> Vec<u64> {
         let bytes = self.read(address, 8 * count);
         bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes"))).collect()
     }
 
     /// Returns the device address of the global with this name.
+    #[must_use]
     pub fn global(&self, name: &str) -> u64 {
         let index = self.module.globals().iter().position(|global| global.name == name).expect("a global");
         self.globals[index]
     }
 
     /// Returns the text that kernels have printed.
+    #[must_use]
     pub fn printed(&self) -> String {
         self.output.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

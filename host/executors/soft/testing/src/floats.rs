@@ -24,6 +24,7 @@ impl Mode {
     pub const NEAREST: Self = Self { round: Round::NearestTiesToEven, ftz: false, sat: false };
 
     /// Parses the modifiers in an instruction's spelling.
+    #[must_use]
     pub fn from_spelling(spelling: &str) -> Self {
         let has = |modifier: &str| spelling.split('.').any(|part| part == modifier);
         let round = if has("rz") || has("rzi") {
@@ -41,6 +42,7 @@ impl Mode {
 
 /// A floating-point format that the reference computes in.
 pub trait FloatNumber: Float {
+    /// The format.
     const FORMAT: Format;
 }
 
@@ -58,6 +60,7 @@ impl FloatNumber for Double {
 }
 
 /// Decodes `bits`. With `ftz`, flushes a subnormal number.
+#[must_use]
 pub fn value<F: FloatNumber>(bits: u64, ftz: bool) -> F {
     let bits = u128::from(bits) & (u128::MAX >> (128 - F::BITS));
     flush(F::from_bits(bits), ftz)
@@ -68,11 +71,13 @@ fn flush<F: FloatNumber>(value: F, ftz: bool) -> F {
 }
 
 /// Returns the bits of a value.
+#[must_use]
 pub fn bits<F: FloatNumber>(value: F) -> u64 {
     value.to_bits() as u64
 }
 
 /// Returns the permitted results, given a function that computes the result for a rounding.
+#[must_use]
 pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
     let result = compute(mode.round);
     if result.is_nan() {
@@ -100,36 +105,42 @@ pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expec
 }
 
 /// Returns the permitted results of `add`.
+#[must_use]
 pub fn add<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.add_r(b, round).value)
 }
 
 /// Returns the permitted results of `sub`.
+#[must_use]
 pub fn sub<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.sub_r(b, round).value)
 }
 
 /// Returns the permitted results of `mul`.
+#[must_use]
 pub fn mul<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.mul_r(b, round).value)
 }
 
 /// Returns the permitted results of `div` with a rounding.
+#[must_use]
 pub fn div<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.div_r(b, round).value)
 }
 
 /// Returns the permitted results of `fma`, which rounds once.
+#[must_use]
 pub fn fma<F: FloatNumber>(a: u64, b: u64, c: u64, mode: Mode) -> Expect {
     let (a, b, c) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz), value::<F>(c, mode.ftz));
     finish(mode, |round| a.mul_add_r(b, c, round).value)
 }
 
 /// Returns the permitted results of `rcp` with a rounding.
+#[must_use]
 pub fn rcp<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |round| F::from_u128(1).value.div_r(a, round).value)
@@ -137,6 +148,7 @@ pub fn rcp<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
 
 /// Returns the permitted results of `sqrt` with a rounding, computed by the integer root of the significand
 /// and a sticky bit.
+#[must_use]
 pub fn sqrt<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     if a.is_nan() || (a.is_negative() && !a.is_zero()) {
@@ -155,12 +167,14 @@ pub fn sqrt<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
 }
 
 /// Returns the permitted results of `abs`.
+#[must_use]
 pub fn abs<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| a.abs())
 }
 
 /// Returns the permitted results of `neg`.
+#[must_use]
 pub fn neg<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| -a)
@@ -168,6 +182,7 @@ pub fn neg<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
 
 /// Returns the permitted results of `min` and `max`. With one NaN the result is the other operand, or NaN if
 /// `nan`. The number -0 is less than +0.
+#[must_use]
 pub fn extremum<F: FloatNumber>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     if (a.is_nan() && b.is_nan()) || (nan && (a.is_nan() || b.is_nan())) {
@@ -187,6 +202,7 @@ pub fn extremum<F: FloatNumber>(a: u64, b: u64, mode: Mode, max: bool, nan: bool
 
 /// Returns the permitted results of conversions between floating-point formats. `.ftz` only affects single
 /// precision. `integral` tells that the result is rounded to a whole number.
+#[must_use]
 pub fn convert<From: FloatNumber + FloatConvert<To>, To: FloatNumber>(
     a: u64,
     mode: Mode,
@@ -202,6 +218,7 @@ pub fn convert<From: FloatNumber + FloatConvert<To>, To: FloatNumber>(
 }
 
 /// Returns the result of a conversion to an integer of `width` bits, which is rounded and then clamped.
+#[must_use]
 pub fn to_int<F: FloatNumber>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
     let ftz = mode.ftz && F::FORMAT == Format::Single;
     let a = value::<F>(a, ftz);
@@ -218,6 +235,7 @@ pub fn to_int<F: FloatNumber>(a: u64, mode: Mode, width: u32, signed: bool) -> u
 }
 
 /// Returns the permitted results of a conversion from an integer, given as its value.
+#[must_use]
 pub fn from_int<F: FloatNumber>(a: i128, mode: Mode) -> Expect {
     finish(mode, |round| F::from_i128_r(a, round).value)
 }

@@ -1,0 +1,235 @@
+//! Runs a program's text on the engines, compares what they leave in memory and how they fail, and compares
+//! arithmetic with its reference.
+//!
+//! The text is all that a case consists of. Its first line describes the launch. A line
+//! `// witness OFFSET SPELLING` says that the next instructions store the operands of an instruction and its
+//! result, each in 8 bytes, at an offset of the thread's part of `trace`, after a 1 in the first 8 bytes.
+
+use vgpu_simt::{Fault, Features};
+
+use crate::device::{Device, Params, Shape};
+use crate::fuzz::reference::{allows, reference};
+use crate::values::{Domain, Random};
+
+/// Size of the table that programs read. It does not end at a page's end.
+pub const TABLE: u64 = 4096 + 8 * 31;
+/// Size of the memory whose words all threads change by atomic operations.
+pub const SUMS: u64 = 512;
+/// Limit of instructions of a launch. Programs end by construction, far below it.
+const BUDGET: u64 = 1 << 28;
+/// Number of launches of a program, each with its own data. Translation takes longer than a launch.
+const LAUNCHES: u64 = 4;
+
+/// What one engine has left.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The fault that ended the launch.
+    pub fault: Option<Fault>,
+    /// The memories `own`, `out`, `sums` and `trace`, or nothing where a fault stopped other warps at an
+    /// arbitrary instruction.
+    memory: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Description of a launch, from the first line of a program.
+#[derive(Clone, Debug)]
+struct Launch {
+    block: [u32; 3],
+    grid: [u32; 3],
+    dynamic: u32,
+    seed: u64,
+    own: u64,
+    out: u64,
+    trace: u64,
+}
+
+impl Launch {
+    fn parse(text: &str) -> Result<Self, String> {
+        let line = text.lines().next().unwrap_or_default();
+        let field = |name: &str| {
+            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            word.ok_or_else(|| format!("the first line has no {name}"))
+        };
+        let number = |name: &str| {
+            field(name)?.parse::<u64>().map_err(|error| format!("{name} of the first line: {error}"))
+        };
+        let shape = |name: &str| {
+            let axes: Vec<u32> = field(name)?.split(',').filter_map(|axis| axis.parse().ok()).collect();
+            <[u32; 3]>::try_from(axes).map_err(|_| format!("{name} of the first line is not X,Y,Z"))
+        };
+        Ok(Self {
+            block: shape("block")?,
+            grid: shape("grid")?,
+            dynamic: number("dynamic")? as u32,
+            seed: number("seed")?,
+            own: number("own")?,
+            out: number("out")?,
+            trace: number("trace")?,
+        })
+    }
+
+    fn threads(&self) -> u64 {
+        self.block.iter().chain(&self.grid).map(|&axis| u64::from(axis)).product()
+    }
+}
+
+/// Returns random words, of which many are edges of a type.
+fn data(random: &mut Random, bytes: u64) -> Vec<u8> {
+    const DOMAINS: [Domain; 7] = [
+        Domain::F32,
+        Domain::F16x2,
+        Domain::Bf16x2,
+        Domain::Int(32),
+        Domain::Count,
+        Domain::F64,
+        Domain::Int(64),
+    ];
+    let edges = DOMAINS.map(Domain::edges);
+    let mut all = Vec::with_capacity(bytes as usize + 8);
+    while all.len() < bytes as usize {
+        let domain = random.below(DOMAINS.len() as u64 + 3) as usize % DOMAINS.len();
+        let value = DOMAINS[domain].random(random, &edges[domain]).to_le_bytes();
+        all.extend_from_slice(if domain < 5 { &value[..4] } else { &value });
+    }
+    all.truncate(bytes as usize);
+    all
+}
+
+/// A program on one engine, with the memory of its launches.
+struct Loaded {
+    device: Device,
+    /// Names, addresses and sizes of the memories.
+    memories: Vec<(&'static str, u64, u64)>,
+}
+
+impl Loaded {
+    fn new(text: &str, launch: &Launch, features: Features) -> Result<Self, String> {
+        let mut device = Device::new(text, features)?;
+        let threads = launch.threads();
+        let sizes = [
+            ("table", TABLE),
+            ("own", threads * launch.own),
+            ("out", threads * launch.out),
+            ("trace", threads * launch.trace),
+            ("sums", SUMS),
+        ];
+        let memories = sizes.map(|(name, bytes)| (name, device.allocate(bytes.max(8)), bytes.max(8)));
+        Ok(Self { device, memories: memories.to_vec() })
+    }
+
+    /// Launches the kernel with the data of a seed.
+    fn run(&self, launch: &Launch, seed: u64) -> Result<Outcome, String> {
+        let mut random = Random::new(seed);
+        let mut params = Params::new();
+        for &(name, address, bytes) in &self.memories {
+            let random = matches!(name, "table" | "own");
+            let content =
+                if random { data(&mut Random::new(seed ^ bytes), bytes) } else { vec![0; bytes as usize] };
+            self.device.write(address, &content);
+            params = params.u64(address);
+        }
+        params = params.align(16);
+        for chunk in data(&mut random, 64).chunks_exact(8) {
+            params = params.u64(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
+        }
+        let shape = Shape {
+            dynamic_shared: launch.dynamic,
+            stack: 4096,
+            budget: BUDGET,
+            ..Shape::new(launch.grid, launch.block)
+        };
+        let fault = self.device.try_launch("k", shape, &params)?.err();
+        if let Some(Fault::Timeout { .. } | Fault::OutOfMemory { .. } | Fault::BadLaunch(_)) = fault {
+            return Err(format!("the launch failed: {fault:?}"));
+        }
+        // Other warps than the one that failed are anywhere then.
+        let defined = fault.is_none() || (launch.threads() <= 32 && launch.grid == [1; 3]);
+        let read = |&(name, at, bytes): &(&'static str, u64, u64)| (name, self.device.read(at, bytes));
+        let memory = self.memories.iter().skip(1).filter(|_| defined).map(read);
+        Ok(Outcome { fault, memory: memory.collect() })
+    }
+}
+
+/// Returns what distinguishes two outcomes.
+fn difference(got: &Outcome, wanted: &Outcome) -> Option<String> {
+    if got.fault != wanted.fault {
+        return Some(format!("fault {:?}, should be {:?}", got.fault, wanted.fault));
+    }
+    got.memory.iter().zip(&wanted.memory).find_map(|((name, got), (_, wanted))| {
+        let at = got.iter().zip(wanted).position(|(got, wanted)| got != wanted)? & !7;
+        let (got, wanted) = (&got[at..(at + 8).min(got.len())], &wanted[at..(at + 8).min(wanted.len())]);
+        Some(format!("{name}+{at}: {got:02x?}, should be {wanted:02x?}"))
+    })
+}
+
+/// Compares the recorded operands and results of instructions with their reference.
+fn check_witnesses(text: &str, launch: &Launch, outcome: &Outcome) -> Result<u64, String> {
+    let Some((_, trace)) = outcome.memory.iter().find(|(name, _)| *name == "trace") else { return Ok(0) };
+    if outcome.fault.is_some() || launch.trace == 0 {
+        return Ok(0);
+    }
+    let mut checked = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("// witness ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [offset, spelling, sources, bytes] = words[..] else { return Err(format!("witness {line}")) };
+        let number = |word: &str| word.parse::<usize>().map_err(|error| format!("witness {line}: {error}"));
+        let (offset, count, bytes) = (number(offset)?, number(sources)?, number(bytes)? as u32);
+        for (thread, part) in trace.chunks_exact(launch.trace as usize).enumerate() {
+            let read = |at: usize| {
+                let from = offset + 8 * at;
+                u64::from_le_bytes(part[from..from + 8].try_into().unwrap_or_default())
+            };
+            if read(0) != 1 {
+                continue;
+            }
+            let operands: Vec<u64> = (1..=count).map(read).collect();
+            let got = read(count + 1);
+            if let Some(expect) = reference(spelling, &operands) {
+                checked += 1;
+                if !allows(&expect, got, bytes) {
+                    return Err(format!(
+                        "thread {thread}: {spelling} of {operands:#x?} is {got:#x}, should be {expect:x?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(checked)
+}
+
+/// How a program ended on all engines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Verdict {
+    /// Whether the program ended with a fault.
+    pub fault: bool,
+    /// Number of results that were compared with a reference.
+    pub references: u64,
+}
+
+/// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or
+/// an instruction's result is not the reference's.
+pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, String> {
+    let launch = Launch::parse(text)?;
+    let loaded: Result<Vec<Loaded>, String> =
+        engines.iter().map(|&features| Loaded::new(text, &launch, features)).collect();
+    let loaded = loaded?;
+    let mut verdict = Verdict::default();
+    for seed in launch.seed..launch.seed + LAUNCHES {
+        let mut first: Option<Outcome> = None;
+        for (&features, loaded) in engines.iter().zip(&loaded) {
+            let outcome = loaded.run(&launch, seed).map_err(|error| format!("{features:?}: {error}"))?;
+            match &first {
+                None => first = Some(outcome),
+                Some(wanted) => {
+                    if let Some(difference) = difference(&outcome, wanted) {
+                        return Err(format!("{features:?} and {:?} differ: {difference}", engines[0]));
+                    }
+                }
+            }
+        }
+        let Some(outcome) = first else { return Err("no engine".into()) };
+        let references = check_witnesses(text, &launch, &outcome);
+        verdict.references += references.map_err(|error| format!("reference: {error}"))?;
+        verdict.fault |= outcome.fault.is_some();
+    }
+    Ok(verdict)
+}

@@ -1,0 +1,72 @@
+//! Programs that must leave the same on all engines: the corpus of reduced programs, each of which has once
+//! shown a difference, and a fixed number of random ones.
+
+use std::path::Path;
+
+use vgpu_simt_testing::fuzz::{self, Plan};
+
+/// Seed of the random programs, and their number in each of two tests. Time decides nothing, so that a loaded
+/// machine tests the same.
+const SEED: u64 = 1;
+const PROGRAMS: u64 = 500;
+
+#[test]
+fn corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let mut names: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    assert!(!names.is_empty(), "the corpus has programs");
+    let failed: Vec<String> = names
+        .iter()
+        .filter_map(|name| {
+            let text = std::fs::read_to_string(name).unwrap();
+            Some(format!("{}: {}", name.display(), fuzz::check(&text, fuzz::engines()).err()?))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Runs every other of the random programs.
+fn run(first: u64) {
+    let plan = Plan { seed: SEED, first, step: 2, programs: Some(PROGRAMS), time: None };
+    let report = fuzz::run(&plan, &mut |report| report.failures.is_empty());
+    for failure in &report.failures {
+        panic!("program {} of seed {SEED}: {}\n{}", failure.number, failure.message, failure.text);
+    }
+    // These say that the programs are what they are meant to be.
+    assert_eq!(report.programs, PROGRAMS);
+    assert!(report.lengths[report.lengths.len() / 2] >= 100, "{:?}", report.lengths);
+    assert!(report.faults > PROGRAMS / 25, "{}", report.faults);
+    assert!(report.references > 20 * PROGRAMS, "{}", report.references);
+}
+
+#[test]
+fn random_even() {
+    run(0);
+}
+
+#[test]
+fn random_odd() {
+    run(1);
+}
+
+/// A reference that is wrong is noticed, and so is a difference in memory.
+#[test]
+fn a_wrong_result_fails() {
+    let text = |spelling: &str| {
+        format!(
+            "// block=32,1,1 grid=1,1,1 dynamic=0 seed=1 own=8 out=8 trace=32\n.version 8.4\n.target sm_90\n.address_size 64\n\
+             .visible .entry k(.param .u64 table, .param .u64 own, .param .u64 out, .param .u64 trace, .param .u64 sums, .param .align 16 .b8 data[64])\n\
+             {{\n.reg .b32 %r<3>;\n.reg .b64 %a;\nmov.u32 %r0, %tid.x;\nld.param.u64 %a, [trace];\nmad.wide.u32 %a, %r0, 32, %a;\n\
+             add.s32 %r1, %r0, 7;\nst.global.b32 [%a+8], %r0;\nst.global.b32 [%a+16], 7;\nst.global.b32 [%a+24], %r1;\n\
+             // witness 0 {spelling} 2 4\nst.global.b64 [%a], 1;\nret;\n}}\n"
+        )
+    };
+    assert_eq!(fuzz::check(&text("add.s32"), fuzz::engines()).unwrap().references, 4 * 32);
+    let error = fuzz::check(&text("sub.s32"), fuzz::engines()).unwrap_err();
+    assert!(error.starts_with("reference: thread 0: sub.s32"), "{error}");
+    // Whether the text is the interpreter's alone is read from a special register nowhere, so time has to do.
+    let clock = text("add.s32").replace("add.s32 %r1, %r0, 7;", "mov.u32 %r1, %clock;");
+    let error = fuzz::check(&clock.replace("// witness", "// nothing"), fuzz::engines()).unwrap_err();
+    assert!(error.contains("differ: trace+"), "{error}");
+}
