@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use vgpu_host_testing::commands::{
-    FILL, KERNELS, LAUNCH, allocate, launch, node, params, read_u32, synchronize, try_function, try_load,
-    window,
+    FILL, KERNELS, LAUNCH, allocate, launch, node, params, read_u32, send_module, synchronize, try_function,
+    try_load, window,
 };
 use vgpu_host_testing::guest::Guest;
 use vgpu_testbed::bed::PATIENCE;
@@ -18,8 +18,7 @@ use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, Fill};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
-use vgpu_wire::body::module::ModuleUnload;
-use vgpu_wire::body::stream::{StreamHold, StreamRelease};
+use vgpu_wire::body::module::{ModuleLoad, ModuleUnload};
 use vgpu_wire::{Mark, Span};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -40,8 +39,6 @@ const GRANULE: u64 = 2 << 20;
 const SMALL: u64 = 4096;
 /// Rounds of a program that comes and goes.
 const ROUNDS: u64 = 5;
-/// Time for which a program holds its stream, and with it the memory that its next allocation needs.
-const HELD: Duration = Duration::from_millis(20);
 /// Pause between two looks at a completion word.
 const POLL: Duration = Duration::from_micros(50);
 /// Completion word of this module.
@@ -62,7 +59,7 @@ pub(super) enum Kind {
     Graph,
     /// Loads modules that the host has not seen before.
     Modules,
-    /// Allocates memory that is free only when work of its own has completed.
+    /// Allocates memory that is free only when earlier messages of its own have been carried out.
     Waiting,
     /// Runs a kernel that never ends.
     Endless,
@@ -195,7 +192,7 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
         }
         Kind::Modules => Box::new(load_anew),
         Kind::Waiting => {
-            let bytes = most_of_the_rest(&mut program);
+            let bytes = two_thirds(&mut program);
             let mut memory = allocate(&mut program.guest, bytes);
             let waits = &mut waits;
             Box::new(move |program, round| {
@@ -221,34 +218,38 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
     Done { rounds, waits }
 }
 
-/// Returns more than half of the bytes that the VM has left, so that they cannot be allocated twice. The other
-/// programs, of which some come and go, have the others.
-fn most_of_the_rest(program: &mut Program) -> u64 {
+/// Returns two thirds of the VM's memory, which cannot be allocated twice. The other programs have a third.
+fn two_thirds(program: &mut Program) -> u64 {
     let (status, answer) = program.guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
     assert_eq!(status, 0);
     let info = MemInfoReply::read_from_bytes(&answer).expect("an answer");
-    (info.free / 3 * 2).next_multiple_of(GRANULE)
+    (info.total / 3 * 2).next_multiple_of(GRANULE)
 }
 
-/// Frees memory behind a stream that the program holds for a while, and allocates it again meanwhile. Returns
-/// the new address, and the time that the allocation took.
+/// Frees memory behind a module that is being loaded, and allocates it again meanwhile. Returns the new
+/// address, and the time that the allocation took.
 fn allocate_again(program: &mut Program, memory: u64, bytes: u64, round: u64) -> (u64, Interval) {
-    let hold = round as u32 + 1;
-    program.guest.send(&StreamHold { stream: 0, hold, mark: Mark::NONE }, &[]);
-    let width = SAMPLE;
-    program.guest.send(&Fill { value: 0xa5, destination: memory, width, pitch: width, ..FILL }, &[]);
+    let text = unknown_text(program.guest.channel, round);
+    send_module(&mut program.guest, 1, &text).expect("a module");
+    let loaded = program.guest.send(&ModuleLoad { reply: 0, module: 1 }, &[]);
     program.guest.send(&MemFree { address: memory }, &[]);
     let start = Instant::now();
-    let number = program.guest.send(&MemAlloc { reply: 1, flags: 0, bytes }, &[]);
-    thread::sleep(HELD);
-    program.guest.store_release(hold);
-    program.guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
-    let (status, answer) = program.guest.answer(1, number);
+    let request = MemAlloc { reply: 1, flags: 0, bytes };
+    let number = program.guest.send(&request, &[]);
+    let (mut status, mut answer) = program.guest.answer(1, number);
+    if status != 0 {
+        // As the shim asks again, since what is freed is unmapped a little later.
+        synchronize(&mut program.guest);
+        (status, answer) = program.guest.call(request, &[]);
+    }
     let wait = (start, Instant::now());
     assert_eq!(status, 0, "an allocation whose memory becomes free is refused");
+    assert_eq!(program.guest.answer(0, loaded).0, 0, "a module");
+    program.guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
     let memory = u64::from_le_bytes(answer.try_into().expect("an address"));
-    let value = hold as u8;
-    program.guest.send(&Fill { value: value.into(), destination: memory, width, pitch: width, ..FILL }, &[]);
+    let value = round as u8;
+    let fill = Fill { value: value.into(), destination: memory, width: SAMPLE, pitch: SAMPLE, ..FILL };
+    program.guest.send(&fill, &[]);
     assert!(program.back(memory, SAMPLE).iter().all(|&byte| byte == value), "wrong bytes");
     (memory, wait)
 }
@@ -297,9 +298,14 @@ fn launch_graph(program: &mut Program, before: u32) -> u32 {
     expected
 }
 
+/// Returns the text of a module that the host has not seen before.
+fn unknown_text(channel: u32, round: u64) -> String {
+    format!("{KERNELS}\n// {channel} {round}\n")
+}
+
 /// Loads a module whose text the host has not seen before, and uses it.
 fn load_anew(program: &mut Program, round: u64) {
-    let text = format!("{KERNELS}\n// {} {round}\n", program.guest.channel);
+    let text = unknown_text(program.guest.channel, round);
     try_load(&mut program.guest, 1, &text).expect("a module");
     try_function(&mut program.guest, 1, DIGIT, "digit").expect("digit");
     let value = round as u32;

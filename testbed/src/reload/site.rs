@@ -32,6 +32,8 @@ impl TrialHost {
     pub(super) fn start(arguments: &ReloadArgs) -> Result<Self> {
         let sessions = u64::from(arguments.sessions) + u64::from(arguments.endless);
         let memory = OTHERS_MIB + PROGRAM_MIB * sessions + 2 * arguments.copy_mib;
+        // Two thirds are for the program that allocates them again and again.
+        let memory = 3 * memory;
         // With graphs, of which one makes a token.
         let facts = Facts { memory_mib: (memory + OTHERS_MIB) * arguments.vms, ..random_facts(&["7.0"]) };
         let gpu = StandIn::start(&facts, &[], false)?;

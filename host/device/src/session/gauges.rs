@@ -12,6 +12,8 @@ use crate::session::stats::MessageStats;
 pub struct Gauges {
     /// Number of bytes of device memory that the session holds.
     pub allocated: AtomicU64,
+    /// The part of these bytes that the guest has freed, and that is not returned to the device yet.
+    pub freeing: AtomicU64,
     /// Number of allocations of device memory.
     pub allocations: AtomicU32,
     /// Number of streams other than the default one.

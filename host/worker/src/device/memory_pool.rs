@@ -6,9 +6,10 @@
 //! variables, is reserved when the worker asks for it, until the worker's report includes it. A session also
 //! holds what its context costs, from before the message that makes it until the worker is reaped.
 //!
-//! A worker stores its new amount of memory first, and then that this includes what it asked for. In between
-//! the memory counts twice. So a reservation that is refused only because of memory that workers have asked
-//! for waits a moment for their reports.
+//! A worker stores its new amount of memory first, and then that this includes what it was given. In between
+//! the memory counts twice. What a guest has freed counts until the driver has unmapped it, which a thread of
+//! the worker's does later. So a reservation that is refused only because of such memory waits a while for
+//! the workers' reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +22,9 @@ use crate::device::saved::{ExecutorState, UsageState};
 use crate::shared::status_page::StatusPage;
 
 /// Time for which a reservation waits for reports. It is many times what a worker needs between its two
-/// stores, and is lost once by a program that asks for memory while another loads a module that leaves none.
-const DOUBT_MOST: Duration = Duration::from_millis(50);
+/// stores, and what a driver needs to unmap tens of gigabytes. It is lost by a program that asks for memory
+/// which a kernel still uses; the guest waits for its work then, and asks once more.
+const DOUBT_MOST: Duration = Duration::from_millis(250);
 
 type Sessions = BTreeMap<u64, Arc<SessionUsage>>;
 
@@ -70,7 +72,8 @@ struct WorkerRequests {
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldMemory {
     certain: u64,
-    /// What workers have asked for and not reported yet, which may be part of what is certain.
+    /// What may be part of what is certain, because a worker has not reported yet that it took what it was
+    /// given, and what guests have freed.
     unconfirmed: u64,
 }
 
@@ -105,8 +108,15 @@ impl SessionUsage {
             asked.bytes = 0;
         }
         let context = if self.context.load(Ordering::Relaxed) { context_bytes } else { 0 };
-        let certain = pending.iter().fold(context, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
-        HeldMemory { certain: certain.saturating_add(self.page.allocated()), unconfirmed: asked.bytes }
+        let pending = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
+        let allocated = self.page.allocated();
+        let freeing = self.page.freeing().min(allocated);
+        // A report that another thread of the worker makes includes what a message is just allocating.
+        let twice = pending.min(allocated);
+        HeldMemory {
+            certain: context.saturating_add(pending.max(allocated) - freeing),
+            unconfirmed: asked.bytes.saturating_add(twice).saturating_add(freeing),
+        }
     }
 }
 
@@ -333,6 +343,50 @@ mod tests {
         pool.close(&second);
         pool.close(&second);
         assert_eq!((pool.used(), pool.workers()), (0, WorkerCount { started: 2, running: 1 }));
+    }
+
+    #[test]
+    fn what_a_message_allocates_is_refused_to_nobody_while_it_counts_twice() {
+        let pool = MemoryPool::new(100, 1, 0);
+        let (one, two) = (page(), page());
+        let (first, second) = (pool.open(&one), pool.open(&two));
+        assert!(pool.reserve(&first, 3, 60));
+        holds(&one, 2, 60);
+        assert_eq!(pool.used(), 120);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| pool.reserve(&second, 1, 40));
+            // Whether it asks before that or after.
+            holds(&one, 3, 60);
+            pool.take_report();
+            assert!(asking.join().unwrap());
+        });
+        assert_eq!(pool.used(), 100);
+    }
+
+    #[test]
+    fn what_a_guest_has_freed_is_waited_for() {
+        let pool = MemoryPool::new(100, 1, 0);
+        let one = page();
+        let first = pool.open(&one);
+        let freed = |bytes, freeing| {
+            let gauges = Gauges::default();
+            gauges.allocated.store(bytes, Ordering::Relaxed);
+            gauges.freeing.store(freeing, Ordering::Relaxed);
+            one.store_gauges(&gauges, bytes);
+            pool.take_report();
+        };
+        freed(90, 80);
+        assert_eq!(pool.used(), 90, "it counts until it is unmapped");
+        assert!(!pool.reserve(&first, 1, 91), "not even that would be enough, so it does not wait");
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| pool.reserve(&first, 2, 85));
+            // Whether it asks before that or after.
+            freed(10, 0);
+            assert!(asking.join().unwrap());
+        });
+        assert_eq!(pool.used(), 95);
+        freed(10, u64::MAX);
+        assert_eq!(pool.used(), 95, "a worker cannot have freed more than it has");
     }
 
     #[test]

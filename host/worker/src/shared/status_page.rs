@@ -46,6 +46,8 @@ mod at {
     pub(super) const BUSY: u64 = 0x128;
     /// Number of messages that the worker answered that there is too little memory.
     pub(super) const OUT_OF_MEMORY: u64 = 0x130;
+    /// The part of the allocated bytes that the guest has freed. Workers that do not know the word leave it 0.
+    pub(super) const FREEING: u64 = 0x138;
 }
 
 /// Mapping of the status page in one of the two processes.
@@ -155,6 +157,11 @@ impl StatusPage {
         self.load(at::ALLOCATED)
     }
 
+    /// Returns the number of allocated bytes that the worker claims the guest has freed.
+    pub(crate) fn freeing(&self) -> u64 {
+        self.load(at::FREEING)
+    }
+
     /// Returns the number of bytes of host and device memory that the worker claims to have charged to the
     /// session.
     pub(crate) fn charged(&self) -> u64 {
@@ -183,6 +190,7 @@ impl StatusPage {
     pub(crate) fn store_gauges(&self, gauges: &Gauges, charged: u64) {
         let wide = |word, value| self.0.u64_at(word).store(value, Ordering::Release);
         wide(at::ALLOCATED, gauges.allocated.load(Ordering::Relaxed));
+        wide(at::FREEING, gauges.freeing.load(Ordering::Relaxed));
         wide(at::CHARGED, charged);
         wide(at::OUT_OF_MEMORY, gauges.out_of_memory.load(Ordering::Relaxed));
         self.raise_busy(gauges.busy());

@@ -72,6 +72,17 @@ struct DeviceAllocation {
     _count: Charge,
 }
 
+impl DeviceAllocation {
+    /// Returns the number of bytes that are returned to the device when the allocation is freed. Those of a
+    /// block may be kept for the next small allocation.
+    fn own_bytes(&self) -> u64 {
+        match &self.place {
+            Backing::Block(_) => 0,
+            Backing::Own(own) => own.mapping.range().bytes(),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Backing {
     /// The allocation shares the block at this address.
@@ -244,6 +255,8 @@ impl DeviceMemory {
     pub(crate) fn remove_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
         self.note_change();
+        self.host.gauges().freeing.fetch_add(allocation.own_bytes(), Ordering::Relaxed);
+        self.host_changed();
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
     }
 
@@ -337,8 +350,10 @@ pub(crate) struct Freed {
 
 impl Drop for Freed {
     fn drop(&mut self) {
-        let Some(DeviceAllocation { bytes, place, .. }) = self.allocation.take() else { return };
+        let Some(allocation) = self.allocation.take() else { return };
         let memory = &self.memory;
+        let own_bytes = allocation.own_bytes();
+        let DeviceAllocation { bytes, place, .. } = allocation;
         match place {
             Backing::Own(own) => {
                 let range = own.mapping.range();
@@ -365,6 +380,7 @@ impl Drop for Freed {
                 memory.report(&state);
             }
         }
+        memory.host.gauges().freeing.fetch_sub(own_bytes, Ordering::Relaxed);
         memory.host_changed();
     }
 }
