@@ -147,13 +147,11 @@ fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
 
 /// Returns the finding for a backend that started and has no device, with the reason in its output.
 fn no_device(name: &str, stderr: &str) -> Finding {
-    match cuda_error(stderr) {
-        Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}")),
-        None => {
-            let why = refusals::latest_error(stderr).map(|why| format!(": {why}")).unwrap_or_default();
-            Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device{why}"))
-        }
+    if let Some(error) = cuda_error(stderr) {
+        return Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}"));
     }
+    let why = refusals::latest_error(stderr).map(|why| format!(": {why}")).unwrap_or_default();
+    Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device{why}"))
 }
 
 /// Returns the error in GGML's output: `CUDA error: WORDS` before it aborts, or `failed to initialize CUDA:
