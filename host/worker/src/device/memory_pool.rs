@@ -14,19 +14,46 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vgpu_device::{RestoreError, WorkerCount, lock};
 
 use crate::device::saved::{ExecutorState, UsageState};
 use crate::shared::status_page::StatusPage;
 
-/// Time for which a reservation waits for reports. It is many times what a worker needs between its two
-/// stores, and what a driver needs to unmap tens of gigabytes. It is lost by a program that asks for memory
+/// Time for which a session's reservation waits for reports. It is many times what a worker needs between its
+/// two stores, and what a driver needs to unmap tens of gigabytes. It is lost by a program that asks for memory
 /// which a kernel still uses; the guest waits for its work then, and asks once more.
-const DOUBT_MOST: Duration = Duration::from_millis(250);
+const SESSION_MOST: Duration = Duration::from_millis(250);
+
+/// Time for which a worker's reservation waits, whose own reports are not read meanwhile.
+const WORKER_MOST: Duration = Duration::from_millis(50);
+
+/// Time between two looks at the status pages. A worker does not report that it has carried a message out.
+const LOOK: Duration = Duration::from_millis(2);
 
 type Sessions = BTreeMap<u64, Arc<SessionUsage>>;
+
+/// Whether a reservation that reports may make room for waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It does not wait.
+    None,
+    /// It waits unless the device is paused.
+    Session,
+    /// It waits even then, because a worker is answered at once.
+    Worker,
+}
+
+impl Patience {
+    const fn limit(self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Session => SESSION_MOST,
+            Self::Worker => WORKER_MOST,
+        }
+    }
+}
 
 /// The device memory that the sessions of all workers share.
 #[derive(Debug)]
@@ -86,10 +113,12 @@ impl HeldMemory {
 impl SessionUsage {
     /// Returns what the session holds beside what its worker reports.
     pub(crate) fn save(&self) -> UsageState {
+        // In the order in which `held` locks them.
+        let pending = lock(&self.pending).iter().copied().collect();
         let asked = lock(&self.asked);
         UsageState {
             context: self.context.load(Ordering::Relaxed),
-            pending: lock(&self.pending).iter().copied().collect(),
+            pending,
             granted: asked.granted,
             granted_bytes: asked.bytes,
         }
@@ -111,10 +140,11 @@ impl SessionUsage {
         let pending = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
         let allocated = self.page.allocated();
         let freeing = self.page.freeing().min(allocated);
+        let kept = allocated - freeing;
         // A report that another thread of the worker makes includes what a message is just allocating.
-        let twice = pending.min(allocated);
+        let twice = pending.min(kept);
         HeldMemory {
-            certain: context.saturating_add(pending.max(allocated) - freeing),
+            certain: context.saturating_add(pending.max(kept)),
             unconfirmed: asked.bytes.saturating_add(twice).saturating_add(freeing),
         }
     }
@@ -209,30 +239,28 @@ impl MemoryPool {
         self.take_report();
     }
 
-    /// Returns whether `bytes` fit beside what the sessions hold. Waits for reports that are due if they may
-    /// make room. A session does not wait while the device is paused, but a worker, which is answered at once,
-    /// does.
-    fn fits<'a>(
-        &self,
-        sessions: MutexGuard<'a, Sessions>,
-        bytes: u64,
-        for_worker: bool,
-    ) -> (MutexGuard<'a, Sessions>, bool) {
-        let mut fits = false;
-        let in_doubt = |sessions: &mut Sessions| {
-            let held = self.sum(sessions);
-            fits = bytes <= self.total.saturating_sub(held.all());
-            let waits = for_worker || !self.pausing.load(Ordering::SeqCst);
-            !fits && waits && bytes <= self.total.saturating_sub(held.certain)
-        };
-        let waited = self.reported.wait_timeout_while(sessions, DOUBT_MOST, in_doubt);
-        (waited.unwrap_or_else(PoisonError::into_inner).0, fits)
+    /// Returns whether `bytes` fit beside what the sessions hold, and the sessions, so that nobody takes the
+    /// memory before the caller does. Waits with `patience` for reports that are due if they may make room.
+    fn fits(&self, bytes: u64, patience: Patience) -> (MutexGuard<'_, Sessions>, bool) {
+        let end = Instant::now() + patience.limit();
+        let mut sessions = lock(&self.sessions);
+        loop {
+            let held = self.sum(&sessions);
+            let fits = bytes <= self.total.saturating_sub(held.all());
+            let may_fit = bytes <= self.total.saturating_sub(held.certain);
+            let paused = patience == Patience::Session && self.pausing.load(Ordering::SeqCst);
+            if fits || !may_fit || paused || Instant::now() >= end {
+                return (sessions, fits);
+            }
+            let waited = self.reported.wait_timeout(sessions, LOOK);
+            sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Calls `take` with `bytes` in whole units, if the device has so many. Returns false otherwise.
-    fn reserve_units(&self, bytes: u64, for_worker: bool, take: impl FnOnce(u64)) -> bool {
+    fn reserve_units(&self, bytes: u64, patience: Patience, take: impl FnOnce(u64)) -> bool {
         let Some(units) = bytes.checked_next_multiple_of(self.unit) else { return false };
-        let (_sessions, fits) = self.fits(lock(&self.sessions), units, for_worker);
+        let (_sessions, fits) = self.fits(units, patience);
         if fits {
             take(units);
         }
@@ -241,13 +269,13 @@ impl MemoryPool {
 
     /// Reserves memory for the message of a number. Returns false if the device has too little, or is paused
     /// while reports are due.
-    pub(crate) fn reserve(&self, usage: &SessionUsage, number: u64, bytes: u64) -> bool {
-        self.reserve_units(bytes, false, |units| lock(&usage.pending).push_back((number, units)))
+    pub(crate) fn reserve(&self, usage: &SessionUsage, number: u64, bytes: u64, patience: Patience) -> bool {
+        self.reserve_units(bytes, patience, |units| lock(&usage.pending).push_back((number, units)))
     }
 
     /// Reserves memory that a worker asks for. Returns false if the device has too little.
     pub(crate) fn reserve_for_worker(&self, usage: &SessionUsage, bytes: u64) -> bool {
-        self.reserve_units(bytes, true, |units| {
+        self.reserve_units(bytes, Patience::Worker, |units| {
             let mut asked = lock(&usage.asked);
             asked.granted += 1;
             asked.bytes += units;
@@ -256,12 +284,12 @@ impl MemoryPool {
 
     /// Charges a session for its context, unless it has been. Returns false if the device has too little
     /// memory.
-    pub(crate) fn reserve_context(&self, usage: &SessionUsage) -> bool {
+    pub(crate) fn reserve_context(&self, usage: &SessionUsage, patience: Patience) -> bool {
         // Only the session's own thread charges it.
         if usage.context.load(Ordering::Relaxed) {
             return true;
         }
-        let (_sessions, fits) = self.fits(lock(&self.sessions), self.context_bytes(), false);
+        let (_sessions, fits) = self.fits(self.context_bytes(), patience);
         usage.context.store(fits, Ordering::Relaxed);
         fits
     }
@@ -306,154 +334,4 @@ impl MemoryPool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use vgpu_device::{Gauges, Window};
-
-    use super::*;
-    use crate::shared::status_page::STATUS_PAGE_BYTES;
-
-    fn page() -> Arc<StatusPage> {
-        Arc::new(StatusPage::new(Window::anonymous(STATUS_PAGE_BYTES).unwrap()))
-    }
-
-    fn holds(page: &StatusPage, executed: u64, bytes: u64) {
-        let gauges = Gauges::default();
-        gauges.allocated.store(bytes, Ordering::Relaxed);
-        page.store_gauges(&gauges, bytes);
-        page.set_executed(executed);
-    }
-
-    #[test]
-    fn memory_is_charged_from_before_it_is_asked_for_until_it_is_free() {
-        let pool = MemoryPool::new(100, 1, 0);
-        let (one, two) = (page(), page());
-        let (first, second) = (pool.open(&one), pool.open(&two));
-        assert!(pool.reserve(&first, 3, 60));
-        assert!(!pool.reserve(&second, 9, 41) && pool.reserve(&second, 9, 40));
-        assert_eq!(pool.info(None), (0, 100));
-        // The first message is carried out and took a little more; the second failed.
-        holds(&one, 3, 64);
-        holds(&two, 9, 0);
-        assert_eq!(pool.info(None), (36, 100));
-        assert!(pool.reserve(&second, 12, 36));
-        holds(&one, 5, 0);
-        assert_eq!(pool.used(), 36);
-        pool.close(&second);
-        pool.close(&second);
-        assert_eq!((pool.used(), pool.workers()), (0, WorkerCount { started: 2, running: 1 }));
-    }
-
-    #[test]
-    fn what_a_message_allocates_is_refused_to_nobody_while_it_counts_twice() {
-        let pool = MemoryPool::new(100, 1, 0);
-        let (one, two) = (page(), page());
-        let (first, second) = (pool.open(&one), pool.open(&two));
-        assert!(pool.reserve(&first, 3, 60));
-        holds(&one, 2, 60);
-        assert_eq!(pool.used(), 120);
-        std::thread::scope(|scope| {
-            let asking = scope.spawn(|| pool.reserve(&second, 1, 40));
-            // Whether it asks before that or after.
-            holds(&one, 3, 60);
-            pool.take_report();
-            assert!(asking.join().unwrap());
-        });
-        assert_eq!(pool.used(), 100);
-    }
-
-    #[test]
-    fn what_a_guest_has_freed_is_waited_for() {
-        let pool = MemoryPool::new(100, 1, 0);
-        let one = page();
-        let first = pool.open(&one);
-        let freed = |bytes, freeing| {
-            let gauges = Gauges::default();
-            gauges.allocated.store(bytes, Ordering::Relaxed);
-            gauges.freeing.store(freeing, Ordering::Relaxed);
-            one.store_gauges(&gauges, bytes);
-            pool.take_report();
-        };
-        freed(90, 80);
-        assert_eq!(pool.used(), 90, "it counts until it is unmapped");
-        assert!(!pool.reserve(&first, 1, 91), "not even that would be enough, so it does not wait");
-        std::thread::scope(|scope| {
-            let asking = scope.spawn(|| pool.reserve(&first, 2, 85));
-            // Whether it asks before that or after.
-            freed(10, 0);
-            assert!(asking.join().unwrap());
-        });
-        assert_eq!(pool.used(), 95);
-        freed(10, u64::MAX);
-        assert_eq!(pool.used(), 95, "a worker cannot have freed more than it has");
-    }
-
-    #[test]
-    fn what_a_worker_asks_for_is_counted_until_its_report_includes_it() {
-        let pool = MemoryPool::new(100, 10, 0);
-        let (one, two) = (page(), page());
-        let (first, second) = (pool.open(&one), pool.open(&two));
-        assert!(pool.reserve_for_worker(&first, 31) && pool.reserve_for_worker(&second, 60));
-        assert!(!pool.reserve_for_worker(&second, 1) && !pool.reserve(&first, 1, 1));
-        assert!(!pool.reserve_for_worker(&second, u64::MAX));
-        holds(&one, 0, 38);
-        assert_eq!(pool.used(), 40 + 38 + 60, "its report does not say yet for what");
-        one.set_reserved(1);
-        assert_eq!(pool.used(), 38 + 60);
-        assert!(!pool.reserve_for_worker(&first, 10));
-        // A worker that asks anew before it has reported holds both.
-        two.set_reserved(1);
-        assert!(pool.reserve_for_worker(&first, 10) && pool.reserve_for_worker(&first, 20));
-        one.set_reserved(2);
-        assert_eq!(pool.used(), 38 + 30);
-        pool.close(&first);
-        assert_eq!(pool.used(), 0);
-    }
-
-    #[test]
-    fn memory_that_a_report_counts_twice_for_a_moment_is_refused_to_nobody() {
-        let pool = MemoryPool::new(100, 1, 0);
-        let (one, two) = (page(), page());
-        let (first, second) = (pool.open(&one), pool.open(&two));
-        assert!(pool.reserve_for_worker(&first, 60));
-        holds(&one, 0, 60);
-        let start = Instant::now();
-        assert!(!pool.reserve(&second, 1, 41) && !pool.reserve(&second, 1, 40));
-        assert!(start.elapsed() >= DOUBT_MOST, "it has waited for a report");
-        std::thread::scope(|scope| {
-            let reservation = scope.spawn(|| (0..1000).any(|_| pool.reserve(&second, 1, 40)));
-            one.set_reserved(1);
-            pool.take_report();
-            assert!(reservation.join().unwrap());
-        });
-        assert_eq!(pool.used(), 100);
-    }
-
-    #[test]
-    fn a_worker_that_lies_takes_no_more_than_there_is() {
-        let pool = MemoryPool::new(100, 1, 0);
-        let (one, two) = (page(), page());
-        let (_first, second) = (pool.open(&one), pool.open(&two));
-        holds(&one, u64::MAX, u64::MAX);
-        assert_eq!((pool.used(), pool.info(None).0, pool.charged()), (u64::MAX, 0, u64::MAX));
-        assert!(!pool.reserve(&second, 1, u64::MAX) && !pool.reserve(&second, 1, 1));
-    }
-
-    #[test]
-    fn a_context_is_charged_once_and_comes_back_with_its_worker() {
-        let pool = MemoryPool::new(100, 1, 30);
-        let (one, two) = (page(), page());
-        let (first, second) = (pool.open(&one), pool.open(&two));
-        assert_eq!((pool.used(), pool.info(None), pool.info(Some(&first))), (0, (70, 100), (70, 100)));
-        assert!(pool.reserve_context(&first) && pool.reserve_context(&first));
-        assert_eq!((pool.info(Some(&first)), pool.info(Some(&second))), ((70, 100), (40, 100)));
-        assert!(pool.reserve(&first, 1, 45) && !pool.reserve(&first, 2, 26));
-        assert!(!pool.reserve_context(&second), "25 are free");
-        holds(&one, 1, 40);
-        assert!(pool.reserve_context(&second), "30 are free");
-        assert_eq!((pool.used(), pool.info(Some(&second))), (100, (0, 100)));
-        pool.close(&first);
-        assert_eq!(pool.used(), 30);
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 use zerocopy::IntoBytes;
 
 use crate::device::context::ExecutorContext;
-use crate::device::memory_pool::SessionUsage;
+use crate::device::memory_pool::{Patience, SessionUsage};
 use crate::device::process::{Waited, WorkerProcess};
 use crate::device::ring_writer::RingWriter;
 use crate::device::{spawn, supervisor};
@@ -280,18 +280,18 @@ impl WorkerSession {
         let context = Arc::clone(&self.context);
         let worker = self.worker()?;
         let body = &work.message.body;
-        let lacking = |usage: &SessionUsage| {
-            if !needs_no_context(body) && !context.pool.reserve_context(usage) {
+        let lacking = |usage: &SessionUsage, patience| {
+            if !needs_no_context(body) && !context.pool.reserve_context(usage, patience) {
                 return Some(context.pool.context_bytes());
             }
-            requested_memory(body).filter(|&bytes| !context.pool.reserve(usage, work.number, bytes))
+            requested_memory(body).filter(|&bytes| !context.pool.reserve(usage, work.number, bytes, patience))
         };
-        if lacking(&worker.usage).is_none() {
+        if lacking(&worker.usage, Patience::None).is_none() {
             return Ok(None);
         }
         // The session may have freed memory by messages that are not carried out yet.
         worker.catch_up()?;
-        let bytes = lacking(&worker.usage);
+        let bytes = lacking(&worker.usage, Patience::Session);
         if bytes.is_some() && self.host.pausing() { Err(SessionError::Paused) } else { Ok(bytes) }
     }
 }

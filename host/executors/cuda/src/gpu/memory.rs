@@ -255,9 +255,18 @@ impl DeviceMemory {
     pub(crate) fn remove_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
         self.note_change();
-        self.host.gauges().freeing.fetch_add(allocation.own_bytes(), Ordering::Relaxed);
+        let counted = allocation.own_bytes();
+        self.host.gauges().freeing.fetch_add(counted, Ordering::Relaxed);
         self.host_changed();
-        Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
+        Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation), counted })
+    }
+
+    /// Hides the allocation at `address` from the guest, which the executor goes on to use. Dropping the
+    /// result frees it.
+    pub(crate) fn hide_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
+        let allocation = self.state().allocations.remove(&address)?;
+        self.note_change();
+        Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation), counted: 0 })
     }
 
     /// Returns the range of `bytes` at `address`, if the session owns all of it.
@@ -346,13 +355,14 @@ pub(crate) struct Freed {
     address: u64,
     /// The allocation, which is `None` only while this is dropped.
     allocation: Option<DeviceAllocation>,
+    /// Number of its bytes that the gauges count as being freed.
+    counted: u64,
 }
 
 impl Drop for Freed {
     fn drop(&mut self) {
         let Some(allocation) = self.allocation.take() else { return };
         let memory = &self.memory;
-        let own_bytes = allocation.own_bytes();
         let DeviceAllocation { bytes, place, .. } = allocation;
         match place {
             Backing::Own(own) => {
@@ -380,7 +390,7 @@ impl Drop for Freed {
                 memory.report(&state);
             }
         }
-        memory.host.gauges().freeing.fetch_sub(own_bytes, Ordering::Relaxed);
+        memory.host.gauges().freeing.fetch_sub(self.counted, Ordering::Relaxed);
         memory.host_changed();
     }
 }

@@ -146,8 +146,8 @@ impl BlasSession {
         let bytes = WORKSPACE_BYTES[usize::from(!hopper)];
         let address = memory.allocate_unrequested(bytes).ok()?;
         let range = memory.find(address, bytes);
-        // Removed from the session at once, so that no copy, product or free of the guest can name it.
-        let freed = memory.remove_allocation(address)?;
+        // Hidden at once, so that no copy, product or free of the guest can name it.
+        let freed = memory.hide_allocation(address)?;
         Some(BlasWorkspace { range: range?, _memory: freed })
     }
 
