@@ -394,6 +394,14 @@ impl Pool {
                 (!fits).then(words)
             };
             let device = devices.entry(name.clone()).or_default();
+            // Once the instance serves, an earlier failure explains nothing that comes later.
+            let serves =
+                |look: &InstanceStatus| look.state == UnitState::Active && matches!(look.answer, Some(Ok(_)));
+            if let Some(allocation) = &mut device.allocation
+                && looks.get(name).is_some_and(serves)
+            {
+                allocation.failure = None;
+            }
             if device.trouble != trouble && instance.profile.is_some() {
                 let pod = device.allocation.as_ref().and_then(|allocation| allocation.holder.as_ref());
                 let pod = pod.map_or_else(|| "no pod".to_owned(), Holder::to_string);
