@@ -250,7 +250,7 @@ fn read(
         // A library of another build, and not this program's: to update this program would not help.
         let newer = finding.fix == finding.cause.and_then(Cause::remedy).map(Fix::from);
         let finding = Finding { found: format!("{} ({})", finding.found, file.display()), ..finding };
-        let finding = if newer { words::unsuitable_file(finding, file) } else { finding };
+        let finding = if newer { words::unsuitable_file(finding, file, &ollama.libraries) } else { finding };
         Box::new(words::brought(finding, file, &context.environment))
     })
 }
