@@ -9,7 +9,7 @@ mod runner;
 
 use std::time::{Duration, Instant};
 
-pub use by_path::{driver_by_path, driver_folders};
+pub use by_path::{FoundDriver, driver_by_path, driver_folders};
 
 use super::backend::usable;
 use super::unable;
