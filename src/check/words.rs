@@ -47,8 +47,8 @@ pub fn brought(finding: Finding, file: &Path, environment: &Environment) -> Find
     }
 }
 
-/// Returns the finding about a library that lacks a function and is not vgpu-run's. One below Ollama's directory
-/// `libraries` is not of Ollama's release. Any other is the system's, and must never be moved away.
+/// Returns the finding about a library that lacks a function and is not vgpu-run's. One below Ollama's
+/// directory `libraries` is not of Ollama's release. Any other is the system's, and must never be moved away.
 pub fn unsuitable_file(finding: Finding, file: &Path, libraries: &Path) -> Finding {
     let remedy = if file.starts_with(libraries) { fix::UNSUITABLE } else { OLD_SYSTEM };
     finding.fix(remedy).with("file", file.display())
@@ -56,7 +56,7 @@ pub fn unsuitable_file(finding: Finding, file: &Path, libraries: &Path) -> Findi
 
 /// Mark of the loader's words about a version that a library does not have.
 const VERSION: &str = ": version `";
-/// Mark of the loader's words about a symbol that no library has, after the path of the library that asks for it.
+/// Mark of the loader's words about a symbol that no library has, after the path of the library that asks.
 const UNDEFINED: &str = ": undefined symbol";
 /// Starts of the versions in the libraries of a system's compiler and C library.
 const SYSTEM_NODES: [&str; 4] = ["GLIBC", "CXXABI", "GCC", "GOMP"];
@@ -174,7 +174,7 @@ mod tests {
         assert!(of(line).contains("file -L /x/lib/libcudart.so.12"), "{}", of(line));
         assert_eq!(unsuitable("libx.so: cannot open shared object file"), None);
         assert_eq!(unsuitable("/proc/7/fd/900: undefined symbol: x"), None);
-        let old = "/x/ollama: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by /x/l.so)";
+        let old = "/x/ollama: /lib64/libc.so.6: version `GLIBC_2.38' not found (required by /x/l.so)";
         assert!(of(old).starts_with("Use a newer distribution"), "{}", of(old));
         for line in ["/usr/lib/libz.so.1: invalid ELF header", "/x/lib/libggml-cuda.so: undefined symbol: x"]
         {

@@ -168,8 +168,8 @@ fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
     })
 }
 
-/// Returns the finding about a file that may not be read, with the remedy for `at`: the directory on the way to it
-/// that may not be searched, or the file itself.
+/// Returns the finding about a file that may not be read, with the remedy for `at`: the directory on the way
+/// to it that may not be searched, or the file itself.
 fn denied(finding: Finding, path: &Path, at: &Path) -> Finding {
     if at.is_dir() {
         finding.fix(fix::SEARCHABLE).with("path", at.display())

@@ -113,8 +113,8 @@ fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -
     Some(other_driver(&taken, &ollama.libraries))
 }
 
-/// Returns the finding for another driver that an Ollama of the first era opens. Only what lies in Ollama's own
-/// directory may be moved away: another directory is the system's or another program's.
+/// Returns the finding for another driver that an Ollama of the first era opens. Only an entry of Ollama's
+/// own directory is moved away: other directories belong to the system or to other programs.
 fn other_driver(taken: &FoundDriver, libraries: &Path) -> Finding {
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.file.display());
     let finding = Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's");
