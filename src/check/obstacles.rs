@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
+use crate::program::find::errno;
 
 /// Program that is started to try whether one can be.
 const TRIED: &str = "/proc/self/exe";
@@ -23,7 +24,7 @@ static MET: Mutex<Vec<Obstacle>> = Mutex::new(Vec::new());
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Obstacle {
     /// `/dev/null` cannot be opened.
-    NullDevice(String),
+    NullDevice(Errno),
     /// No process can be started.
     Process(String),
     /// No address of the loopback interface can be bound and reached.
@@ -48,8 +49,14 @@ impl Obstacle {
     /// Returns the finding about it.
     fn finding(self) -> Finding {
         match self {
-            Self::NullDevice(why) => {
-                Finding::fail(cause::NO_NULL_DEVICE, format!("/dev/null cannot be opened: {why}"))
+            Self::NullDevice(errno) => {
+                let found = format!("/dev/null cannot be opened: {}", io::Error::from(errno));
+                let finding = Finding::fail(cause::NO_NULL_DEVICE, found);
+                match errno {
+                    Errno::EMFILE | Errno::ENFILE => finding.fix(fix::FILE_LIMIT),
+                    Errno::EPERM | Errno::EACCES => finding.fix(fix::NULL_REFUSED),
+                    _ => finding,
+                }
             }
             Self::Process(why) => {
                 let by = |errno: Errno| why.ends_with(errno.desc());
@@ -101,7 +108,7 @@ pub fn unstarted(name: &str, error: &io::Error) {
 /// Returns the obstacle to a start that failed with `error`, where `/dev/null` opens with the error `null`.
 fn of_start(name: &str, error: &io::Error, null: Option<&io::Error>) -> Option<Obstacle> {
     if let Some(null) = null {
-        return Some(Obstacle::NullDevice(null.to_string()));
+        return Some(Obstacle::NullDevice(errno(null)));
     }
     let errno = error.raw_os_error().map(Errno::from_raw)?;
     let of_system = [Errno::EAGAIN, Errno::ENOMEM, Errno::ENOSYS, Errno::EPERM];
@@ -162,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn the_null_device_is_created_only_where_it_is_missing() {
+        let command = |errno| Obstacle::NullDevice(errno).finding().fix.unwrap().command;
+        let creates = command(Errno::ENOENT).unwrap();
+        assert!(creates.contains("mknod") && !creates.contains("rm "), "never without one: {creates}");
+        assert_eq!(command(Errno::EMFILE), None);
+        assert_eq!(command(Errno::EPERM).as_deref(), Some("ls -l /dev/null"));
+    }
+
+    #[test]
     fn a_loopback_interface_that_was_taken_down_drops_what_is_sent() {
         assert!(shows_no_loopback(ErrorKind::TimedOut) && shows_no_loopback(ErrorKind::AddrNotAvailable));
         assert!(!shows_no_loopback(ErrorKind::AddrInUse));
@@ -169,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_has_passed_and_what_has_failed_before() {
-        let refused = || Obstacle::NullDevice("x".into());
+        let refused = || Obstacle::NullDevice(Errno::ENOENT);
         assert!(!refused().persists(|| false), "/dev/null opens");
         assert!(!Obstacle::Process("x".into()).persists(|| false), "this test starts a process");
         assert!(Obstacle::Loopback("x".into()).persists(|| false));

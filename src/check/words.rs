@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use crate::diagnosis::by_kind as fix;
+use crate::diagnosis::fix::backend::OLD_SYSTEM;
 use crate::diagnosis::{Finding, Remedy};
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
+use crate::inject::folder;
 use crate::ollama::fatal::{Decisive, FailureKind, decisive};
 
 /// Returns the finding with the remedy for the decisive line of a log, if the log has one.
@@ -16,12 +18,22 @@ pub fn mended(finding: Finding, log: &str) -> Finding {
 }
 
 /// Returns the finding with the remedy for a library that it names and that does not suit: out of the variable
-/// that brings it, or away with the file. `environment` is that of the program.
-pub fn blamed(finding: Finding, environment: &Environment) -> Finding {
-    let Some(file) = unsuitable(&finding.found).map(Path::to_owned) else { return finding };
+/// that brings it, away with a file below Ollama's directory `libraries`, or a newer system. `environment` is
+/// that of the program.
+pub fn blamed(finding: Finding, environment: &Environment, libraries: &Path) -> Finding {
+    let Some((file, says)) = unsuitable(&finding.found) else { return finding };
+    let (file, own) = (file.to_owned(), file.starts_with(libraries));
+    // The loader names the library that asks for the symbol, not the one that lacks it.
+    if own && says.starts_with(UNDEFINED) {
+        return finding;
+    }
+    let node = says.strip_prefix(VERSION).unwrap_or_default();
+    let old = SYSTEM_NODES.iter().any(|start| node.starts_with(start));
     match brought_by(&file, environment) {
         Some(variable) => finding.fix(fix::BROUGHT).with("variable", variable),
-        None => finding.fix(fix::UNSUITABLE),
+        None if own => finding.fix(fix::UNSUITABLE),
+        None if old => finding.fix(OLD_SYSTEM),
+        None => return finding,
     }
     .with("file", file.display())
 }
@@ -35,30 +47,39 @@ pub fn brought(finding: Finding, file: &Path, environment: &Environment) -> Find
     }
 }
 
-/// Returns the finding about a library that is not vgpu-run's, with the remedy for an unsuitable file.
-pub fn unsuitable_file(finding: Finding, file: &Path) -> Finding {
-    finding.fix(fix::UNSUITABLE).with("file", file.display())
+/// Returns the finding about a library that lacks a function and is not vgpu-run's. One below Ollama's
+/// directory `libraries` is not of Ollama's release. Any other is the system's, and must never be moved away.
+pub fn unsuitable_file(finding: Finding, file: &Path, libraries: &Path) -> Finding {
+    let remedy = if file.starts_with(libraries) { fix::UNSUITABLE } else { OLD_SYSTEM };
+    finding.fix(remedy).with("file", file.display())
 }
 
+/// Mark of the loader's words about a version that a library does not have.
+const VERSION: &str = ": version `";
+/// Mark of the loader's words about a symbol that no library has, after the path of the library that asks.
+const UNDEFINED: &str = ": undefined symbol";
+/// Starts of the versions in the libraries of a system's compiler and C library.
+const SYSTEM_NODES: [&str; 4] = ["GLIBC", "CXXABI", "GCC", "GOMP"];
 /// Marks of the loader's words about a library that it has found and cannot use, after its path.
 const UNSUITABLE: [&str; 7] = [
-    ": version `",
+    VERSION,
     ": wrong ELF class",
     ": invalid ELF header",
     ": file too short",
-    ": undefined symbol",
+    UNDEFINED,
     ": ELF load command",
     ": cannot read file data",
 ];
 
-/// Returns the path of a library that the loader has found and cannot use, from a line of its words. Parts of
-/// our own in memory are none.
-fn unsuitable(line: &str) -> Option<&Path> {
+/// Returns the path of a library that the loader has found and cannot use, and what follows it in the line.
+/// vgpu-run's own libraries are none.
+fn unsuitable(line: &str) -> Option<(&Path, &str)> {
     let end = UNSUITABLE.iter().find_map(|mark| line.find(mark))?;
     let start = line[..end].rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let path = Path::new(&line[start..end]);
     let library = path.file_name()?.to_string_lossy().contains(".so");
-    (library && path.is_absolute() && !path.starts_with("/proc")).then_some(path)
+    let ours = path.starts_with("/proc") || folder::is_ours(path);
+    (library && path.is_absolute() && !ours).then_some((path, &line[end..]))
 }
 
 /// Returns the variable of the loader that names the file or its directory.
@@ -140,8 +161,8 @@ mod tests {
     fn who_brought_a_library_is_named() {
         let environment = Environment::from_iter([("LD_LIBRARY_PATH", "/a:/opt/old/lib")]);
         let of = |line: &str| {
-            let finding = blamed(Finding::fail(cause::truth::SERVER_DIED, line), &environment);
-            finding.fix.unwrap().sentence()
+            let finding = Finding::fail(cause::truth::SERVER_DIED, line);
+            blamed(finding, &environment, Path::new("/x/lib")).fix.unwrap().sentence()
         };
         let line = "/x/ollama: /opt/old/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/l.so)";
         assert_eq!(
@@ -153,6 +174,24 @@ mod tests {
         assert!(of(line).contains("file -L /x/lib/libcudart.so.12"), "{}", of(line));
         assert_eq!(unsuitable("libx.so: cannot open shared object file"), None);
         assert_eq!(unsuitable("/proc/7/fd/900: undefined symbol: x"), None);
+        let old = "/x/ollama: /lib64/libc.so.6: version `GLIBC_2.38' not found (required by /x/l.so)";
+        assert!(of(old).starts_with("Use a newer distribution"), "{}", of(old));
+        for line in ["/usr/lib/libz.so.1: invalid ELF header", "/x/lib/libggml-cuda.so: undefined symbol: x"]
+        {
+            assert!(of(line).starts_with("Start the server by hand"), "the remedy stays: {}", of(line));
+        }
+    }
+
+    #[test]
+    fn only_files_of_ollama_are_moved_away() {
+        let of = |file: &str| {
+            let finding = Finding::fail(cause::backend::IMPORT_MISSING, "x");
+            unsuitable_file(finding, Path::new(file), Path::new("/x/lib/ollama")).fix.unwrap().sentence()
+        };
+        let libc = of("/lib/x86_64-linux-gnu/libc.so.6");
+        assert!(libc.starts_with("Use a newer distribution") && !libc.contains("libc.so.6"), "{libc}");
+        let bundled = of("/x/lib/ollama/libggml-base.so.0");
+        assert!(bundled.starts_with("Move /x/lib/ollama/libggml-base.so.0 away"), "{bundled}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub enum DeviceError {
         source: OpenError,
     },
     /// The device, or its host, does not answer.
-    #[error("failed to use the device {name}: {}", silence.found(name))]
+    #[error("failed to use the device: {}", silence.found(name))]
     Mute {
         /// PCI address of the function.
         name: String,
@@ -267,6 +267,14 @@ mod tests {
             let error = DeviceError::Open { name: "x".into(), dir: dir.clone(), lockdown: false, source };
             assert_eq!(error.diagnosis(), Some(cause));
             assert!(hint(&error).starts_with(remedy), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn a_silent_device_is_named_once() {
+        for silence in [Silence::Registers, Silence::Mediator, Silence::Greeting, Silence::Echo] {
+            let sentence = DeviceError::Mute { name: "0000:00:05.0".into(), silence }.to_string();
+            assert_eq!(sentence.matches("0000:00:05.0").count(), 1, "{sentence}");
         }
     }
 

@@ -54,7 +54,10 @@ vgpu_findings::chain! {
             OTHER_MODE => Remedy::new("Put the libraries into a directory instead of memory.").command("vgpu-run --via folder ollama serve");
         RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further.";
         NO_NULL_DEVICE "no-null-device" "Every program that Ollama starts gets /dev/null for its input."
-            => Remedy::new("Create the device file again.").command("rm -f /dev/null && mknod -m 666 /dev/null c 1 3").as_root();
+            => Remedy::new("Create the device file again.")
+                .command("mknod -m 666 /dev/null.new c 1 3 && mv -f /dev/null.new /dev/null").as_root(),
+            NULL_REFUSED => Remedy::new("Let every program open it: with mode 666, and allowed by DevicePolicy= and DeviceAllow= of the unit or by the container's device rules.").command("ls -l /dev/null"),
+            FILE_LIMIT => Remedy::new("Raise the limit on open files: ulimit -n, LimitNOFILE= in a unit, or fs.file-max of the system.");
         NO_PROCESS "no-process" "Ollama's server starts processes to look for GPUs and to run models."
             => Remedy::new("Raise the limit on processes: ulimit -u, pids.max of the control group, or LimitNPROC= and TasksMax= in a unit.")
                 .command("cat /sys/fs/cgroup/$(cut -d: -f3 /proc/self/cgroup)/pids.max"),
@@ -112,7 +115,7 @@ vgpu_findings::chain! {
         DEVICE_MUTE "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
             => Remedy::new("Restart the device process on the VM's host: it is stopped, hung or overloaded."),
             MEDIATOR => Remedy::new("Restart the mediator on the device's host: it is stopped or hung."),
-            TURN => Remedy::new("End that process, which is stopped or waits for the host.").command("kill {process}");
+            TURN => Remedy::new("End that process, which is stopped or waits for the host.").command("kill -KILL {process}").as_root();
         NOT_A_STUB "not-a-stub" "The function that answers is no VGPU-STUB device."
             => Remedy::new("Compare what the bus says of the function with what the host says of its device.")
                 .command("lspci -vv -d 10de:2331");
@@ -203,7 +206,8 @@ vgpu_findings::chain! {
             => Remedy::new("Run Ollama and vgpu-run in a VM or a container of a distribution with glibc 2.17 or newer (Debian, Ubuntu, Fedora, RHEL, openSUSE, Arch), and give it the device.");
         OTHER_LIBRARY_WINS "other-library-wins" "Ollama's backend would call that library, which does not know the device."
             => Remedy::new("Start Ollama through vgpu-run, without a program between them that changes LD_PRELOAD or LD_LIBRARY_PATH."),
-            OTHER_DRIVER => Remedy::new("Move that file away: an Ollama before 0.12.4 searches its own directory first, then those of LD_LIBRARY_PATH.").command("mv {path} /root/").as_root(),
+            OTHER_DRIVER => Remedy::new("Move {path} away: an Ollama before 0.12.4 searches its own directory first, then those of LD_LIBRARY_PATH.").command("mv {path} /root/").as_root(),
+            PATH_DRIVER => Remedy::new("Remove {folder} from LD_LIBRARY_PATH: an Ollama before 0.12.4 opens the first libcuda.so* in its directories."),
             PRELOADED => Remedy::new("Remove that file from LD_PRELOAD.").command("unset LD_PRELOAD"),
             SCRIPT_CHANGES => Remedy::new("Have vgpu-run start the program itself, or remove what changes LD_PRELOAD from the script.").command("vgpu-run {program} serve");
         GLOBAL_PRELOAD "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
@@ -271,7 +275,8 @@ vgpu_findings::chain! {
             => Remedy::new("Move that file away.").command("mv {path} /root/").as_root();
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
             => BACKEND_AGAIN,
-            READABLE => Remedy::new("Let the user that Ollama runs as read that file.").command("chmod a+r {path}").as_root();
+            READABLE => Remedy::new("Let the user that Ollama runs as read that file.").command("chmod a+r {path}").as_root(),
+            SEARCHABLE => Remedy::new("Let the user that Ollama runs as search the directories on the way to that file.").command("chmod a+x {path}").as_root();
         NEEDED_MISSING "needed-missing" "The loader refuses a backend that needs a library which cannot be found."
             => Remedy::new("Install Ollama again if the library is one of its own; otherwise install it from the distribution."),
             AGAIN => Remedy::new("Replace the damaged file: install Ollama again if it is one of its own, or else its package.");

@@ -13,7 +13,10 @@ pub mod texts;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use nix::libc;
 
 use crate::diagnosis::{Cause, Fix, LinkId, Remedy, cause};
 use crate::error::LauncherError;
@@ -99,26 +102,34 @@ enum Why {
     #[error("{0}, so that the loader ignores LD_PRELOAD")]
     Secure(Secure),
     #[error("it may be executed but not read, so that its children could not be given the GPU")]
-    Unreadable,
+    Unreadable {
+        /// Whether the file has a setuid or setgid bit.
+        privileged: bool,
+    },
     #[error("it cannot be read as a program")]
     Elf(#[source] ElfError),
     #[error("it cannot be read")]
     Read(#[source] io::Error),
 }
 
+impl Unsuitable {
+    /// Returns whether the program has Ollama's name.
+    fn is_ollama(&self) -> bool {
+        self.binary.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ollama"))
+    }
+}
+
 impl LauncherError for Unsuitable {
     fn diagnosis(&self) -> Option<Cause> {
-        // The link speaks of Ollama, and these sentences would be odd of another program.
-        let ollama =
-            self.binary.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ollama"));
         let cause = match self.why {
             Why::Narrow | Why::Machine | Why::Loader(_) => cause::ollama::OLLAMA_FOREIGN,
             Why::Static => cause::ollama::OLLAMA_STATIC,
             Why::Secure(_) => cause::ollama::OLLAMA_SECURE,
             Why::Elf(_) => cause::ollama::OLLAMA_DAMAGED,
-            Why::Unreadable | Why::Read(_) => Cause::unknown(LinkId::Ollama),
+            Why::Unreadable { .. } | Why::Read(_) => Cause::unknown(LinkId::Ollama),
         };
-        ollama.then_some(cause)
+        // The link speaks of Ollama, and these sentences would be odd of another program.
+        self.is_ollama().then_some(cause)
     }
 
     fn exit(&self) -> Exit {
@@ -132,10 +143,15 @@ impl LauncherError for Unsuitable {
                 Remedy::new("Use a dynamically linked build of it, or start what it starts through vgpu-run.")
             }
             Why::Loader(_) => Remedy::new("Use a build for glibc, such as Ollama's own release for Linux."),
-            Why::Secure(Secure::User | Secure::Group) => {
-                Remedy::new("Remove its setuid or setgid bit, or start the program behind it instead.")
-                    .command("chmod ug-s {path}")
-                    .as_root()
+            Why::Secure(Secure::User | Secure::Group) | Why::Unreadable { privileged: true } => {
+                if self.is_ollama() {
+                    Remedy::new("Remove its setuid or setgid bit.").command("chmod ug-s {path}").as_root()
+                } else {
+                    // Such as sudo, which does not work without the bit.
+                    Remedy::new(
+                        "Start the program behind it through vgpu-run: sudo vgpu-run PROGRAM, not vgpu-run sudo PROGRAM.",
+                    )
+                }
             }
             Why::Secure(Secure::Capabilities) => {
                 Remedy::new("Remove its file capabilities; AmbientCapabilities= gives them to a service.")
@@ -145,7 +161,9 @@ impl LauncherError for Unsuitable {
             Why::Secure(Secure::Caller) => {
                 Remedy::new("Remove the setuid and setgid bits of vgpu-run, and use --user as root.")
             }
-            Why::Unreadable => Remedy::new("Let everybody read it.").command("chmod a+r {path}").as_root(),
+            Why::Unreadable { privileged: false } => {
+                Remedy::new("Let everybody read it.").command("chmod a+r {path}").as_root()
+            }
             Why::Elf(_) => {
                 Remedy::new("Install it again; its file is damaged.").command("readelf -hld {path}")
             }
@@ -194,7 +212,8 @@ impl Program {
     /// Reads the binary's headers. Fails if libraries cannot be preloaded into it.
     pub fn preloadable(&self) -> Result<Elf, Unsuitable> {
         let refuse = |why| Unsuitable { binary: self.binary.clone(), why };
-        let file = self.file.as_ref().ok_or_else(|| refuse(Why::Unreadable))?;
+        let unreadable = || refuse(Why::Unreadable { privileged: privileged(&self.binary) });
+        let file = self.file.as_ref().ok_or_else(unreadable)?;
         let elf = Elf::read(file).map_err(|error| refuse(Why::Elf(error)))?;
         judge(&elf).map_err(refuse)?;
         elf::whole(file).map_err(|error| refuse(Why::Elf(error)))?;
@@ -203,6 +222,11 @@ impl Program {
             None => Ok(elf),
         }
     }
+}
+
+/// Returns whether a file has a setuid or setgid bit.
+fn privileged(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.mode() & (libc::S_ISUID | libc::S_ISGID) != 0)
 }
 
 /// Checks that glibc's loader will load the program, because that loader reads LD_PRELOAD.
@@ -261,6 +285,26 @@ mod tests {
         assert!(matches!(judge(&Elf { wide: false, x86_64: false, ..elf() }), Err(Why::Narrow)));
         assert!(matches!(judge(&Elf { x86_64: false, ..elf() }), Err(Why::Machine)));
         assert!(matches!(judge(&Elf { loadable: false, ..elf() }), Err(Why::Machine)));
+    }
+
+    #[test]
+    fn only_ollama_loses_its_setuid_bit() {
+        let fix = |binary: &str, why| Unsuitable { binary: binary.into(), why }.fix().unwrap();
+        let reasons: [fn() -> Why; 2] =
+            [|| Why::Secure(Secure::User), || Why::Unreadable { privileged: true }];
+        for why in reasons {
+            let sudo = fix("/usr/bin/sudo", why());
+            assert!(sudo.command.is_none() && sudo.text.contains("sudo vgpu-run PROGRAM"), "{sudo:?}");
+            let ollama = fix("/usr/bin/ollama", why()).command;
+            assert_eq!(ollama.as_deref(), Some("chmod ug-s /usr/bin/ollama"));
+        }
+        let plain = fix("/opt/tool", Why::Unreadable { privileged: false }).command;
+        assert_eq!(plain.as_deref(), Some("chmod a+r /opt/tool"));
+        let scratch = Scratch::new();
+        let path = script(&scratch, "sudo", "");
+        assert!(!privileged(&path));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4111)).unwrap();
+        assert!(privileged(&path));
     }
 
     /// Writes an executable script that the test only reads. Programs that a test starts are written by

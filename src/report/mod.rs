@@ -123,16 +123,20 @@ impl CheckReport {
         }
     }
 
-    /// Returns the reason why a link could not be examined.
+    /// Returns the reason why links could not be examined: the one of all, or else the first link's, with its
+    /// name.
     fn gap(&self) -> Option<String> {
         if let Some(name) = self.unanswered.first() {
             return Some(format!("{name} did not answer in time"));
         }
         let of = |finding: &&Finding| self.incomplete.iter().any(|link| link == finding.link.as_str());
-        let found = &self.findings.iter().filter(|finding| finding.status == Status::Skip).find(of)?.found;
-        let named = ["not examined: ", "not known: "].iter().find_map(|start| found.strip_prefix(start));
-        let bracketed = || found.strip_prefix("not reached (")?.strip_suffix(')');
-        Some(named.or_else(bracketed).unwrap_or(found).to_owned())
+        let mut skipped = self.findings.iter().filter(|finding| finding.status == Status::Skip).filter(of);
+        let first = skipped.next()?;
+        let why = reason(&first.found);
+        if skipped.all(|other| reason(&other.found) == why) {
+            return Some(why.to_owned());
+        }
+        Some(format!("{}: {why}", first.link.as_str()))
     }
 
     /// Returns one line with the result and, if a link is broken, what to do. The command is left out.
@@ -169,6 +173,13 @@ impl CheckReport {
             None => format!("Works, as far as was examined.{warnings}"),
         }
     }
+}
+
+/// Returns the reason in the words of a finding about a link that was not examined.
+fn reason(found: &str) -> &str {
+    let named = ["not examined: ", "not known: "].iter().find_map(|start| found.strip_prefix(start));
+    let bracketed = || found.strip_prefix("not reached (")?.strip_suffix(')');
+    named.or_else(bracketed).unwrap_or(found)
 }
 
 /// Returns the finding with a request for a report, if it is a failure that nothing explains.
@@ -222,6 +233,22 @@ mod tests {
             }
         }
         report.headline()
+    }
+
+    #[test]
+    fn a_reason_that_links_do_not_share_is_that_of_the_first() {
+        let mut report = samples::incomplete();
+        assert!(report.headline().ends_with("could not be examined: no time left."), "{}", report.headline());
+        for finding in &mut report.findings {
+            if finding.link == LinkId::Discovery {
+                finding.found = "not examined: failed to start Ollama's processes: x".into();
+            }
+        }
+        let headline = report.headline();
+        assert!(
+            headline.ends_with("examined: discovery: failed to start Ollama's processes: x."),
+            "{headline}"
+        );
     }
 
     #[test]

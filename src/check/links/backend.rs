@@ -11,7 +11,7 @@ use vgpu_image::ptx;
 use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, ExaminedBackend};
 use crate::check::links::environment::LLM_LIBRARY;
-use crate::check::words;
+use crate::check::{rights, words};
 use crate::diagnosis::cause::backend as cause;
 use crate::diagnosis::fix::backend as fix;
 use crate::diagnosis::{Cause, Finding, Fix, LinkId};
@@ -151,18 +151,31 @@ fn first_by_name(loaded: &Path) -> Finding {
 }
 
 fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
-    let path = path.display();
     Box::new(match error {
         ElfError::Read(_, error) if error.kind() == io::ErrorKind::NotFound => {
-            Finding::fail(cause::BACKEND_MISSING, format!("there is no {path}"))
+            Finding::fail(cause::BACKEND_MISSING, format!("there is no {}", path.display()))
         }
         ElfError::Read(_, source) => {
-            Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} cannot be read: {source}"))
-                .fix(fix::READABLE)
-                .with("path", path)
+            let found = format!("{} cannot be read: {source}", path.display());
+            let finding = Finding::fail(cause::BACKEND_UNREADABLE, found);
+            if source.kind() == io::ErrorKind::PermissionDenied {
+                denied(finding, path, &rights::own_rights(path).at)
+            } else {
+                finding
+            }
         }
-        error => Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} is damaged: {error}")),
+        error => Finding::fail(cause::BACKEND_UNREADABLE, format!("{} is damaged: {error}", path.display())),
     })
+}
+
+/// Returns the finding about a file that may not be read, with the remedy for `at`: the directory on the way
+/// to it that may not be searched, or the file itself.
+fn denied(finding: Finding, path: &Path, at: &Path) -> Finding {
+    if at.is_dir() {
+        finding.fix(fix::SEARCHABLE).with("path", at.display())
+    } else {
+        finding.fix(fix::READABLE).with("path", path.display())
+    }
 }
 
 /// Returns the error for a backend that cannot work.
@@ -225,7 +238,7 @@ fn read(
         let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
         let finding = match &unmet {
             Unmet::Damaged { .. } => finding.fix(fix::AGAIN),
-            Unmet::Refused { path, .. } => finding.fix(fix::READABLE).with("path", path.display()),
+            Unmet::Refused { path, .. } => denied(finding, path, &rights::own_rights(path).at),
             Unmet::Absent(_) => finding,
         };
         Box::new(match unmet {
@@ -250,7 +263,7 @@ fn read(
         // A library of another build, and not this program's: to update this program would not help.
         let newer = finding.fix == finding.cause.and_then(Cause::remedy).map(Fix::from);
         let finding = Finding { found: format!("{} ({})", finding.found, file.display()), ..finding };
-        let finding = if newer { words::unsuitable_file(finding, file) } else { finding };
+        let finding = if newer { words::unsuitable_file(finding, file, &ollama.libraries) } else { finding };
         Box::new(words::brought(finding, file, &context.environment))
     })
 }
@@ -327,4 +340,26 @@ pub fn usable(context: &CheckContext) -> Vec<(Variant, Option<u32>)> {
 /// Returns the SONAME of a library with this CUDA major version.
 pub fn soname(library: &str, major: Option<u32>) -> String {
     format!("{library}.so.{}", major.unwrap_or(12))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn the_mode_is_changed_of_what_refuses() {
+        let scratch = Scratch::new();
+        let path = scratch.join("libggml-cuda.so");
+        std::fs::write(&path, "").unwrap();
+        let command = |finding: Finding| finding.fix.unwrap().command.unwrap();
+        let unread = |kind: io::ErrorKind| command(*unreadable(&path, &ElfError::Read("file", kind.into())));
+        let file = format!("chmod a+r {}", path.display());
+        assert_eq!(unread(io::ErrorKind::PermissionDenied), file);
+        assert_eq!(unread(io::ErrorKind::TimedOut), "{install}", "of a file system that fails");
+        let finding = || Finding::fail(cause::BACKEND_UNREADABLE, "x");
+        assert_eq!(command(denied(finding(), &path, &path)), file);
+        let folder = format!("chmod a+x {}", scratch.path().display());
+        assert_eq!(command(denied(finding(), &path, scratch.path())), folder);
+    }
 }

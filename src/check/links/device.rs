@@ -253,6 +253,7 @@ pub mod tests {
     use super::*;
     use crate::check::child::ChildEnd;
     use crate::check::child::ended;
+    use crate::diagnosis::Fix;
 
     /// Creates the report of a worker that printed these lines.
     pub fn opened(lines: &[&str], trouble: Option<&str>) -> OpenedFunction {
@@ -288,6 +289,9 @@ pub mod tests {
         let finding = judge(&opened(&[begun], Some("ended with exit code 124")));
         assert_eq!(finding.issue().unwrap(), "device/device-mute");
         assert_eq!(finding.found, "the mediator behind 0000:00:05.0 does not answer its first call");
+        let turn = Fix::from(fix::TURN).with("process", 7);
+        let killed = (turn.command.as_deref(), turn.needs_root);
+        assert_eq!(killed, (Some("kill -KILL 7"), true), "a stopped process does not end by another signal");
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Ok(outcome) => outcome,
             Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
         };
-        let finding = words::blamed(judge(&variant.name(), &outcome), &context.environment);
+        let finding = judge(&variant.name(), &outcome);
+        let finding = words::blamed(finding, &context.environment, &ollama.libraries);
         if finding.holds() {
             context.started = Some((variant, major));
             return finding
@@ -175,9 +176,12 @@ pub fn lines(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::check::child::ended;
     use crate::diagnosis::{Cause, Status};
+    use crate::env::Environment;
 
     fn judged(stdout: &str, stderr: &str, end: ChildEnd) -> Finding {
         judge("cuda_v12", &ChildOutcome { elapsed: Duration::from_millis(80), ..ended(end, stdout, stderr) })
@@ -197,6 +201,20 @@ mod tests {
             (finding.cause, finding.found.as_str()),
             (Some(cause::LOAD_FAILED), "cuda_v12: libcuda.so.1: cannot open")
         );
+    }
+
+    #[test]
+    fn a_missing_function_and_an_old_system_have_their_remedies() {
+        let remedy = |error: &str| {
+            let said = format!("{OPEN}{{\"step\":\"open\",\"ok\":false,\"error\":\"{error}\"}}");
+            let finding = judged(&said, "", ChildEnd::Exit(1));
+            let blamed = words::blamed(finding, &Environment::default(), Path::new("/l/ollama"));
+            blamed.fix.unwrap().text
+        };
+        let lacks = remedy("/l/ollama/cuda_v12/libggml-cuda.so: undefined symbol: cuNew");
+        assert!(lacks.ends_with("update vgpu-run."), "{lacks}");
+        let old = remedy("/lib64/libc.so.6: version `GLIBC_2.38' not found (required by /l/ollama/x.so)");
+        assert!(old.starts_with("Use a newer distribution"), "{old}");
     }
 
     #[test]

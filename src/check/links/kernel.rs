@@ -1,7 +1,7 @@
 //! Link `kernel`: checks by trying that this system, and the service's sandbox, permit the injection of
 //! libraries.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
@@ -53,34 +53,43 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     let sandbox =
         context.unit.as_ref().map(|unit| Sandbox::from_unit(unit, &context.environment)).unwrap_or_default();
-    let memory = memory.is_ok() && !sandbox.memory;
-    let place = place.filter(|_| !sandbox.folders);
-    let by_unit = sandbox.memory || sandbox.folders;
+    let places = folder::candidates(&context.environment, Uid::effective());
+    let finding = judge(memory.is_ok(), place.as_deref(), &sandbox, context.unit.as_ref(), &places);
     evidence.extend(sandbox.reasons);
     let lsm = vgpu_paths::read_to_string(&context.root.join("kernel/security/lsm"), 4096).unwrap_or_default();
     if !lsm.trim().is_empty() {
         tracing::debug!(lsm = lsm.trim(), "security modules");
     }
-    match (memory, place) {
-        (true, _) => Finding::pass(LINK, "libraries can be mapped from memory").details(evidence),
-        (false, Some(place)) => {
-            Finding::pass(LINK, format!("libraries can be mapped from {}", place.display())).details(evidence)
-        }
-        (false, None) => {
-            let places = folder::candidates(&context.environment, Uid::effective());
-            let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-            let found = format!(
-                "neither memory files nor files in {} can be mapped for execution",
-                places.join(", ")
-            );
-            let finding = Finding::fail(cause::NO_EXECUTABLE_MAPPING, found)
-                .expected("memory files, or one directory on a file system that is not mounted noexec")
-                .details(evidence);
-            match &context.unit {
-                Some(unit) if by_unit => finding.fix(fix::IN_UNIT).with("unit", &unit.name),
-                _ => finding,
-            }
-        }
+    finding.details(evidence)
+}
+
+/// Judges what the unit's sandbox leaves of the two ways that the system permits: memory files, and files in
+/// the directory `place`. The unit is blamed only for what the system itself permits. `places` are the
+/// directories that were tried.
+fn judge(
+    memory: bool,
+    place: Option<&Path>,
+    sandbox: &Sandbox,
+    unit: Option<&Unit>,
+    places: &[PathBuf],
+) -> Finding {
+    if memory && !sandbox.memory {
+        return Finding::pass(LINK, "libraries can be mapped from memory");
+    }
+    if let Some(place) = place.filter(|_| !sandbox.folders) {
+        return Finding::pass(LINK, format!("libraries can be mapped from {}", place.display()));
+    }
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    let found =
+        format!("neither memory files nor files in {} can be mapped for execution", places.join(", "));
+    let fail = |found: String| {
+        Finding::fail(cause::NO_EXECUTABLE_MAPPING, found)
+            .expected("memory files, or one directory on a file system that is not mounted noexec")
+    };
+    // What is left is taken away by the sandbox.
+    match unit.filter(|_| memory || place.is_some()) {
+        Some(unit) => fail(format!("in {} {found}", unit.name)).fix(fix::IN_UNIT).with("unit", &unit.name),
+        None => fail(found),
     }
 }
 
@@ -149,6 +158,24 @@ mod tests {
         assert!(!refuses("@system-service", "memfd_create"));
         assert!(!refuses("read memfd_create write", "memfd_create"));
         assert!(refuses("read write", "memfd_create"));
+    }
+
+    #[test]
+    fn a_unit_is_blamed_for_what_the_system_permits() {
+        let unit = Unit::with(&[]);
+        let sandbox = Sandbox { memory: true, folders: true, reasons: Vec::new() };
+        let place = Path::new("/dev/shm");
+        let of = |memory, place| judge(memory, place, &sandbox, Some(&unit), &["/dev/shm".into()]);
+        for (memory, place) in [(true, None), (false, Some(place)), (true, Some(place))] {
+            let finding = of(memory, place);
+            assert!(finding.found.starts_with("in ollama.service neither "), "{}", finding.found);
+            assert_eq!(finding.fix.unwrap().command.as_deref(), Some("systemctl edit ollama.service"));
+        }
+        let system = of(false, None);
+        assert!(system.found.starts_with("neither "), "{}", system.found);
+        assert_eq!(system.fix, Finding::fail(cause::NO_EXECUTABLE_MAPPING, "").fix);
+        let open = judge(false, Some(place), &Sandbox::default(), Some(&unit), &[]);
+        assert_eq!(open.found, "libraries can be mapped from /dev/shm");
     }
 
     #[test]

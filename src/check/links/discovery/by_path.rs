@@ -22,7 +22,7 @@ const LINK: LinkId = LinkId::Discovery;
 impl DiscoveryRun<'_> {
     /// Finds the driver's library and opens it.
     pub async fn by_path(&self) -> Result<Finding, String> {
-        let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
+        let Some(driver) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
                 cause::NO_DEVICE,
                 "no directory of LD_LIBRARY_PATH has a libcuda.so* that is a regular file",
@@ -30,6 +30,7 @@ impl DiscoveryRun<'_> {
             .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
             .fix(fix::OTHER_PATH));
         };
+        let path = driver.file;
         let file = vgpu_paths::open_regular(&path).map_err(|error| error.to_string())?;
         let symbols = Symbols::read(&file).map_err(|error| error.to_string())?;
         let absent: Vec<_> =
@@ -77,9 +78,18 @@ pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf
     std::iter::once(ollama.libraries.clone()).chain(inherited).collect()
 }
 
+/// Driver that an Ollama of the first era opens.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FoundDriver {
+    /// Path of the entry in a directory that the Ollama searches, which may be a link.
+    pub entry: PathBuf,
+    /// Path of the file that is opened.
+    pub file: PathBuf,
+}
+
 /// Returns the first file that an Ollama of the first era would open. Such an Ollama resolves links by their
 /// text, so it does not find a memory file through a link.
-pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
+pub fn driver_by_path(folders: &[PathBuf]) -> Option<FoundDriver> {
     folders.iter().find_map(|folder| {
         let mut names: Vec<_> = std::fs::read_dir(folder)
             .ok()?
@@ -90,11 +100,12 @@ pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
             })
             .collect();
         names.sort();
-        names.into_iter().find_map(|mut path| {
-            while let Ok(next) = std::fs::read_link(&path) {
-                path = if next.is_absolute() { next } else { path.parent()?.join(next) };
+        names.into_iter().find_map(|entry| {
+            let mut file = entry.clone();
+            while let Ok(next) = std::fs::read_link(&file) {
+                file = if next.is_absolute() { next } else { file.parent()?.join(next) };
             }
-            path.is_file().then_some(path)
+            file.is_file().then_some(FoundDriver { entry, file })
         })
     })
 }
@@ -114,7 +125,8 @@ mod tests {
         assert_eq!(driver_by_path(&folders), None);
         std::fs::write(scratch.join("libcuda.so.1.2"), "").unwrap();
         std::os::unix::fs::symlink("libcuda.so.1.2", scratch.join("libcuda.so")).unwrap();
-        assert_eq!(driver_by_path(&folders), Some(scratch.join("libcuda.so.1.2")));
+        let found = FoundDriver { entry: scratch.join("libcuda.so"), file: scratch.join("libcuda.so.1.2") };
+        assert_eq!(driver_by_path(&folders), Some(found));
     }
 
     #[test]

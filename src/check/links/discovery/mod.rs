@@ -9,7 +9,7 @@ mod runner;
 
 use std::time::{Duration, Instant};
 
-pub use by_path::{driver_by_path, driver_folders};
+pub use by_path::{FoundDriver, driver_by_path, driver_folders};
 
 use super::backend::usable;
 use super::unable;
@@ -64,7 +64,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            Ok(finding) => words::blamed(finding, &context.environment),
+            Ok(finding) => words::blamed(finding, &context.environment, &ollama.libraries),
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {

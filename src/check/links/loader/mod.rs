@@ -13,8 +13,9 @@ use vgpu_probe_steps::{Fault, Resolved};
 
 pub use script::follow;
 
+use super::discovery::{self, FoundDriver};
 use super::shims::{LOADERS, subject};
-use super::{discovery, unable};
+use super::unable;
 use crate::check::child::ChildOutcome;
 use crate::check::context::CheckContext;
 use crate::check::facts::{Loser, ResolvedLibrary};
@@ -106,12 +107,21 @@ fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -
     let ollama = context.target().ollama.clone().filter(|ollama| ollama.era.by_path())?;
     let taken = discovery::driver_by_path(&discovery::driver_folders(&ollama, &context.environment))?;
     let own = ours.get("libcuda.so.1").and_then(|path| identity(path));
-    if own.is_some() && identity(&taken) == own {
+    if own.is_some() && identity(&taken.file) == own {
         return None;
     }
-    let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
+    Some(other_driver(&taken, &ollama.libraries))
+}
+
+/// Returns the finding for another driver that an Ollama of the first era opens. Only an entry of Ollama's
+/// own directory is moved away: other directories belong to the system or to other programs.
+fn other_driver(taken: &FoundDriver, libraries: &Path) -> Finding {
+    let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.file.display());
     let finding = Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's");
-    Some(finding.fix(fix::OTHER_DRIVER).with("path", taken.display()))
+    match taken.entry.parent() {
+        Some(folder) if folder != libraries => finding.fix(fix::PATH_DRIVER).with("folder", folder.display()),
+        _ => finding.fix(fix::OTHER_DRIVER).with("path", taken.entry.display()),
+    }
 }
 
 /// Outcome of asking the loader in one kind of process.
@@ -361,6 +371,18 @@ mod tests {
         assert_eq!(finding.found, found);
         let global = lost(&["/usr/lib/libcuda.so.1".into()]);
         assert_eq!((global.status, global.cause), (Status::Fail, Some(cause::GLOBAL_PRELOAD)));
+    }
+
+    #[test]
+    fn only_what_lies_in_ollamas_directory_is_moved_away() {
+        let of = |entry: &str| {
+            let taken = FoundDriver { entry: entry.into(), file: "/usr/lib/libcuda.so.580".into() };
+            other_driver(&taken, Path::new("/x/lib/ollama")).fix.unwrap()
+        };
+        let command = of("/x/lib/ollama/libcuda.so.1").command;
+        assert_eq!(command.as_deref(), Some("mv /x/lib/ollama/libcuda.so.1 /root/"), "the link alone");
+        let brought = of("/usr/lib/libcuda.so");
+        assert!(brought.command.is_none() && brought.text.starts_with("Remove /usr/lib from"), "{brought:?}");
     }
 
     #[test]

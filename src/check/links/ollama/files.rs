@@ -94,7 +94,7 @@ pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let folder = ollama.libraries.display();
     let incomplete = |cause, found: &str| Finding::fail(cause, found).with("install", installer::command());
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
-        let expected = real.parent().unwrap_or(real).join("../lib/ollama");
+        let expected = layout::first(real);
         let found = format!("Ollama's library directory {} does not exist", expected.display());
         return Some(incomplete(cause::LIBRARIES_MISSING, &found));
     }
@@ -138,6 +138,8 @@ mod tests {
         let ollama = |era| Ollama { era, libraries: libraries.clone() };
         let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
         assert_eq!(cause(Era::C), Some(cause::LIBRARIES_MISSING));
+        let found = incomplete(&ollama(Era::C), &real).unwrap().found;
+        assert_eq!(found, format!("Ollama's library directory {} does not exist", libraries.display()));
         std::fs::create_dir_all(&libraries).unwrap();
         assert_eq!(cause(Era::C), Some(cause::MIXED_INSTALL), "no llama-server");
         assert_eq!(cause(Era::B), Some(cause::LIBRARIES_MISSING), "no libggml-base");

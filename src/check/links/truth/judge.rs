@@ -200,17 +200,20 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
         }
     };
     let launcher = [Exit::Launcher, Exit::NotExecutable, Exit::NotFound].map(|exit| Some(exit as i32));
+    let mut lines = log.lines();
+    // A warning may have a hint of its own, and does not keep the server from starting.
+    let mut said = lines.by_ref().filter_map(|line| line.strip_prefix("vgpu-run: "));
     if launcher.contains(&served.code)
-        && let Some(refusal) = log.lines().find_map(|line| line.strip_prefix("vgpu-run: "))
+        && let Some(refusal) = said.find(|words| !words.starts_with("warning: "))
     {
-        let lines = log.lines().skip_while(|line| !line.starts_with("vgpu-run: ")).skip(1);
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
         let found = format!("vgpu-run does not start ollama serve: {refusal}");
         let finding = Finding::fail(cause::LAUNCHER_REFUSED, found);
-        let finding = match log.lines().find_map(|line| line.strip_prefix("hint: ")) {
+        let finding = match lines.iter().find_map(|line| line.strip_prefix("hint: ")) {
             Some(hint) => finding.fix(hint),
             None => finding,
         };
-        return finding.details(lines.filter(|line| !line.is_empty()).take(6));
+        return finding.details(lines.into_iter().take(6));
     }
     let text = match &last {
         Some(words) => format!("ollama serve {how}: {words}"),
@@ -326,6 +329,10 @@ mod tests {
         let finding = judged(&Serve { code: Some(125), ..Serve::default() }, refusal);
         assert_eq!(finding.cause, Some(cause::LAUNCHER_REFUSED));
         assert_eq!(finding.details, ["hint: add it", "check: pci/device-absent: x"]);
+        let warned = format!("vgpu-run: warning: the log goes to stderr\nhint: look there\n{refusal}");
+        let finding = judged(&Serve { code: Some(125), ..Serve::default() }, &warned);
+        assert_eq!(finding.found, "vgpu-run does not start ollama serve: failed to find a device");
+        assert_eq!(finding.fix.unwrap().text, "add it");
     }
 
     #[test]

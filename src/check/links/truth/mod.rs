@@ -39,9 +39,9 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         // The program may be a script that becomes an Ollama.
         follow(context).await;
     }
-    if context.target().ollama.is_none() {
+    let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama to ask");
-    }
+    };
     if let Some(error) = &context.unit_error {
         return Finding::skip(LINK, error.to_string());
     }
@@ -60,7 +60,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         Ok(finding) => {
             let served = Steps::read(&outcome.stdout).said::<Serve>().unwrap_or_default();
             let finding = values::consider(context, &served, finding, &outcome.stderr).await;
-            let finding = words::blamed(finding, &context.environment);
+            let finding = words::blamed(finding, &context.environment, &ollama.libraries);
             let finding = finding.details(context.reservation.clone());
             // A unit has limits of its own.
             match limits::scarce().filter(|_| finding.status == Status::Fail && context.unit.is_none()) {
