@@ -201,7 +201,8 @@ impl Writer {
         } else {
             (String::new(), format!("{base}+{at}"))
         };
-        let ordered = self.once_in(6) && space != ".local";
+        // Only accesses to global and shared memory can be ordered.
+        let ordered = self.once_in(6) && !matches!(base, "%alown" | "%aglocal");
         if self.random.below(2) == 0 {
             let order = if ordered { self.pick(&[".volatile", ".relaxed.gpu", ".acquire.cta"]) } else { "" };
             index + &self.load(&format!("ld{order}{space}"), &access, &address)
@@ -255,7 +256,7 @@ impl Writer {
     /// Draws copies, fences, packed moves, arithmetic with carry, and special registers.
     pub(super) fn rare(&mut self) -> String {
         let (r, s, t) = (self.result('r'), self.register('r'), self.source('r'));
-        let (d, e, h) = (self.result('d'), self.register('d'), self.result('h'));
+        let (d, e) = (self.result('d'), self.register('d'));
         match self.random.below(12) {
             0 if self.shared >= 16 => {
                 let bytes = self.pick(&[4_u64, 8, 16]);
@@ -280,11 +281,8 @@ impl Writer {
                 if (space == "shared" && self.shared == 0) || (space == "local" && self.local == 0) {
                     return self.arithmetic();
                 }
-                let (test, p) = (self.pick(&["shared", "local", "global", "const"]), self.result('p'));
-                let test = if test == "const" { "shared" } else { test };
-                format!(
-                    "isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\nand.b64 {d}, {d}, 15;\n"
-                )
+                let (test, p) = (self.pick(&["shared", "local", "global"]), self.result('p'));
+                format!("isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\n")
             }
             3 => {
                 let special = self.pick(&[
@@ -312,7 +310,14 @@ impl Writer {
                 format!("mov.b64 {{{}, {}}}, {e};\n", names[0], names[names.len() - 1])
             }
             6 => format!("mov.b32 {r}, {{{}, {}}};\n", self.register('h'), self.register('h')),
-            7 => format!("mov.b32 {{{h}, _}}, {s};\nmov.b32 {{_, {h}}}, {r};\n"),
+            7 => {
+                let (names, u) = (self.results('h', 2), self.register('r'));
+                format!(
+                    "mov.b32 {{{}, _}}, {s};\nmov.b32 {{_, {}}}, {u};\n",
+                    names[0],
+                    names[names.len() - 1]
+                )
+            }
             8 => {
                 let (u, v) = (self.result('r'), self.register('r'));
                 let (first, then) = self.pick(&[("add", "addc"), ("sub", "subc")]);
@@ -353,10 +358,11 @@ impl Writer {
                 let far = self.pick(&[TABLE, TABLE + access.bytes, TABLE + 4096, 1 << 33]).to_string();
                 // A load can also begin inside of the allocation and end outside.
                 let near = (TABLE - access.bytes / 2).to_string();
-                let from = match self.random.below(4) {
-                    0 if !store => near,
-                    1 => format!("-{}", access.bytes),
-                    _ => far,
+                let (from, step) = match self.random.below(4) {
+                    0 if !store => (near, step),
+                    // With a step, later lanes would store to the table, which all threads read.
+                    1 => (format!("-{}", access.bytes), 0),
+                    _ => (far, step),
                 };
                 let _ = write!(
                     text,
