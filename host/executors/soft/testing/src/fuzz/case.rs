@@ -25,9 +25,9 @@ const LAUNCHES: u64 = 4;
 pub struct Outcome {
     /// The fault that ended the launch.
     pub fault: Option<Fault>,
-    /// The memories `own`, `out`, `sums` and `trace`, or nothing where a fault stopped other warps at an
-    /// arbitrary instruction.
-    memory: Vec<(&'static str, Vec<u8>)>,
+    /// All memories with their names, the variables of the module included, or nothing where a fault stopped
+    /// other warps at an arbitrary instruction.
+    memory: Vec<(String, Vec<u8>)>,
 }
 
 /// Description of a launch, from the first line of a program.
@@ -97,7 +97,7 @@ fn data(random: &mut Random, bytes: u64) -> Vec<u8> {
 /// A program on one engine, with the memory of its launches.
 struct Loaded {
     device: Device,
-    /// Names, addresses and sizes of the memories.
+    /// Names, addresses and sizes of the memories that are parameters.
     memories: Vec<(&'static str, u64, u64)>,
 }
 
@@ -121,7 +121,8 @@ impl Loaded {
         let mut random = Random::new(seed);
         let mut params = Params::new();
         for &(name, address, bytes) in &self.memories {
-            let random = matches!(name, "table" | "own");
+            // From zeros, some reductions of the sums would leave zeros whatever they are given.
+            let random = matches!(name, "table" | "own" | "sums");
             let content =
                 if random { data(&mut Random::new(seed ^ bytes), bytes) } else { vec![0; bytes as usize] };
             self.device.write(address, &content);
@@ -143,9 +144,13 @@ impl Loaded {
         }
         // Other warps than the one that failed are anywhere then.
         let defined = fault.is_none() || (launch.threads() <= 32 && launch.grid == [1; 3]);
-        let read = |&(name, at, bytes): &(&'static str, u64, u64)| (name, self.device.read(at, bytes));
-        let memory = self.memories.iter().skip(1).filter(|_| defined).map(read);
-        Ok(Outcome { fault, memory: memory.collect() })
+        let mut memory = Vec::new();
+        if defined {
+            let read = |name: &str, at: u64, bytes: u64| (name.to_owned(), self.device.read(at, bytes));
+            memory.extend(self.memories.iter().map(|&(name, at, bytes)| read(name, at, bytes)));
+            memory.extend(self.device.globals().map(|(name, at, bytes)| read(name, at, bytes)));
+        }
+        Ok(Outcome { fault, memory })
     }
 }
 
@@ -163,7 +168,7 @@ fn difference(got: &Outcome, wanted: &Outcome) -> Option<String> {
 
 /// Compares the recorded operands and results of instructions with their reference.
 fn check_witnesses(text: &str, launch: &Launch, outcome: &Outcome) -> Result<u64, String> {
-    let Some((_, trace)) = outcome.memory.iter().find(|(name, _)| *name == "trace") else { return Ok(0) };
+    let Some((_, trace)) = outcome.memory.iter().find(|(name, _)| name == "trace") else { return Ok(0) };
     if outcome.fault.is_some() || launch.trace == 0 {
         return Ok(0);
     }
