@@ -24,6 +24,7 @@ mod program;
 mod reduce;
 mod reference;
 mod shape;
+mod witness;
 mod writer;
 
 use std::time::{Duration, Instant};
