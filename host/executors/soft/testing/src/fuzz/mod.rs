@@ -7,6 +7,7 @@
 //!  memory    accesses      calls  functions    program     a tree of statements, and its text
 //!  exchange  several lanes and warps           forms       every instruction that computes
 //!  idioms    sequences that become one instruction
+//!  faults    statements that fail              witness     stores of operands and results
 //! ```
 //!
 //! A program fails if engines differ in memory, in the code, address or site of a fault, or if an instruction
@@ -17,6 +18,7 @@ mod calls;
 mod case;
 mod control;
 mod exchange;
+mod faults;
 pub mod forms;
 mod idioms;
 mod memory;

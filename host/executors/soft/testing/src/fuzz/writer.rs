@@ -166,7 +166,7 @@ impl Writer {
 
     /// Draws an element of a list.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.random.below(of.len() as u64) as usize]
+        self.random.pick(of)
     }
 
     /// Returns a new label.
