@@ -225,8 +225,9 @@ impl Writer {
                 let (label, join) = (self.label(), self.label());
                 // No number of threads is a constant, so that the reducer can change it.
                 format!(
-                    "shr.u32 %t0, %tcount, 6;\nshl.b32 %t0, %t0, 5;\nsetp.lt.u32 %q1, %tme, %t0;\n@%q1 bra {label};\n\
-                     bar.sync 5, %tcount;\nbra {join};\n{label}:\nbar.arrive 5, %tcount;\n{join}:\nbar.sync 0;\n"
+                    "shr.u32 %t0, %tcount, 6;\nshl.b32 %t0, %t0, 5;\nsetp.lt.u32 %q1, %tme, %t0;\n\
+                     @%q1 bra {label};\nbar.sync 5, %tcount;\nbra {join};\n{label}:\n\
+                     bar.arrive 5, %tcount;\n{join}:\nbar.sync 0;\n"
                 )
             }
             _ => {
