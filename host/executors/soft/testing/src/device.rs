@@ -238,6 +238,12 @@ impl Device {
         self.globals[index]
     }
 
+    /// Returns the name, device address and size in bytes of each variable of the module.
+    pub fn globals(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let globals = self.module.globals().iter().zip(&self.globals);
+        globals.map(|(global, &address)| (global.name.as_str(), address, global.bytes))
+    }
+
     /// Returns the text that kernels have printed.
     #[must_use]
     pub fn printed(&self) -> String {

@@ -49,6 +49,11 @@ impl Random {
     pub const fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
+
+    /// Draws an element of a list.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
 }
 
 /// Single-precision test values: zeros, subnormals, limits, halves and ties, limits of other types,

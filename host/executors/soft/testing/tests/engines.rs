@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vgpu_simt_testing::fuzz::{self, Plan};
+use vgpu_simt_testing::fuzz::{self, Plan, Program, WrongKind};
 
 /// Seed of the random programs, and their number in each of two tests. Time decides nothing, so that a loaded
 /// machine tests the same.
@@ -35,6 +35,7 @@ fn run(first: u64) {
     }
     // These say that the programs are what they are meant to be.
     assert_eq!(report.programs, PROGRAMS);
+    assert_eq!(report.runs.last(), Some(&PROGRAMS));
     assert!(report.lengths[report.lengths.len() / 2] >= 100, "{:?}", report.lengths);
     assert!(report.faults > PROGRAMS / 25, "{}", report.faults);
     assert!(report.references > 20 * PROGRAMS, "{}", report.references);
@@ -64,9 +65,32 @@ fn a_wrong_result_fails() {
     };
     assert_eq!(fuzz::check(&text("add.s32"), fuzz::engines()).unwrap().references, 4 * 32);
     let error = fuzz::check(&text("sub.s32"), fuzz::engines()).unwrap_err();
-    assert!(error.starts_with("reference: thread 0: sub.s32"), "{error}");
-    // Whether the text is the interpreter's alone is read from a special register nowhere, so time has to do.
+    assert_eq!(error.kind, WrongKind::Reference, "{error}");
+    assert!(error.message.starts_with("reference: thread 0: sub.s32"), "{error}");
+    // No special register tells engines apart, so the clock stands for a result that differs.
     let clock = text("add.s32").replace("add.s32 %r1, %r0, 7;", "mov.u32 %r1, %clock;");
     let error = fuzz::check(&clock.replace("// witness", "// nothing"), fuzz::engines()).unwrap_err();
-    assert!(error.contains("differ: trace+"), "{error}");
+    assert!(matches!(error.kind, WrongKind::Memory(_)), "{error}");
+    assert!(error.message.contains("differ: trace+"), "{error}");
+}
+
+/// With one engine, nothing would be compared.
+#[test]
+fn there_are_engines_to_compare() {
+    if std::is_x86_feature_detected!("avx2") {
+        assert!(fuzz::engines().len() >= 2, "{:?}", fuzz::engines());
+    }
+}
+
+#[test]
+fn a_reduced_program_keeps_what_fails() {
+    let fails = |program: &Program| program.text().contains("div.u64");
+    let program = (0..PROGRAMS).map(|number| fuzz::draw(SEED, number)).find(fails).unwrap();
+    let reduced = fuzz::reduce(&program, 3000, &fails);
+    assert!(fails(&reduced), "{}", reduced.text());
+    // One statement is enough, and so is one warp.
+    assert!(program.body.len() > 1, "{}", program.text());
+    assert_eq!((reduced.body.len(), reduced.grid), (1, [1; 3]), "{}", reduced.text());
+    assert!(reduced.threads() <= 32, "{}", reduced.text());
+    assert!(reduced.text().len() < program.text().len(), "{}", reduced.text());
 }

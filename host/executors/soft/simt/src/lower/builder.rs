@@ -27,21 +27,29 @@ const LARGEST_FRAME: u32 = 64 << 20;
 /// text.
 const POLL_INTERVAL: usize = 1024;
 
+/// A slot for temporary values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Temporary {
+    pub(super) slot: Slot,
+    /// Whether splits of a warp copy the slot where they merge, as they copy registers.
+    pub(super) carried: bool,
+}
+
 /// Slots for temporary values. They are reused by each PTX instruction.
 #[derive(Debug, Default)]
 pub(super) struct Temporaries {
-    slots: Vec<Slot>,
+    slots: Vec<Temporary>,
     used: usize,
 }
 
 impl Temporaries {
     /// Returns a free slot, and creates one if there is none.
-    pub(super) fn allocate(&mut self, make: impl FnOnce() -> Slot) -> Slot {
+    pub(super) fn allocate(&mut self, make: impl FnOnce() -> Slot) -> &mut Temporary {
         if self.used == self.slots.len() {
-            self.slots.push(make());
+            self.slots.push(Temporary { slot: make(), carried: false });
         }
         self.used += 1;
-        self.slots[self.used - 1]
+        &mut self.slots[self.used - 1]
     }
 }
 

@@ -21,23 +21,23 @@ pub(super) const fn class_bytes(class: Class) -> u32 {
 impl Builder<'_> {
     /// Returns a scalar slot that is free until the current PTX instruction has been lowered.
     pub(super) fn temporary_scalar(&mut self) -> Slot {
-        self.temporary_scalars.allocate(|| self.layout.scalar())
+        self.temporary_scalars.allocate(|| self.layout.scalar()).slot
     }
 
     /// Returns a vector slot that is free until the current PTX instruction has been lowered. Lanes have
     /// eight bytes if it is `wide`, else four.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
+        let waits = self.waits();
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
-        let slot = temporaries.allocate(|| self.layout.vector(wide));
-        // Lanes that wait at the instruction take the value along to those that they meet. Machine code writes
-        // a vector only in the parts that have active lanes.
-        if self.waits() {
+        let temporary = temporaries.allocate(|| self.layout.vector(wide));
+        // Splits that merge at this instruction copy the slot, because machine code has written only the parts
+        // with active lanes.
+        if waits && !temporary.carried {
+            temporary.carried = true;
             let registers = if wide { &mut self.registers.wide } else { &mut self.registers.narrow };
-            if !registers.contains(&slot) {
-                registers.push(slot);
-            }
+            registers.push(temporary.slot);
         }
-        slot
+        temporary.slot
     }
 
     /// Returns the slot of a constant, which is allocated on first use.

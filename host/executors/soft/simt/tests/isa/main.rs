@@ -22,6 +22,7 @@ mod convert;
 mod differential;
 mod edges;
 mod emitter;
+mod engines;
 mod faults;
 mod floating;
 mod fp8;
@@ -42,6 +43,7 @@ mod refusals;
 mod rounds;
 mod special;
 mod stops;
+mod tiled;
 mod tiles;
 mod together;
 mod warp;
@@ -149,8 +151,10 @@ fn main() -> ExitCode {
         covered.push((chapter, names));
     }
     trials.extend(references::trials());
+    trials.extend(engines::trials());
     trials.extend(edges::trials());
     trials.extend(lowest::trials());
+    trials.extend(tiled::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -23,9 +23,11 @@ pub fn function(name: &str, random: &mut Random) -> String {
     let scope = Scope { mask: Mask::Unknown, together: false, depth: 1, runs: 1 };
     let count = 2 + random.below(12);
     let statements = writer.statements(&scope, count, 400);
+    // The counter and the bound of a loop have the number of its label. Labels start at 1.
+    let labels = writer.labels + 1;
     let mut text = format!(
         ".func (.param .b32 result) {name}(.param .b32 x, .param .b64 y, .param .b32 n)\n{{\n{TEMPORARIES}\
-         .reg .b16 %h<{}>;\n.reg .b32 %r<{}>, %c<99>, %b<99>, %tlane, %twarp, %tblock;\n.reg .b64 %d<{}>;\n.reg .pred %p<{}>;\n\
+         .reg .b16 %h<{}>;\n.reg .b32 %r<{}>, %c<{labels}>, %b<{labels}>, %tlane, %twarp, %tblock;\n.reg .b64 %d<{}>;\n.reg .pred %p<{}>;\n\
          mov.u32 %tlane, %laneid;\nmov.u32 %twarp, %warpid;\nmov.u32 %tblock, %ctaid.x;\n\
          ld.param.b32 %r0, [x];\nld.param.b64 %d0, [y];\nld.param.b32 %more, [n];\n",
         counts.halves, counts.words, counts.wides, counts.predicates

@@ -2,8 +2,11 @@
 //! arithmetic with its reference.
 //!
 //! The text is all that a case consists of. Its first line describes the launch. A line
-//! `// witness OFFSET SPELLING` says that the next instructions store the operands of an instruction and its
-//! result, each in 8 bytes, at an offset of the thread's part of `trace`, after a 1 in the first 8 bytes.
+//! `// witness OFFSET SPELLING OPERANDS BYTES` says that the next instructions store the operands of an
+//! instruction and its result, each in 8 bytes, at an offset of the thread's part of `trace`, after a 1 in the
+//! first 8 bytes. `OPERANDS` is the number of operands, and `BYTES` the size of the result.
+
+use std::fmt;
 
 use vgpu_simt::{Fault, Features};
 
@@ -25,9 +28,9 @@ const LAUNCHES: u64 = 4;
 pub struct Outcome {
     /// The fault that ended the launch.
     pub fault: Option<Fault>,
-    /// The memories `own`, `out`, `sums` and `trace`, or nothing where a fault stopped other warps at an
-    /// arbitrary instruction.
-    memory: Vec<(&'static str, Vec<u8>)>,
+    /// All memories with their names, the variables of the module included, or nothing where a fault stopped
+    /// other warps at an arbitrary instruction.
+    memory: Vec<(String, Vec<u8>)>,
 }
 
 /// Description of a launch, from the first line of a program.
@@ -97,7 +100,7 @@ fn data(random: &mut Random, bytes: u64) -> Vec<u8> {
 /// A program on one engine, with the memory of its launches.
 struct Loaded {
     device: Device,
-    /// Names, addresses and sizes of the memories.
+    /// Names, addresses and sizes of the memories that are parameters.
     memories: Vec<(&'static str, u64, u64)>,
 }
 
@@ -121,7 +124,8 @@ impl Loaded {
         let mut random = Random::new(seed);
         let mut params = Params::new();
         for &(name, address, bytes) in &self.memories {
-            let random = matches!(name, "table" | "own");
+            // From zeros, some reductions of the sums would leave zeros whatever they are given.
+            let random = matches!(name, "table" | "own" | "sums");
             let content =
                 if random { data(&mut Random::new(seed ^ bytes), bytes) } else { vec![0; bytes as usize] };
             self.device.write(address, &content);
@@ -143,9 +147,13 @@ impl Loaded {
         }
         // Other warps than the one that failed are anywhere then.
         let defined = fault.is_none() || (launch.threads() <= 32 && launch.grid == [1; 3]);
-        let read = |&(name, at, bytes): &(&'static str, u64, u64)| (name, self.device.read(at, bytes));
-        let memory = self.memories.iter().skip(1).filter(|_| defined).map(read);
-        Ok(Outcome { fault, memory: memory.collect() })
+        let mut memory = Vec::new();
+        if defined {
+            let read = |name: &str, at: u64, bytes: u64| (name.to_owned(), self.device.read(at, bytes));
+            memory.extend(self.memories.iter().map(|&(name, at, bytes)| read(name, at, bytes)));
+            memory.extend(self.device.globals().map(|(name, at, bytes)| read(name, at, bytes)));
+        }
+        Ok(Outcome { fault, memory })
     }
 }
 
@@ -162,16 +170,17 @@ fn difference(got: &Outcome, wanted: &Outcome) -> Option<String> {
 }
 
 /// Compares the recorded operands and results of instructions with their reference.
-fn check_witnesses(text: &str, launch: &Launch, outcome: &Outcome) -> Result<u64, String> {
-    let Some((_, trace)) = outcome.memory.iter().find(|(name, _)| *name == "trace") else { return Ok(0) };
+fn check_witnesses(text: &str, launch: &Launch, outcome: &Outcome) -> Result<u64, Wrong> {
+    let Some((_, trace)) = outcome.memory.iter().find(|(name, _)| name == "trace") else { return Ok(0) };
     if outcome.fault.is_some() || launch.trace == 0 {
         return Ok(0);
     }
     let mut checked = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("// witness ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [offset, spelling, sources, bytes] = words[..] else { return Err(format!("witness {line}")) };
-        let number = |word: &str| word.parse::<usize>().map_err(|error| format!("witness {line}: {error}"));
+        let unreadable = || Wrong { kind: WrongKind::Text, message: format!("unreadable witness {line}") };
+        let [offset, spelling, sources, bytes] = words[..] else { return Err(unreadable()) };
+        let number = |word: &str| word.parse::<usize>().map_err(|_| unreadable());
         let (offset, count, bytes) = (number(offset)?, number(sources)?, number(bytes)? as u32);
         for (thread, part) in trace.chunks_exact(launch.trace as usize).enumerate() {
             let read = |at: usize| {
@@ -186,9 +195,10 @@ fn check_witnesses(text: &str, launch: &Launch, outcome: &Outcome) -> Result<u64
             if let Some(expect) = reference(spelling, &operands) {
                 checked += 1;
                 if !allows(&expect, got, bytes) {
-                    return Err(format!(
-                        "thread {thread}: {spelling} of {operands:#x?} is {got:#x}, should be {expect:x?}"
-                    ));
+                    let of = format!("{spelling} of {operands:#x?}");
+                    let message =
+                        format!("reference: thread {thread}: {of} is {got:#x}, should be {expect:x?}");
+                    return Err(Wrong { kind: WrongKind::Reference, message });
                 }
             }
         }
@@ -205,30 +215,74 @@ pub struct Verdict {
     pub references: u64,
 }
 
+/// Kind of a failure. A reduced program fails in the same way as the program that was drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongKind {
+    /// The text describes no launch, or has a witness that cannot be read.
+    Text,
+    /// This engine does not accept the program.
+    Build(Features),
+    /// This engine cannot launch the program, or the launch exceeds its limits.
+    Launch(Features),
+    /// The fault on this engine differs from that on the first engine.
+    Fault(Features),
+    /// The memory that this engine leaves differs from that of the first engine.
+    Memory(Features),
+    /// An instruction's result is not the reference's.
+    Reference,
+}
+
+/// What is wrong with a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Kind of the failure.
+    pub kind: WrongKind,
+    /// What was found, with the engine or the instruction.
+    pub message: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or
 /// an instruction's result is not the reference's.
-pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, String> {
-    let launch = Launch::parse(text)?;
-    let loaded: Result<Vec<Loaded>, String> =
-        engines.iter().map(|&features| Loaded::new(text, &launch, features)).collect();
-    let loaded = loaded?;
+pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, Wrong> {
+    let launch = Launch::parse(text).map_err(|message| Wrong { kind: WrongKind::Text, message })?;
+    let on = |kind: WrongKind, features: Features, error: &str| Wrong {
+        kind,
+        message: format!("{features:?}: {error}"),
+    };
+    let mut loaded = Vec::with_capacity(engines.len());
+    for &features in engines {
+        let one = Loaded::new(text, &launch, features);
+        loaded.push(one.map_err(|error| on(WrongKind::Build(features), features, &error))?);
+    }
     let mut verdict = Verdict::default();
     for seed in launch.seed..launch.seed + LAUNCHES {
         let mut first: Option<Outcome> = None;
         for (&features, loaded) in engines.iter().zip(&loaded) {
-            let outcome = loaded.run(&launch, seed).map_err(|error| format!("{features:?}: {error}"))?;
+            let outcome = loaded.run(&launch, seed);
+            let outcome = outcome.map_err(|error| on(WrongKind::Launch(features), features, &error))?;
             match &first {
                 None => first = Some(outcome),
                 Some(wanted) => {
                     if let Some(difference) = difference(&outcome, wanted) {
-                        return Err(format!("{features:?} and {:?} differ: {difference}", engines[0]));
+                        let same_fault = outcome.fault == wanted.fault;
+                        let kind =
+                            if same_fault { WrongKind::Memory(features) } else { WrongKind::Fault(features) };
+                        let message = format!("{features:?} and {:?} differ: {difference}", engines[0]);
+                        return Err(Wrong { kind, message });
                     }
                 }
             }
         }
-        let Some(outcome) = first else { return Err("no engine".into()) };
-        let references = check_witnesses(text, &launch, &outcome);
-        verdict.references += references.map_err(|error| format!("reference: {error}"))?;
+        let Some(outcome) = first else {
+            return Err(Wrong { kind: WrongKind::Text, message: "no engine".into() });
+        };
+        verdict.references += check_witnesses(text, &launch, &outcome)?;
         verdict.fault |= outcome.fault.is_some();
     }
     Ok(verdict)

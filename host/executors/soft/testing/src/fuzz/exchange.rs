@@ -223,10 +223,11 @@ impl Writer {
             // Some warps arrive without waiting, and the others wait for them.
             2 if threads.is_multiple_of(64) => {
                 let (label, join) = (self.label(), self.label());
+                // No number of threads is a constant, so that the reducer can change it.
                 format!(
-                    "setp.lt.u32 %q1, %tme, {};\n@%q1 bra {label};\nbar.sync 5, {threads};\nbra {join};\n{label}:\n\
-                     bar.arrive 5, {threads};\n{join}:\nbar.sync 0;\n",
-                    threads / 2
+                    "shr.u32 %t0, %tcount, 6;\nshl.b32 %t0, %t0, 5;\nsetp.lt.u32 %q1, %tme, %t0;\n\
+                     @%q1 bra {label};\nbar.sync 5, %tcount;\nbra {join};\n{label}:\n\
+                     bar.arrive 5, %tcount;\n{join}:\nbar.sync 0;\n"
                 )
             }
             _ => {

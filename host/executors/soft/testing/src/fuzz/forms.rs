@@ -204,8 +204,7 @@ pub fn all() -> &'static [Form] {
     &FORMS
 }
 
-/// Returns the forms of each pattern, so that every pattern can be equally
-/// frequent.
+/// Returns the forms of each pattern, so that every pattern can be equally frequent.
 #[must_use]
 pub fn patterns() -> &'static [Vec<Form>] {
     static BY_PATTERN: LazyLock<Vec<Vec<Form>>> = LazyLock::new(|| {

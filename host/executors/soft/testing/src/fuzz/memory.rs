@@ -1,5 +1,5 @@
 //! Statements that access memory: loads of read-only data at any address, accesses to a thread's own part of
-//! each state space, atomic operations, copies, and accesses that fail.
+//! each state space, atomic operations, and copies.
 
 use std::fmt::Write as _;
 
@@ -72,16 +72,16 @@ const ATOMICS: [(&str, u64, char); 29] = [
 ];
 
 /// An access: its type with a vector's width, its size in bytes, the class of its registers and their number.
-struct Access {
+pub(super) struct Access {
     suffix: String,
-    bytes: u64,
+    pub(super) bytes: u64,
     class: char,
     count: usize,
 }
 
 impl Writer {
     /// Draws an access of at most `most` bytes.
-    fn access(&mut self, most: u64) -> Access {
+    pub(super) fn access(&mut self, most: u64) -> Access {
         loop {
             let (types, size) = self.pick(&ELEMENTS);
             let count = self.pick(&[1, 1, 1, 2, 2, 4]);
@@ -107,12 +107,12 @@ impl Writer {
     }
 
     /// Returns a load at an address.
-    fn load(&mut self, opcode: &str, access: &Access, address: &str) -> String {
-        let mut names = self.results(access.class, access.count);
+    pub(super) fn load(&mut self, opcode: &str, access: &Access, address: &str) -> String {
         if access.count == 1 {
             let name = self.result(access.class);
             return format!("{opcode}.{} {name}, [{address}];\n", access.suffix);
         }
+        let mut names = self.results(access.class, access.count);
         if self.once_in(12) {
             names[0] = "_".into();
         }
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Returns a store at an address.
-    fn store(&mut self, opcode: &str, access: &Access, address: &str) -> String {
+    pub(super) fn store(&mut self, opcode: &str, access: &Access, address: &str) -> String {
         let names: Vec<String> = (0..access.count).map(|_| self.register(access.class)).collect();
         if access.count == 1 {
             return format!("{opcode}.{} [{address}], {};\n", access.suffix, names[0]);
@@ -201,7 +201,8 @@ impl Writer {
         } else {
             (String::new(), format!("{base}+{at}"))
         };
-        let ordered = self.once_in(6) && space != ".local";
+        // Only accesses to global and shared memory can be ordered.
+        let ordered = self.once_in(6) && !matches!(base, "%alown" | "%aglocal");
         if self.random.below(2) == 0 {
             let order = if ordered { self.pick(&[".volatile", ".relaxed.gpu", ".acquire.cta"]) } else { "" };
             index + &self.load(&format!("ld{order}{space}"), &access, &address)
@@ -255,7 +256,7 @@ impl Writer {
     /// Draws copies, fences, packed moves, arithmetic with carry, and special registers.
     pub(super) fn rare(&mut self) -> String {
         let (r, s, t) = (self.result('r'), self.register('r'), self.source('r'));
-        let (d, e, h) = (self.result('d'), self.register('d'), self.result('h'));
+        let (d, e) = (self.result('d'), self.register('d'));
         match self.random.below(12) {
             0 if self.shared >= 16 => {
                 let bytes = self.pick(&[4_u64, 8, 16]);
@@ -280,11 +281,8 @@ impl Writer {
                 if (space == "shared" && self.shared == 0) || (space == "local" && self.local == 0) {
                     return self.arithmetic();
                 }
-                let (test, p) = (self.pick(&["shared", "local", "global", "const"]), self.result('p'));
-                let test = if test == "const" { "shared" } else { test };
-                format!(
-                    "isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\nand.b64 {d}, {d}, 15;\n"
-                )
+                let (test, p) = (self.pick(&["shared", "local", "global"]), self.result('p'));
+                format!("isspacep.{test} {p}, {base};\ncvta.to.{space}.u64 {d}, {base};\n")
             }
             3 => {
                 let special = self.pick(&[
@@ -312,7 +310,14 @@ impl Writer {
                 format!("mov.b64 {{{}, {}}}, {e};\n", names[0], names[names.len() - 1])
             }
             6 => format!("mov.b32 {r}, {{{}, {}}};\n", self.register('h'), self.register('h')),
-            7 => format!("mov.b32 {{{h}, _}}, {s};\nmov.b32 {{_, {h}}}, {r};\n"),
+            7 => {
+                let (names, u) = (self.results('h', 2), self.register('r'));
+                format!(
+                    "mov.b32 {{{}, _}}, {s};\nmov.b32 {{_, {}}}, {u};\n",
+                    names[0],
+                    names[names.len() - 1]
+                )
+            }
             8 => {
                 let (u, v) = (self.result('r'), self.register('r'));
                 let (first, then) = self.pick(&[("add", "addc"), ("sub", "subc")]);
@@ -323,82 +328,6 @@ impl Writer {
             9 => format!("mad.lo.cc.u32 {r}, {s}, {t}, {s};\nmadc.hi.u32 {r}, {s}, {t}, {r};\n"),
             10 => format!("add.cc.u64 {d}, {e}, {d};\naddc.u64 {d}, {d}, {e};\n"),
             _ => "prefetch.global.L1 [%atable];\n".into(),
-        }
-    }
-
-    /// Draws an instruction that fails for some lanes of one warp, while the others access their own memory.
-    pub(super) fn failing(&mut self) -> String {
-        let Some((warp, block)) = self.fault.take() else { return String::new() };
-        let mut text =
-            format!("setp.eq.u32 %q1, %twarp, {warp};\nsetp.eq.and.u32 %q1, %tblock, {block}, %q1;\n");
-        match self.random.below(3) {
-            0 => {
-                let _ = writeln!(text, "setp.ge.and.u32 %q1, %tlane, {}, %q1;", self.random.below(33));
-            }
-            1 => {
-                let _ = writeln!(text, "and.pred %q1, %q1, {};", self.register('p'));
-            }
-            _ => {}
-        }
-        let store = self.once_in(2);
-        let step = self.pick(&[0, 1, 4, 8, 16]);
-        match self.random.below(9) {
-            0 => return text + "@%q1 trap;\n",
-            1 if !self.functions.is_empty() => {
-                // A recursion without end.
-                return text + "selp.b32 %t0, 1000000, 1, %q1;\n" + &self.call_function("%t0");
-            }
-            2..=4 => {
-                let access = self.access(self.parts.own);
-                let far = self.pick(&[TABLE, TABLE + access.bytes, TABLE + 4096, 1 << 33]).to_string();
-                // A load can also begin inside of the allocation and end outside.
-                let near = (TABLE - access.bytes / 2).to_string();
-                let from = match self.random.below(4) {
-                    0 if !store => near,
-                    1 => format!("-{}", access.bytes),
-                    _ => far,
-                };
-                let _ = write!(
-                    text,
-                    "mul.wide.u32 %a1, %tlane, {step};\nadd.s64 %a1, %a1, %atable;\nadd.s64 %a1, %a1, {from};\n\
-                     selp.b64 %a1, %a1, %aown, %q1;\n"
-                );
-                let space = self.pick(&["", ".global"]);
-                return text + &self.either(store, space, &access, "%a1");
-            }
-            5 | 6 if self.shared > 0 => {
-                let access = self.access(self.shared);
-                let _ = write!(
-                    text,
-                    "mov.u32 %t1, %total_smem_size;\nmad.lo.u32 %t1, %tlane, {step}, %t1;\nadd.u32 %t1, %t1, {};\n\
-                     selp.b32 %t1, %t1, %tsown, %q1;\n",
-                    self.pick(&[0, 1 << 20])
-                );
-                return text + &self.either(store, ".shared", &access, "%t1");
-            }
-            7 => {
-                let access = self.access(self.parts.own);
-                // No device memory is at these addresses: null, windows of other spaces, functions.
-                let at = self.pick(&["0", "64", "0x10000100000", "0x20000100000", "0x40000000010"]);
-                let _ = writeln!(text, "selp.b64 %a1, {at}, %aown, %q1;");
-                return text + &self.either(store, "", &access, "%a1");
-            }
-            _ => {}
-        }
-        // A misaligned address.
-        let access = self.access(self.parts.own);
-        if access.bytes == 1 {
-            return text + "@%q1 trap;\n";
-        }
-        let _ = write!(text, "add.s64 %a1, %aown, 1;\nselp.b64 %a1, %a1, %aown, %q1;\n");
-        text + &self.either(store, ".global", &access, "%a1")
-    }
-
-    fn either(&mut self, store: bool, space: &str, access: &Access, address: &str) -> String {
-        if store {
-            self.store(&format!("st{space}"), access, address)
-        } else {
-            self.load(&format!("ld{space}"), access, address)
         }
     }
 }

@@ -7,6 +7,7 @@
 //!  memory    accesses      calls  functions    program     a tree of statements, and its text
 //!  exchange  several lanes and warps           forms       every instruction that computes
 //!  idioms    sequences that become one instruction
+//!  faults    statements that fail              witness     stores of operands and results
 //! ```
 //!
 //! A program fails if engines differ in memory, in the code, address or site of a fault, or if an instruction
@@ -17,6 +18,7 @@ mod calls;
 mod case;
 mod control;
 mod exchange;
+mod faults;
 pub mod forms;
 mod idioms;
 mod memory;
@@ -24,20 +26,24 @@ mod program;
 mod reduce;
 mod reference;
 mod shape;
+mod witness;
 mod writer;
 
 use std::time::{Duration, Instant};
 
 use vgpu_simt::Features;
 
-pub use case::{Verdict, check};
+pub use case::{Verdict, Wrong, WrongKind, check};
 pub use program::Program;
+pub use reduce::reduce;
 pub use reference::reference;
 
 use crate::values::Random;
 
 /// Number of tries in which a failing program is reduced.
 const TRIES: usize = 3000;
+/// Time after which no further reduction is tried.
+const REDUCTION: Duration = Duration::from_mins(5);
 
 /// Programs to run.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +76,9 @@ pub struct Failure {
 pub struct Report {
     /// Number of programs that were run.
     pub programs: u64,
-    /// Number of them that ended with a fault, as intended.
+    /// Number of programs that were run on each of [`engines`], in their order.
+    pub runs: Vec<u64>,
+    /// Number of programs that ended with a fault, as intended.
     pub faults: u64,
     /// Number of results that were compared with a reference.
     pub references: u64,
@@ -103,29 +111,35 @@ fn examine(seed: u64, number: u64, report: &mut Report) {
     report.programs += 1;
     report.lengths.push(instructions as u32);
     // The interpreter without vectors is slow, and differs from the other in how its functions are compiled.
-    let engines = if number.is_multiple_of(8) { engines() } else { &engines()[1.min(engines().len() - 1)..] };
+    let all = engines();
+    let first = usize::from(!number.is_multiple_of(8)).min(all.len() - 1);
+    let engines = &all[first..];
+    for runs in &mut report.runs[first..] {
+        *runs += 1;
+    }
     match check(&text, engines) {
         Ok(verdict) => {
             report.faults += u64::from(verdict.fault);
             report.references += verdict.references;
         }
-        Err(message) => {
-            let kind = |message: &str| message.split([' ', ':']).next().unwrap_or_default().to_owned();
+        Err(wrong) => {
+            let start = Instant::now();
             let fails = |candidate: &Program| {
-                check(&candidate.text(), engines).is_err_and(|error| kind(&error) == kind(&message))
+                start.elapsed() < REDUCTION
+                    && check(&candidate.text(), engines).is_err_and(|error| error.kind == wrong.kind)
             };
-            let text = reduce::reduce(&program, TRIES, &fails).text();
-            let message = check(&text, engines).err().unwrap_or(message);
+            let text = reduce(&program, TRIES, &fails).text();
+            let message = check(&text, engines).err().unwrap_or(wrong).message;
             report.failures.push(Failure { number, message, text });
         }
     }
 }
 
-/// Runs programs until the plan is carried out or `stop` is returned from `progress`, which is called after
-/// each program.
+/// Runs programs until the plan is carried out or `progress` returns false. `progress` is called after each
+/// program.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Report) -> bool) -> Report {
     let start = Instant::now();
-    let mut report = Report::default();
+    let mut report = Report { runs: vec![0; engines().len()], ..Report::default() };
     let mut number = plan.first;
     while plan.programs.is_none_or(|programs| report.programs < programs)
         && plan.time.is_none_or(|time| start.elapsed() < time)

@@ -52,7 +52,7 @@ pub struct Parts {
 /// A random program.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Shape of the launch: blocks by axis, and threads of a block by axis.
+    /// Number of blocks by axis.
     pub grid: [u32; 3],
     /// Number of threads of a block by axis.
     pub block: [u32; 3],

@@ -44,17 +44,12 @@ const MOST: u64 = 20_000;
 
 /// Draws a program.
 pub fn draw(mut random: Random) -> Program {
-    let pick = |random: &mut Random, of: &[u64]| of[random.below(of.len() as u64) as usize];
-    let block = if random.below(2) == 0 {
-        WHOLE[random.below(WHOLE.len() as u64) as usize]
-    } else {
-        PARTIAL[random.below(PARTIAL.len() as u64) as usize]
-    };
+    let block = if random.below(2) == 0 { random.pick(&WHOLE) } else { random.pick(&PARTIAL) };
     let threads: u32 = block.iter().product();
-    let blocks = if threads <= 128 { [1, 1, 2, 3][random.below(4) as usize] } else { 1 };
+    let blocks = if threads <= 128 { random.pick(&[1, 1, 2, 3]) } else { 1 };
     // From 4 registers to 400.
     let most = (100_000 / u64::from(threads * blocks)).min(400);
-    let total = pick(&mut random, &[4, 12, 24, 24, 40, 40, 64, 64, 100, 100, 160, 250, 400]).min(most);
+    let total = random.pick(&[4_u64, 12, 24, 24, 40, 40, 64, 64, 100, 100, 160, 250, 400]).min(most);
     let total = total * (75 + random.below(26)) / 100;
     let counts = Counts {
         halves: (total * random.below(30) / 100).max(2),
@@ -65,9 +60,9 @@ pub fn draw(mut random: Random) -> Program {
     let seed = random.bits() >> 32;
     let mut writer = Writer::new(random, counts, threads);
     let random = &mut writer.random;
-    writer.parts = Parts { own: pick(random, &SIZES), out: 0, trace: 8 * random.below(2) };
-    writer.shared = pick(random, &SIZES).min(40_000 / u64::from(threads) / 16 * 16).max(4);
-    writer.local = pick(random, &SIZES).max(16);
+    writer.parts = Parts { own: random.pick(&SIZES), out: 0, trace: 8 * random.below(2) };
+    writer.shared = random.pick(&SIZES).min(40_000 / u64::from(threads) / 16 * 16).max(4);
+    writer.local = random.pick(&SIZES).max(16);
     writer.leaves = random.below(4) == 0;
     if random.below(6) == 0 {
         writer.fault =

@@ -4,8 +4,6 @@
 //! operations that commute. Instructions of several lanes name exactly the lanes that execute them. Loops
 //! have small bounds.
 
-use std::fmt::Write as _;
-
 use crate::fuzz::forms::{self, Form};
 use crate::fuzz::program::{Parts, Statement};
 use crate::values::{F32_EDGES, F64_EDGES, Random};
@@ -107,7 +105,7 @@ pub struct Writer {
     pub threads: u32,
     /// Sizes of a thread's parts of memory.
     pub parts: Parts,
-    /// Size of a thread's own part of shared memory; the next is that of local memory.
+    /// Size of a thread's own part of shared memory in bytes.
     pub shared: u64,
     /// Size of a thread's local memory in bytes.
     pub local: u64,
@@ -168,7 +166,7 @@ impl Writer {
 
     /// Draws an element of a list.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.random.below(of.len() as u64) as usize]
+        self.random.pick(of)
     }
 
     /// Returns a new label.
@@ -274,40 +272,11 @@ impl Writer {
         let group = &patterns[self.random.below(patterns.len() as u64) as usize];
         let form = group[self.random.below(group.len() as u64) as usize].clone();
         let (line, dst, sources) = self.instruction(&form);
-        if self.functions.is_empty() && self.parts.trace > 0 && self.once_in(4) {
-            return self.witness(&form, &line, &dst, &sources);
+        let guard = if self.once_in(8) { format!("@{} ", self.source('p')) } else { String::new() };
+        if self.parts.trace > 0 && self.once_in(4) {
+            return self.witness(&form, &guard, &line, &dst, &sources);
         }
-        if self.once_in(8) { format!("@{} {line}", self.source('p')) } else { line }
-    }
-
-    /// Adds stores of the operands before an instruction, and of its result after it.
-    fn witness(&mut self, form: &Form, line: &str, dst: &str, sources: &[String]) -> String {
-        let bytes = 8 * (sources.len() as u64 + 2);
-        if form.dst == 'P' || self.parts.trace + bytes > 8 * 64 || self.uniform {
-            return line.to_owned();
-        }
-        let offset = self.parts.trace - 8;
-        self.parts.trace += bytes;
-        let width = |letter: char| match letter {
-            'h' | 'H' => 16,
-            'd' | 'D' | 'G' => 64,
-            _ => 32,
-        };
-        let store = |at: usize, letter: char, operand: &str| {
-            let to = offset as usize + 8 * at;
-            if matches!(letter, 'p' | 'o') {
-                let (name, yes, no) = operand.strip_prefix('!').map_or((operand, 1, 0), |name| (name, 0, 1));
-                return format!("selp.b32 %t9, {yes}, {no}, {name};\nst.global.b32 [%atrace+{to}], %t9;\n");
-            }
-            format!("st.global.b{} [%atrace+{to}], {operand};\n", width(letter))
-        };
-        let bits = if form.dst == 'p' { 32 } else { width(form.dst) };
-        let mut text = format!("// witness {offset} {} {} {}\n", form.spelling, sources.len(), bits / 8);
-        for (at, (operand, letter)) in sources.iter().zip(form.sources.chars()).enumerate() {
-            text += &store(1 + at, letter, operand);
-        }
-        let _ = write!(text, "{line}{}", store(1 + sources.len(), form.dst, dst));
-        text + &format!("st.global.b64 [%atrace+{offset}], 1;\n")
+        guard + &line
     }
 
     /// Draws instructions that compilers emit most, so that superblocks are long and made of what has machine
