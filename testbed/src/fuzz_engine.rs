@@ -238,7 +238,7 @@ impl FuzzEngineArgs {
             (None, None) => (part, None),
         };
         let time = programs.is_none().then_some(self.minutes);
-        Plan { seed, first, step: self.jobs, programs, time }
+        Plan { seed, first, step: self.jobs, programs, time, engines: fuzz::engines() }
     }
 }
 
@@ -252,7 +252,14 @@ pub fn run_fuzz_engine(arguments: &FuzzEngineArgs) -> Result<ExitCode> {
     if let Some(first) = arguments.first {
         let programs = arguments.programs;
         let time = programs.is_none().then_some(arguments.minutes);
-        return Ok(work(&Plan { seed, first, step: arguments.jobs, programs, time }));
+        return Ok(work(&Plan {
+            seed,
+            first,
+            step: arguments.jobs,
+            programs,
+            time,
+            engines: fuzz::engines(),
+        }));
     }
     let parts = if arguments.case.is_some() { 1 } else { arguments.jobs };
     let mut all = Results { runs: vec![0; fuzz::engines().len()], ..Results::default() };

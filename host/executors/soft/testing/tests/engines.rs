@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
+use vgpu_simt::Features;
 use vgpu_simt_testing::fuzz::{self, Plan, Program, WrongKind};
 
 /// Seed of the random programs, and their number in each of two tests. Time decides nothing, so that a loaded
 /// machine tests the same.
 const SEED: u64 = 1;
-const PROGRAMS: u64 = 700;
+const PROGRAMS: u64 = 350;
 
 #[test]
 fn corpus() {
@@ -26,9 +27,17 @@ fn corpus() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// Returns the engines that are known to agree on the random programs. The translator for AVX-512 has not been
+/// tried with them yet: `vgpu-testbed fuzz-engine` compares it where the processor has it.
+fn engines() -> &'static [Features] {
+    let all = fuzz::engines();
+    let known = all.iter().position(|engine| *engine == Features::JitAvx512).unwrap_or(all.len());
+    &all[..known]
+}
+
 /// Runs every other of the random programs.
 fn run(first: u64) {
-    let plan = Plan { seed: SEED, first, step: 2, programs: Some(PROGRAMS), time: None };
+    let plan = Plan { seed: SEED, first, step: 2, programs: Some(PROGRAMS), time: None, engines: engines() };
     let report = fuzz::run(&plan, &mut |report| report.failures.is_empty());
     if let Some(failure) = report.failures.first() {
         panic!("program {} of seed {SEED}: {}\n{}", failure.number, failure.message, failure.text);

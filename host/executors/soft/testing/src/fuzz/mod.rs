@@ -58,6 +58,8 @@ pub struct Plan {
     pub programs: Option<u64>,
     /// Time after which no program is started.
     pub time: Option<Duration>,
+    /// Engines that are compared.
+    pub engines: &'static [Features],
 }
 
 /// A program that failed.
@@ -104,14 +106,14 @@ pub fn draw(seed: u64, number: u64) -> Program {
 }
 
 /// Returns what a program of a seed does wrong, and reduces it.
-fn examine(seed: u64, number: u64, report: &mut Report) {
-    let program = draw(seed, number);
+fn examine(plan: &Plan, number: u64, report: &mut Report) {
+    let program = draw(plan.seed, number);
     let text = program.text();
     let instructions = text.lines().filter(|line| line.ends_with(';') && !line.starts_with('.')).count();
     report.programs += 1;
     report.lengths.push(instructions as u32);
     // The interpreter without vectors is slow, and differs from the other in how its functions are compiled.
-    let all = engines();
+    let all = plan.engines;
     let first = usize::from(!number.is_multiple_of(8)).min(all.len() - 1);
     let engines = &all[first..];
     for runs in &mut report.runs[first..] {
@@ -139,12 +141,12 @@ fn examine(seed: u64, number: u64, report: &mut Report) {
 /// program.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Report) -> bool) -> Report {
     let start = Instant::now();
-    let mut report = Report { runs: vec![0; engines().len()], ..Report::default() };
+    let mut report = Report { runs: vec![0; plan.engines.len()], ..Report::default() };
     let mut number = plan.first;
     while plan.programs.is_none_or(|programs| report.programs < programs)
         && plan.time.is_none_or(|time| start.elapsed() < time)
     {
-        examine(plan.seed, number, &mut report);
+        examine(plan, number, &mut report);
         number += plan.step;
         if !progress(&report) {
             break;
