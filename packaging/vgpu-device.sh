@@ -74,6 +74,8 @@ after_purge() {
         rm -rf /var/cache/vgpu-device
         rm -rf /run/vgpu-device
     fi
+    # systemd has forgotten that the directory is the unit's.
+    ! managed || systemctl --quiet is-active vgpu-device-node.service || rm -rf /run/vgpu-device-node
     # Not if it has files.
     rmdir /etc/vgpu-device 2>/dev/null || :
 }

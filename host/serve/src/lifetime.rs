@@ -3,7 +3,7 @@
 //! A process that has lost a thread does not work, even if it appears to. It ends in order, with an error, so
 //! that its service manager restarts it.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, MutexGuard};
 use std::thread;
@@ -81,7 +81,8 @@ pub(crate) struct ReloadReport {
 pub(crate) fn log(level: Level) {
     let filter = if level == WARN { format!("{level},{VM_EVENTS}=info") } else { level.to_string() };
     let filter = EnvFilter::new(filter);
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_ansi(colours).with_writer(std::io::stderr).with_env_filter(filter).init();
 }
 
 /// Reason for which a command stops serving: `Ok` if it was told to stop.

@@ -93,7 +93,7 @@ fn told(name: &str, before: &Instance, after: &Instance) -> Result<String> {
     };
     let sessions: usize = after.devices.iter().map(|device| device.sessions.len()).sum();
     Ok(format!(
-        "{name} reloaded: version {} instead of {}, {sessions} sessions kept, paused for {:.1} ms",
+        "{name} reloaded: version {} instead of {}, sessions kept: {sessions}, paused for {:.1} ms",
         after.version,
         reload.from,
         Duration::from_micros(reload.pause_us).as_secs_f64() * 1000.0

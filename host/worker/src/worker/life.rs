@@ -2,7 +2,7 @@
 //! until it is told to stop.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, IntoRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -73,7 +73,8 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
         std::process::abort();
     });
     let level = told.0.log.parse().unwrap_or(LevelFilter::WARN);
-    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level).init();
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_ansi(colours).with_writer(io::stderr).with_max_level(level).init();
     match live(told, &socket, make) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
