@@ -253,12 +253,11 @@ impl DeviceMemory {
     /// Removes the allocation at `address` from the session, so that no copy may name it. Dropping the result
     /// frees it. Returns `None` if there is no such allocation.
     pub(crate) fn remove_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
-        let allocation = self.state().allocations.remove(&address)?;
-        self.note_change();
-        let counted = allocation.own_bytes();
-        self.host.gauges().freeing.fetch_add(counted, Ordering::Relaxed);
+        let mut freed = self.hide_allocation(address)?;
+        freed.counted = freed.allocation.as_ref().map_or(0, DeviceAllocation::own_bytes);
+        self.host.gauges().freeing.fetch_add(freed.counted, Ordering::Relaxed);
         self.host_changed();
-        Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation), counted })
+        Some(freed)
     }
 
     /// Hides the allocation at `address` from the guest, which the executor goes on to use. Dropping the
@@ -361,9 +360,8 @@ pub(crate) struct Freed {
 
 impl Drop for Freed {
     fn drop(&mut self) {
-        let Some(allocation) = self.allocation.take() else { return };
+        let Some(DeviceAllocation { bytes, place, .. }) = self.allocation.take() else { return };
         let memory = &self.memory;
-        let DeviceAllocation { bytes, place, .. } = allocation;
         match place {
             Backing::Own(own) => {
                 let range = own.mapping.range();
