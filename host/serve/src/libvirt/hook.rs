@@ -1,8 +1,8 @@
-//! The command `libvirt-hook`, which libvirt calls before it starts a domain and after it has ended one:
-//! `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
+//! The command `libvirt-hook`, which libvirt calls before it starts a domain, after it has ended one, and where
+//! one arrives that migrates: `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
 //!
-//! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start whose
-//! hook fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for
+//! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start or a
+//! migration whose hook fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for
 //! another XML.
 
 use std::io::{self, Read as _};
@@ -35,22 +35,25 @@ pub struct HookArguments {
     words: Vec<String>,
 }
 
-/// Starts or stops the instance of a domain. Operations that do not concern a device succeed at once.
+/// Starts or stops the instance of a domain, and refuses its migration. Operations that do not concern a device
+/// succeed at once.
 pub fn run_hook(arguments: &HookArguments) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
-    let (name, starts) = match words[..] {
-        [name, "prepare", "begin", ..] => (name, true),
-        [name, "release", "end", ..] => (name, false),
-        _ => return Ok(ExitCode::SUCCESS),
+    let [name, operation @ ("prepare" | "release" | "migrate"), "begin" | "end", ..] = words[..] else {
+        return Ok(ExitCode::SUCCESS);
     };
     let Some(domain) = read(io::stdin())? else { return Ok(ExitCode::SUCCESS) };
     let instance = domain.request.instance(name)?;
     let instance = Instance::new(&arguments.root, &instance);
-    if starts {
-        start(&domain, &instance, &arguments.root)
-            .with_context(|| format!("the domain {name} does not get its GPU"))?;
-    } else {
-        instance.stop(&domain.uuid)?;
+    match operation {
+        "prepare" => start(&domain, &instance, &arguments.root)
+            .with_context(|| format!("the domain {name} does not get its GPU"))?,
+        "release" => instance.stop(&domain.uuid)?,
+        // QEMU would migrate it without the state of its device. It runs on where it is.
+        _ => bail!(
+            "the domain {name} cannot migrate, because what it has on its GPU stays on its host: shut it down, \
+             and start it on the other host"
+        ),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -167,7 +167,12 @@ fn an_instance_starts_before_its_domain_and_stops_after_it() {
     let plain = xml.replace("urn:vgpu-run:device:1", "urn:of-others");
     assert_eq!(played.prepare(&plain), (true, String::new()));
     played.release(&plain);
+    let migrate = |xml| played.hook(&["vm1", "migrate", "begin", "-"], xml);
+    assert!(migrate(&plain).status.success());
     assert!(played.hook(&[], "").status.success());
+    let refused = migrate(&xml);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("vm1 cannot migrate"), "{said}");
     assert_eq!(played.told(), "");
 
     let (taken, said) = played.prepare(&played.domain(OTHER, "", "/bin/false"));
