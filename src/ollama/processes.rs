@@ -8,7 +8,7 @@ use super::sockets::{self, Listener};
 use crate::env::{Environment, LD_PRELOAD};
 
 /// Properties of a running process, read from `/proc`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningProcess {
     /// Process id.
     pub pid: u32,
@@ -191,11 +191,14 @@ impl RunningProcess {
 
     /// Returns whether the process has mapped vgpu-run's libcuda; `None` if the mapped files cannot be read.
     pub fn has_shims(&self) -> Option<bool> {
-        let mapped = self.mapped.as_ref()?;
-        Some(mapped.iter().any(|file| {
-            file.starts_with("/memfd:libcuda.so.1")
-                || file.contains("/vgpu-run.") && file.contains("libcuda.so.1")
-        }))
+        Some(self.mapped.as_ref()?.iter().any(|file| is_shim(file)))
+    }
+
+    /// Returns whether the process has mapped a libcuda that is not vgpu-run's.
+    pub fn has_another_driver(&self) -> bool {
+        let driver =
+            |file: &&String| file.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
+        self.mapped.iter().flatten().filter(driver).any(|file| !is_shim(file))
     }
 
     /// Returns the path of the CUDA backend that the process has mapped.
@@ -207,6 +210,11 @@ impl RunningProcess {
     pub fn value(&self, name: &str) -> Option<String> {
         Some(self.environment.as_ref()?.get(name)?.to_string_lossy().into_owned())
     }
+}
+
+/// Returns whether a mapped file is vgpu-run's libcuda.
+fn is_shim(file: &str) -> bool {
+    file.starts_with("/memfd:libcuda.so.1") || file.contains("/vgpu-run.") && file.contains("libcuda.so.1")
 }
 
 #[cfg(test)]

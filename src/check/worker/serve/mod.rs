@@ -45,7 +45,7 @@ use watch::Watch;
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time limit for killed processes to end.
 const ENDING: Duration = Duration::from_secs(5);
-/// Maximum number of starts, if another program takes the port in between.
+/// Maximum number of starts, if another program takes the port in between, or a session may have been missed.
 const TRIES: usize = 3;
 /// Time after the end of what starts a server, in which a process that it left may become the server.
 const DAEMON: Duration = Duration::from_millis(500);
@@ -88,12 +88,19 @@ fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve
             served.left.extend(left);
         }
         let address = own.get(OLLAMA_HOST).unwrap_or_default().to_string_lossy();
-        if !watch.lines().is_empty() || !watch.saw(&format!("{address}: bind: {TAKEN}")) {
+        let taken = watch.lines().is_empty() && watch.saw(&format!("{address}: bind: {TAKEN}"));
+        if !taken && !served.as_ref().is_ok_and(missed) {
             break;
         }
     }
     home.remove(environment);
     served.map(|served| Serve { refused, ..served })
+}
+
+/// Returns whether a server that says nothing may have had a session that no look met. A session lasts some
+/// ten milliseconds, in which this process may not have run.
+fn missed(served: &Serve) -> bool {
+    served.answered.is_some() && !served.without_shims && !served.session
 }
 
 /// Returns whether the program in `LAUNCHER [OPTIONS] -- PROGRAM serve` is a script.

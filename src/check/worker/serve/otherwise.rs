@@ -2,6 +2,7 @@
 //! it, or start the server as a daemon: it is then found among the descendants of this process, its output is
 //! read where it goes, its API is asked, and what its processes have mapped is observed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -20,6 +21,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Time limit for an answer of the API. A server that still looks for GPUs accepts a connection and does not
 /// answer.
 const ANSWER: Duration = Duration::from_millis(20);
+/// Time after which the loader has mapped what a library needs.
+const LOADED: Duration = Duration::from_millis(250);
 /// Time between two looks at processes that live shortly.
 const SHORT: Duration = Duration::from_millis(4);
 /// Number of bytes that are read at the end of a file with the server's output.
@@ -41,6 +44,8 @@ pub struct Otherwise {
     pub with_shims: bool,
     /// Whether a process had mapped the CUDA backend without them.
     pub without_shims: bool,
+    /// When each process was first seen with the backend and without them.
+    bare: BTreeMap<u32, Instant>,
     /// Directories of the devices in sysfs, once they have been listed.
     devices: Option<Vec<PathBuf>>,
     /// Whether a process had a session on a device.
@@ -81,11 +86,7 @@ impl Otherwise {
         let processes: Vec<RunningProcess> =
             family.iter().filter_map(|pid| processes::process(proc, *pid)).collect();
         for process in processes.iter().filter(|process| process.backend().is_some()) {
-            match process.has_shims() {
-                Some(true) => self.with_shims = true,
-                Some(false) => self.without_shims = true,
-                None => {}
-            }
+            self.loaded(process, Instant::now());
         }
         if !silent {
             self.blocked(None, Instant::now());
@@ -108,6 +109,19 @@ impl Otherwise {
         self.more()
     }
 
+    /// Notes whether a process that has mapped the CUDA backend at the time `now` has vgpu-run's libraries. The
+    /// loader maps the backend before what it needs, so the process lacks them for a moment.
+    fn loaded(&mut self, process: &RunningProcess, now: Instant) {
+        match process.has_shims() {
+            Some(true) => self.with_shims = true,
+            Some(false) => {
+                let since = *self.bare.entry(process.pid).or_insert(now);
+                self.without_shims |= process.has_another_driver() || now - since >= LOADED;
+            }
+            None => {}
+        }
+    }
+
     /// Notes the stranger for whose lock a descendant waits at the time `now`. Everybody waits for a moment.
     fn blocked(&mut self, holder: Option<u32>, now: Instant) {
         let since = self.blocked.filter(|(before, _)| holder == Some(*before)).map(|(_, since)| since);
@@ -123,7 +137,8 @@ impl Otherwise {
         };
         let devices = self.devices.get_or_insert_with(listed);
         let mut held = devices.iter().filter_map(|device| holders(device).ok()).flatten();
-        held.any(|holder| family.contains(&holder.process))
+        // A process may have been started since the family was listed.
+        held.any(|holder| family.contains(&holder.process) || family::descendants().contains(&holder.process))
     }
 
     /// Reads what is new in the file with the server's output.
@@ -247,6 +262,27 @@ mod tests {
         assert_eq!(waits(Some(713), QUIET * 2), Some(713));
         assert_eq!(waits(None, QUIET * 3), None);
         assert_eq!(waits(Some(713), QUIET * 4), None, "again");
+    }
+
+    #[test]
+    fn a_backend_that_is_just_loaded_does_not_lack_the_libraries() {
+        let process = |files: &[&str]| RunningProcess {
+            mapped: Some(files.iter().map(|file| (*file).to_owned()).collect()),
+            ..RunningProcess::default()
+        };
+        let backend = "/usr/lib/ollama/cuda_v12/libggml-cuda.so";
+        let shims = process(&[backend, "/memfd:libcuda.so.1 (deleted)"]);
+        let begin = Instant::now();
+        let seen = |looks: &[(&RunningProcess, Duration)]| {
+            let mut otherwise = Otherwise::new(true, None);
+            looks.iter().for_each(|(process, after)| otherwise.loaded(process, begin + *after));
+            (otherwise.with_shims, otherwise.without_shims)
+        };
+        let bare = process(&[backend]);
+        assert_eq!(seen(&[(&bare, Duration::ZERO), (&shims, LOADED)]), (true, false));
+        assert_eq!(seen(&[(&bare, Duration::ZERO), (&bare, LOADED)]), (false, true));
+        let another = process(&[backend, "/usr/lib/libcuda.so.580.65.06"]);
+        assert_eq!(seen(&[(&another, Duration::ZERO)]), (false, true));
     }
 
     #[test]
