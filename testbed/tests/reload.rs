@@ -153,7 +153,7 @@ fn guests_notice_no_reload() {
 fn script(path: &Path, first: &str) {
     let real = programs::device().unwrap();
     let text = format!(
-        "#!/bin/sh\ncase \" $* \" in *\" --judge=\"*) ;; *) {first};; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase \" $* \" in *\" --judge \"*) ;; *) {first};; esac\nexec {} \"$@\"\n",
         real.display()
     );
     std::fs::write(path, text).unwrap();

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  reload ── control socket ──► the device's process
+//!                                 start    the new program, as a child, gets ready to judge
 //!                                 rest     threads stop between two messages, requests wait in their socket
 //!                                 state    everything that its successor needs, in a sealed memory file
-//!                                 judge    the new program, as a child, says whether it can go on with that
+//!                                 judge    the child says whether it can go on with that
 //!                                 exec     the same process executes the new program, which takes over
 //!                                          the state and the descriptors
 //! ```
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 pub(crate) use handover::{Handover, keep_machine};
-pub(crate) use judge::consent;
+pub(crate) use judge::judge_state;
 pub(crate) use running::{CONTROL, Identity, RunningDevice};
 pub use saved::STATE_VERSION;
 pub(crate) use saved::SavedProcess;

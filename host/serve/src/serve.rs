@@ -1,9 +1,8 @@
 //! The command `serve`: gives one virtual machine a GPU. Settings come from the command line and from a file.
 //! It prints what the virtual machine has to be started with.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -56,10 +55,10 @@ pub struct ServeArguments {
     /// Stop when stdin closes, as well as on SIGTERM or SIGINT.
     #[arg(long)]
     until_stdin_closes: bool,
-    /// Judge whether this program could continue the device whose state is in the file, and serve nothing. A
-    /// device's process starts this when it is reloaded.
-    #[arg(long, value_name = "FILE", hide = true)]
-    judge: Option<PathBuf>,
+    /// Judge whether this program could continue the device whose state is in the file that standard input
+    /// names, and serve nothing. A device's process starts this when it is reloaded.
+    #[arg(long, hide = true)]
+    judge: bool,
 }
 
 /// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`. Takes
@@ -99,10 +98,9 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
         Arc::new(VmShare::new(control.name.clone(), *memory, *reserve, shares.clone(), weight))
     });
     let mut options = arguments.device(&settings, bus.clone(), share.clone());
-    if let Some(state) = &arguments.judge {
-        let state = File::open(state).with_context(|| format!("open {}", state.display()))?;
-        options.judge(state, &settings.kept()?, &knobs)?;
-        return writeln!(std::io::stdout(), "{}", reload::consent()).map_err(Into::into);
+    if arguments.judge {
+        let kept = settings.kept()?;
+        return reload::judge_state(|state| options.judge(state, &kept, &knobs));
     }
     reload::remember_program()?;
     if let Bus::VfioUser(socket) | Bus::V1(socket) = &bus {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 /// What has become of a VM whose device was reloaded.
@@ -56,6 +57,15 @@ pub(super) fn longest(mut times: Vec<f64>, count: usize) -> Vec<f64> {
     times.sort_by(|one, other| other.total_cmp(one));
     times.truncate(count);
     times
+}
+
+/// Returns the number of threads of this machine that want a processor, as an average of the last minute.
+/// Times depend on it more than on anything else.
+pub(super) fn load_average() -> Result<f64> {
+    const FILE: &str = "/proc/loadavg";
+    let text = std::fs::read_to_string(FILE).with_context(|| format!("read {FILE}"))?;
+    let first = text.split(' ').next().unwrap_or_default();
+    first.parse().with_context(|| format!("read {FILE}: {text}"))
 }
 
 /// Returns median, 99th percentile and maximum of times, as JSON.

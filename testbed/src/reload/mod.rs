@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::json;
 
-use figures::{Outcome, percentiles};
+use figures::{Outcome, load_average, percentiles};
 use site::TrialHost;
 
 pub use options::ReloadArgs;
@@ -23,6 +23,7 @@ pub use options::ReloadArgs;
 /// Reloads devices while they are used, and prints what their programs have noticed.
 pub fn run_reload(arguments: &ReloadArgs) -> Result<ExitCode> {
     let site = TrialHost::start(arguments)?;
+    let before = load_average()?;
     let outcomes: Vec<Outcome> =
         if arguments.booted { booted::run(arguments, &site)? } else { played::run(arguments, &site)? };
     let mut errors: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.errors.clone()).collect();
@@ -36,6 +37,8 @@ pub fn run_reload(arguments: &ReloadArgs) -> Result<ExitCode> {
         "node": arguments.node,
         "sessions": arguments.sessions,
         "tokens": arguments.tokens,
+        "processors": std::thread::available_parallelism().map_or(1, usize::from),
+        "load": [before, load_average()?],
         "different": different,
         "reloads": outcomes.iter().map(|outcome| outcome.reloads).sum::<usize>(),
         "reloads_while_streaming": outcomes.iter().map(|outcome| outcome.streaming).sum::<usize>(),

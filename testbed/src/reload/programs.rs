@@ -17,7 +17,10 @@ use vgpu_testbed::vmm::address;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, Fill};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::body::launch::Launch;
-use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
+use vgpu_wire::body::memory::{
+    MemAlloc, MemCreate, MemFree, MemInfo, MemInfoReply, MemMap, MemRelease, MemReserve, MemSetAccess,
+    MemUnmap,
+};
 use vgpu_wire::body::module::{ModuleLoad, ModuleUnload};
 use vgpu_wire::{Mark, Span};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -193,10 +196,11 @@ pub(super) fn run(kind: Kind, sysfs: &Path, channel: u32, going: &dyn Fn() -> bo
         Kind::Modules => Box::new(load_anew),
         Kind::Waiting => {
             let bytes = two_thirds(&mut program);
+            let reserved = reserve(&mut program, bytes);
             let mut memory = allocate(&mut program.guest, bytes);
             let waits = &mut waits;
             Box::new(move |program, round| {
-                let (next, wait) = allocate_again(program, memory, bytes, round);
+                let (next, wait) = allocate_again(program, memory, (reserved, bytes), round);
                 memory = next;
                 waits.push(wait);
             })
@@ -226,30 +230,63 @@ fn two_thirds(program: &mut Program) -> u64 {
     (info.total / 3 * 2).next_multiple_of(GRANULE)
 }
 
-/// Frees memory behind a module that is being loaded, and allocates it again meanwhile. Returns the new
-/// address, and the time that the allocation took.
-fn allocate_again(program: &mut Program, memory: u64, bytes: u64, round: u64) -> (u64, Interval) {
+/// Reserves addresses for memory that the program maps itself.
+fn reserve(program: &mut Program, bytes: u64) -> u64 {
+    let (status, answer) =
+        program.guest.call(MemReserve { reply: 0, reserved: 0, bytes, alignment: 0, hint: 0 }, &[]);
+    assert_eq!(status, 0, "a reservation");
+    u64::from_le_bytes(answer.try_into().expect("an address"))
+}
+
+/// Frees memory behind a module that is being loaded, and takes as much again meanwhile: by an allocation, or
+/// every other time by physical memory at the addresses that the program has `reserved`. Returns the new
+/// address, and the time that the device took for the memory.
+fn allocate_again(
+    program: &mut Program,
+    memory: u64,
+    (reserved, bytes): (u64, u64),
+    round: u64,
+) -> (u64, Interval) {
     let text = unknown_text(program.guest.channel, round);
-    send_module(&mut program.guest, 1, &text).expect("a module");
-    let loaded = program.guest.send(&ModuleLoad { reply: 0, module: 1 }, &[]);
-    program.guest.send(&MemFree { address: memory }, &[]);
+    let guest = &mut program.guest;
+    send_module(guest, 1, &text).expect("a module");
+    let loaded = guest.send(&ModuleLoad { reply: 0, module: 1 }, &[]);
+    if memory == reserved {
+        guest.send(&MemUnmap { address: memory, bytes }, &[]);
+    } else {
+        guest.send(&MemFree { address: memory }, &[]);
+    }
+    let maps = memory != reserved;
     let start = Instant::now();
-    let request = MemAlloc { reply: 1, flags: 0, bytes };
-    let number = program.guest.send(&request, &[]);
-    let (mut status, mut answer) = program.guest.answer(1, number);
+    let ask = |guest: &mut Guest| {
+        let number = if maps {
+            guest.send(&MemCreate { reply: 1, handle: 1, bytes }, &[])
+        } else {
+            guest.send(&MemAlloc { reply: 1, flags: 0, bytes }, &[])
+        };
+        guest.answer(1, number)
+    };
+    let (mut status, mut answer) = ask(guest);
     if status != 0 {
         // As the shim asks again, since what is freed is unmapped a little later.
-        synchronize(&mut program.guest);
-        (status, answer) = program.guest.call(request, &[]);
+        synchronize(guest);
+        (status, answer) = ask(guest);
     }
     let wait = (start, Instant::now());
     assert_eq!(status, 0, "an allocation whose memory becomes free is refused");
-    assert_eq!(program.guest.answer(0, loaded).0, 0, "a module");
-    program.guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
-    let memory = u64::from_le_bytes(answer.try_into().expect("an address"));
+    let memory = if maps {
+        guest.send(&MemMap { handle: 1, reserved: 0, address: reserved, bytes, offset: 0 }, &[]);
+        guest.send(&MemSetAccess { address: reserved, bytes, access: 3, reserved: 0 }, &[]);
+        guest.send(&MemRelease { handle: 1, reserved: 0 }, &[]);
+        reserved
+    } else {
+        u64::from_le_bytes(answer.try_into().expect("an address"))
+    };
+    assert_eq!(guest.answer(0, loaded).0, 0, "a module");
+    guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
     let value = round as u8;
     let fill = Fill { value: value.into(), destination: memory, width: SAMPLE, pitch: SAMPLE, ..FILL };
-    program.guest.send(&fill, &[]);
+    guest.send(&fill, &[]);
     assert!(program.back(memory, SAMPLE).iter().all(|&byte| byte == value), "wrong bytes");
     (memory, wait)
 }

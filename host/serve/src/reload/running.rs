@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
@@ -15,7 +16,7 @@ use vgpu_vfio_user::{FunctionSocket, record};
 use crate::executor::SavedExecutor;
 use crate::inherited::MOST as DESCRIPTORS_MOST;
 use crate::lifetime::Lifetime;
-use crate::reload::judge::judge;
+use crate::reload::judge::Judge;
 use crate::reload::saved::{STATE_VERSION, SavedProcess, clock};
 use crate::reload::socket::SocketThread;
 use crate::reload::successor::{arguments, execute, program};
@@ -87,6 +88,9 @@ impl RunningDevice {
         let Some(executor) = &self.executor else {
             bail!("{}", NotSaved::InProcess);
         };
+        let (program, arguments) = (program().context("find this program")?, arguments());
+        // Before the pause, so that the VM does not wait for its start.
+        let mut judge = Judge::start(&program, &arguments)?;
         let end = Instant::now() + TRIED_MOST;
         loop {
             // A session that is ending cannot be paused, and nobody waits for it but this.
@@ -97,7 +101,16 @@ impl RunningDevice {
             let quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
             let paused = clock();
             let socket = thread.rest()?;
-            let Err(error) = self.make_room(lifetime, executor, paused, &socket, keep);
+            let Err(error) = self.make_room(executor, paused, &socket, keep, |state, descriptors| {
+                judge.judge(state)?;
+                // What comes from now on is the new program's to take.
+                let _signals = lifetime.hold_signals();
+                if lifetime.is_ending() {
+                    bail!("the device is to stop");
+                }
+                let error = execute(&program, &arguments, descriptors);
+                Err(error).with_context(|| format!("execute {}", program.display()))
+            });
             thread.go_on(socket)?;
             drop(quiet);
             let is_busy = matches!(error.downcast_ref(), Some(PauseError::Busy(_)));
@@ -108,14 +121,15 @@ impl RunningDevice {
         }
     }
 
-    /// Pauses the sessions. They go on if there is no successor.
+    /// Pauses the sessions, and calls `replace` with the state and the descriptors. They go on if that
+    /// returns.
     fn make_room(
         &self,
-        lifetime: &Lifetime,
         executor: &SavedExecutor,
         paused: u64,
         socket: &FunctionSocket,
         keep: Keep<'_>,
+        replace: impl FnOnce(&File, &KeptDescriptors) -> Result<Infallible>,
     ) -> Result<Infallible> {
         let PausedDevice { state, mut descriptors } = self.device.pause(Instant::now() + PAUSE_MOST)?;
         let kept = keep(socket, &mut descriptors).context("copy the device's descriptors");
@@ -151,15 +165,7 @@ impl RunningDevice {
             if count > DESCRIPTORS_MOST {
                 bail!("the device has {count} descriptors, of which {DESCRIPTORS_MOST} can be handed over");
             }
-            let (program, arguments) = (program().context("find this program")?, arguments());
-            judge(&program, &arguments, &file)?;
-            // What comes from now on is the new program's to take.
-            let _signals = lifetime.hold_signals();
-            if lifetime.is_ending() {
-                bail!("the device is to stop");
-            }
-            let error = execute(&program, &arguments, &descriptors);
-            Err(error).with_context(|| format!("execute {}", program.display()))
+            replace(&file, &descriptors)
         });
         self.device.resume();
         replaced

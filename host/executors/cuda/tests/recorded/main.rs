@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "locks of tests are not watched")]
 
 mod driver;
+mod freeing;
 mod gpu;
 mod graphs;
 mod holds;

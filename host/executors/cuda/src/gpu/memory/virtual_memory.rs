@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_device::{Charge, PoolCharge, Resource};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
@@ -15,13 +16,16 @@ use crate::gpu::memory::{DeviceMemory, MemoryError};
 struct Owned {
     physical: Arc<PhysicalMemory>,
     _taken: PoolCharge,
+    /// Number of the guest's uses, which are the handle and mappings. The gauges count memory without any as
+    /// being freed. It changes under the lock of the session's memory.
+    uses: AtomicU32,
 }
 
 /// A mapping of physical memory.
 #[derive(Debug)]
 struct GuestMapping {
     mapping: DeviceMapping,
-    _of: Arc<Owned>,
+    of: Arc<Owned>,
     _count: Charge,
 }
 
@@ -145,8 +149,9 @@ impl DeviceMemory {
         let charge = self.share.charge(Resource::Physical, 1)?;
         let taken = self.share.allocate(bytes)?;
         let physical = Arc::new(PhysicalMemory::create(&self.context, bytes)?);
+        let owned = Owned { physical, _taken: taken, uses: AtomicU32::new(1) };
         let mut state = self.state();
-        state.own.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));
+        state.own.physical.insert(handle, (Arc::new(owned), charge));
         self.report(&state);
         Ok(())
     }
@@ -155,9 +160,34 @@ impl DeviceMemory {
     pub(crate) fn release(&self, handle: u32) -> Result<(), MemoryError> {
         let mut state = self.state();
         let released = state.own.physical.remove(&handle);
-        self.report(&state);
+        let (owned, _charge) = released.ok_or(MemoryError::Invalid("there is no such physical memory"))?;
+        self.end_use(&owned);
         drop(state);
-        released.map(drop).ok_or(MemoryError::Invalid("there is no such physical memory"))
+        self.free_physical([owned]);
+        Ok(())
+    }
+
+    /// Ends one of the guest's uses of physical memory, with the lock of the session's memory. After the last
+    /// one, the gauges count the memory as being freed.
+    fn end_use(&self, owned: &Owned) {
+        if owned.uses.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.host.gauges().freeing.fetch_add(owned.physical.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Frees the physical memory that nothing else holds, and reports it. What is left is reported as being
+    /// freed.
+    fn free_physical(&self, memory: impl IntoIterator<Item = Arc<Owned>>) {
+        let mut counted = 0;
+        for owned in memory.into_iter().filter_map(Arc::into_inner) {
+            // A session that ends drops uses without ending them.
+            if owned.uses.load(Ordering::Relaxed) == 0 {
+                counted += owned.physical.bytes();
+            }
+        }
+        self.report(&self.state());
+        self.host.gauges().freeing.fetch_sub(counted, Ordering::Relaxed);
+        self.host_changed();
     }
 
     /// Carries out `cuMemMap`. Only the session's own thread maps.
@@ -190,8 +220,9 @@ impl DeviceMemory {
         // No other thread maps or reserves, so the addresses stay free without the lock.
         drop(state);
         let mapping = DeviceMapping::map(&self.reserved, range, &owned.physical, offset)?;
-        let mapping = GuestMapping { mapping, _of: owned, _count: count };
-        self.state().own.mappings.insert(address, mapping);
+        let mut state = self.state();
+        owned.uses.fetch_add(1, Ordering::Relaxed);
+        state.own.mappings.insert(address, GuestMapping { mapping, of: owned, _count: count });
         Ok(MapOutcome::Done)
     }
 
@@ -200,9 +231,13 @@ impl DeviceMemory {
         let mut state = self.state();
         let invalid = MemoryError::Invalid("not whole mappings");
         let whole = state.own.whole(body.address, body.bytes).ok_or(invalid)?;
-        let mappings = whole.iter().filter_map(|start| state.own.mappings.remove(start)).collect();
+        let mappings: Vec<GuestMapping> =
+            whole.iter().filter_map(|start| state.own.mappings.remove(start)).collect();
+        mappings.iter().for_each(|mapping| self.end_use(&mapping.of));
         state.own.ending.insert(body.address, body.bytes);
+        drop(state);
         self.note_change();
+        self.host_changed();
         Ok(Unmapped { memory: Arc::clone(self), address: body.address, mappings })
     }
 
@@ -230,12 +265,14 @@ pub(crate) struct Unmapped {
 
 impl Drop for Unmapped {
     fn drop(&mut self) {
-        self.mappings.clear();
-        let mut state = self.memory.state();
-        state.own.ending.remove(&self.address);
-        self.memory.report(&state);
-        drop(state);
+        // Unmapped before the memory is freed and before the addresses can be reused.
+        let unmap = |GuestMapping { mapping, of, .. }| {
+            drop(mapping);
+            of
+        };
+        let memory: Vec<Arc<Owned>> = self.mappings.drain(..).map(unmap).collect();
+        self.memory.free_physical(memory);
+        self.memory.state().own.ending.remove(&self.address);
         self.memory.unmapped.notify_all();
-        self.memory.host_changed();
     }
 }

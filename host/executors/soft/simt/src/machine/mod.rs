@@ -39,6 +39,7 @@ mod variant;
 mod warp;
 
 pub(crate) use env::{Env, GridShape, MOST_TEXT, coordinates};
+pub(crate) use float_mode::keep_subnormals;
 pub(crate) use frame::{Frame, LaneType};
 pub(crate) use inst::{Code, Inst, Native, Operation, baseline_fn, inst_fn, vector_fn};
 pub use isa::Features;

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::machine::Context;
+
 use super::*;
 
 /// Endless work, which counts the pieces that workers execute. It stops when `over` is set.
@@ -131,6 +133,38 @@ impl ParallelWork for Helped {
     fn is_open(&self) -> bool {
         self.most() < self.wanted && Instant::now() < self.deadline
     }
+}
+
+/// A worker computes as its kernels ask for, whatever the mode of the thread that has started it.
+#[test]
+fn a_worker_keeps_subnormal_numbers_where_its_creator_does_not() {
+    /// Adds subnormal numbers on a worker.
+    struct Sum {
+        helped: Arc<Helped>,
+        kept: AtomicUsize,
+    }
+
+    impl ParallelWork for Sum {
+        fn run_pieces(&self, stay: &dyn Fn() -> bool) {
+            if on_worker() {
+                let least = std::hint::black_box(f32::from_bits(1));
+                self.kept.store(usize::from(least + least != 0.0), Ordering::SeqCst);
+            }
+            self.helped.run_pieces(stay);
+        }
+
+        fn is_open(&self) -> bool {
+            self.helped.is_open()
+        }
+    }
+
+    let mut context = Context::new();
+    context.mode.flush_subnormals();
+    let pool = Pool::new(2);
+    context.mode.restore();
+    let work = Arc::new(Sum { helped: Helped::new(1), kept: AtomicUsize::new(0) });
+    pool.execute(Arc::clone(&work) as Arc<dyn ParallelWork>);
+    assert_eq!((work.helped.most(), work.kept.load(Ordering::SeqCst)), (1, 1));
 }
 
 fn on_worker() -> bool {

@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::Builder;
 use std::time::Instant;
 
+use crate::machine::keep_subnormals;
+
 use super::{Assignment, PoolJob, PoolShared, PoolState, SLICE, SPIN, lock};
 
 /// State of a worker that other threads read.
@@ -56,6 +58,8 @@ impl PoolShared {
     /// Runs a worker, which joins jobs until the pool ends or another thread replaces it. This is the body of
     /// its thread.
     fn serve(self: &Arc<Self>) {
+        // A thread that replaces another is often started between two blocks of machine code.
+        keep_subnormals();
         let me = Arc::new(PoolWorker::default());
         loop {
             let posted = self.posted.load(Ordering::Acquire);
