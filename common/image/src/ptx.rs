@@ -55,6 +55,10 @@ const VERSIONS: &[(u32, (u32, u32))] = &[
     (12_090, (8, 8)),
     (13_000, (9, 0)),
     (13_010, (9, 1)),
+    (13_020, (9, 2)),
+    (13_030, (9, 3)),
+    (13_040, (9, 4)),
+    (13_050, (9, 5)),
 ];
 
 /// Returns the newest PTX version that a driver with this CUDA version compiles. A driver compiles the

@@ -124,8 +124,8 @@ impl Function {
         if threads > self.attributes.max_threads.into() {
             return Err(status::LAUNCH_OUT_OF_RESOURCES);
         }
-        // The device has no clusters.
-        if body.cluster != [0; 3] {
+        // A cluster has one block.
+        if body.cluster != [0; 3] && body.cluster != [1; 3] {
             return Err(status::INVALID_CLUSTER_SIZE);
         }
         if body.flags & LAUNCH_COOPERATIVE != 0 {

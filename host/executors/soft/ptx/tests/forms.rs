@@ -186,6 +186,10 @@ fn moves_and_conversions() {
     {
         all_are("mov.u32", &format!("%r1, %{special}"));
     }
+    for special in ["cluster_ctarank", "cluster_nctarank", "cluster_ctaid.x", "clusterid.y", "nclusterid.z"] {
+        all_are("mov.u32", &format!("%r1, %{special}"));
+    }
+    assert_eq!(one("mov.u32 %r0, %cluster_nctaid.y;"), one("mov.u32 %r0, 1;"));
     all_are("mov.u64", "%d1, %clock64");
     all_are("mov.u32", "%r1, WARP_SZ");
     all_are(
@@ -254,14 +258,33 @@ fn memory() {
     all_are("atom.cas.b32 atom.acq_rel.gpu.global.cas.b32", "%r1, [%d1], %r2, %r3");
     all_are("atom.add.u64 atom.{min,max}.s64 atom.add.f64 atom.exch.b64", "%d1, [%d1], %d2");
     all_are("red.{add,max}.s32 red.shared.add.u32 red.relaxed.cta.add.u32 red.add.noftz.f16x2", "[%d1], %r2");
-    all_are("membar.{cta,gl,sys} fence.{acq_rel,sc}.{cta,gpu,sys}", "");
-    all_are("prefetch.global.L2 prefetch.L1", "[%d1]");
+    all_are("membar.{cta,gl,sys} fence.{acq_rel,sc,acquire,release}.{cta,cluster,gpu,sys}", "");
+    all_are(
+        "fence.proxy.{alias,async,async.global,async.shared::cta} fence.mbarrier_init.release.cluster",
+        "",
+    );
+    all_are("prefetch.global.L2 prefetch.L1 prefetch.global.L2::{evict_last,evict_normal}", "[%d1]");
+    all_are("discard.global.L2 applypriority.global.L2::evict_normal", "[%d1], 128");
+    all_are("ld.mmio.relaxed.sys{,.global}.u32 ld.relaxed.cluster.shared::cluster.u32", "%r1, [%d1]");
+    all_are("st.mmio.relaxed.sys.global.u32", "[%d1], %r1");
     none_is(
         "ld.relaxed.u32 ld.global.v8.f32 ld.global.v4.u64 ld.b128 ld.global.pred st.acquire.gpu.u32 red.exch.b32 red.cas.b32",
         "",
     );
     none_is(
-        "atom.add.s64 atom.add.f16 atom.and.u32 fence.proxy.async cp.async.ca.global.shared cp.async.mbarrier.arrive.b64 cp.async.bulk.wait_all cp.reduce.async",
+        "ld.mmio.u32 ld.mmio.relaxed.gpu.u32 ld.global.L2::cache_hint.L2::cache_hint.u32 red.acquire.gpu.add.u32 red.acq_rel.gpu.add.u32",
+        "",
+    );
+    none_is(
+        "atom.const.add.u32 atom.gpu.sys.add.u32 atom.gpu.global.add.gpu.u32 atom.add.add.u32 atom.u32 atom.add atom.cas.L2::cache_hint.b32",
+        "",
+    );
+    none_is(
+        "createpolicy.L2::evict_last.b64 createpolicy.fractional.L2::evict_last.L2::evict_last.b64 createpolicy.cvt.L1.b64 createpolicy.fractional.L2::evict_first.b32 discard.L2::128B fence.proxy fence.proxy.tensormap",
+        "",
+    );
+    none_is(
+        "atom.add.s64 atom.add.f16 atom.and.u32 cp.async.ca.global.shared cp.async.bulk.wait_all cp.reduce.async",
         "",
     );
     all_are(
@@ -281,6 +304,38 @@ fn memory() {
     {
         assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}");
     }
+    for order in ["sys.global.add", "global.sys.add", "global.add.sys", "global.gpu.acq_rel.add"] {
+        all_are(&format!("atom.{order}.u32"), "%r1, [%d1], %r2");
+    }
+    // Cache policies are read and dropped.
+    all_are(
+        "ld.{global,relaxed.sys.global}{,.L1::evict_last}.L2::cache_hint{,.L2::128B}.b32 ld.global.nc.L2::cache_hint.b32",
+        "%r1, [%d1], %d2",
+    );
+    assert_eq!(one("ld.global.L2::cache_hint.b32 %r0, [%d0], %d1;"), one("ld.global.b32 %r0, [%d0];"));
+    all_are("st.global.L1::evict_first.L2::cache_hint.v2.b32", "[%d1], {%r1, %r2}, %d2");
+    all_are("atom.global.gpu.acq_rel.add.L2::cache_hint.f32", "%r1, [%d1], %r2, %d2");
+    all_are("red.relaxed.gpu.global.add.noftz.L2::cache_hint.{f16x2,bf16x2}", "[%d1], %r2, %d2");
+    all_are("cp.async.ca.shared.global.L2::cache_hint{,.L2::128B}", "[%r1], [%d1], 16, %d2");
+    all_are("cp.async.ca.shared.global.L2::cache_hint", "[%r1], [%d1], 16, %r2, %d2");
+    all_are("createpolicy.fractional.L2::{evict_last,evict_first.L2::evict_unchanged}.b64", "%d1, 0.5");
+    all_are("createpolicy.fractional.L2::evict_{normal,unchanged}.b64", "%d1");
+    all_are("createpolicy.range{,.global}.L2::evict_last.L2::evict_first.b64", "%d1, [%d2], 4096, %r1");
+    all_are("createpolicy.cvt.L2.b64", "%d1, %d2");
+    for wrong in [
+        "ld.global.L2::cache_hint.b32 %r1, [%d1];",
+        "ld.global.L2::cache_hint.b32 %r1, [%d1], %r2;",
+        "red.global.add.L2::cache_hint.u32 [%d1], %r1;",
+        "st.global.b32 [%d1], %r1, %d2;",
+        "createpolicy.range.L2::evict_last.b64 %d1, [%d2], 4096;",
+        "createpolicy.fractional.L2::evict_last.b64 %r1;",
+        "cp.async.ca.shared.global.L2::cache_hint [%r1], [%d1], 16, %r2;",
+        "discard.global.L2 [%d1];",
+    ] {
+        assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}: {:?}", parse(wrong));
+    }
+    let Op::Ld { mem, .. } = one("ld.global.cv.u32 %r0, [%d0];") else { panic!() };
+    assert_eq!(mem.order, Order::Relaxed);
     let Op::Atom { op, mem, dst, .. } = one("red.release.sys.global.add.u32 [%d0], 1;") else { panic!() };
     assert_eq!((op, mem.order, dst), (Atomic::Add, Order::Release, None));
 }
@@ -350,7 +405,26 @@ fn matrices() {
         panic!()
     };
     assert_eq!(ops.iter().filter(|op| matches!(op, Op::Ld { .. })).count(), 8);
-    none_is("wmma.load.a.sync.aligned.row.m16n16k8.tf32 wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8", "");
+    let integers = |count: usize, a: usize, b: usize| four(count, a, b, count);
+    all_are("wmma.mma.sync.aligned.{row,col}.col.m16n16k16.s32.{s8.s8,u8.u8}.s32{,.satfinite}", &integers(8, 2, 2));
+    all_are("wmma.mma.sync.aligned.row.row.m8n32k16.s32.s8.s8.s32", &integers(8, 1, 4));
+    all_are("wmma.mma.sync.aligned.row.col.m32n8k16.s32.s8.s8.s32", &integers(8, 4, 1));
+    all_are("wmma.mma.sync.aligned.row.col.m8n8k32.s32.{s4.s4,u4.u4}.s32{,.satfinite}", &integers(2, 1, 1));
+    all_are("wmma.load.{a,b}.sync.aligned.col.m16n16k16{,.global}.{s8,u8}", &format!("{}, [%d1]", list(2)));
+    all_are("wmma.load.b.sync.aligned.col.m8n8k32.shared.{s4,u4}", &format!("{}, [%r1], 32", list(1)));
+    all_are("wmma.store.d.sync.aligned.{row,col}.m8n8k32.s32", &format!("[%d1], {}, %r1", list(2)));
+    none_is(
+        "wmma.load.a.sync.aligned.col.m8n8k32.s4 wmma.load.b.sync.aligned.row.m8n8k32.u4 wmma.load.a.sync.aligned.row.m16n16k16.s4 wmma.load.c.sync.aligned.row.m8n8k32.f32",
+        "",
+    );
+    none_is(
+        "wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8 wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32 wmma.mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32 wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32.satfinite",
+        "",
+    );
+    none_is(
+        "wmma.mma.sync.aligned.row.col.m16n16k16.f32.s8.s8.f32 wmma.mma.sync.aligned.row.col.m16n16k16.s32.s32 wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32",
+        "",
+    );
     assert!(matches!(
         parse(&format!("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {};", four(4, 2, 2, 4))),
         Err(PtxError::Syntax { message, .. }) if message == "expected 1 elements, found 2"
@@ -451,4 +525,68 @@ fn operands_must_fit() {
     assert!(matches!(parse("mov.u32 %r1, _;"), Err(PtxError::Undeclared { .. })));
     assert!(matches!(parse("mov.u32 %r1, %nothing;"), Err(PtxError::Undeclared { .. })));
     assert!(matches!(parse("mov.u32 %r1, %tid.w;"), Err(PtxError::Undeclared { .. })));
+}
+
+#[test]
+fn mbarriers() {
+    all_are("mbarrier.init{,.shared,.shared::cta}.b64", "[%d1], %r2");
+    all_are(
+        "mbarrier.inval{,.shared}.b64 cp.async.mbarrier.arrive{,.noinc}{,.shared,.shared::cta}.b64",
+        "[%d1]",
+    );
+    all_are(
+        "mbarrier.{arrive,arrive_drop}{,.release,.release.cta,.relaxed.cluster}{,.shared,.shared::cta}.b64",
+        "%d0, [%d1]",
+    );
+    all_are("mbarrier.arrive{,.noComplete,.expect_tx,.noComplete.release.cta}.shared.b64", "%d0, [%r1], %r2");
+    all_are("mbarrier.{arrive,arrive.expect_tx.release.cluster}.shared::cluster.b64", "_, [%r1], 16");
+    all_are("mbarrier.{expect_tx,complete_tx}{,.relaxed.cta,.relaxed.cluster}.shared::cta.b64", "[%r1], 16");
+    all_are("mbarrier.{test_wait,try_wait}{,.acquire.cta,.relaxed.cluster}{,.shared}.b64", "%p1, [%d1], %d2");
+    all_are("mbarrier.{test_wait,try_wait}.parity{,.acquire.cta}{,.shared::cta}.b64", "%p1, [%d1], 1");
+    all_are("mbarrier.try_wait.shared.b64", "%p1, [s], %d1, 100");
+    all_are("mbarrier.pending_count.b64", "%r1, %d1");
+    none_is(
+        "mbarrier.b64 mbarrier.wait.b64 mbarrier.init.b32 mbarrier.init.global.b64 mbarrier.test_wait.parity.b32",
+        "",
+    );
+    none_is(
+        "mbarrier.arrive.acquire.cta.b64 mbarrier.try_wait.release.cta.b64 mbarrier.pending_count.shared.b64",
+        "",
+    );
+    none_is("cp.async.mbarrier.b64 cp.async.mbarrier.arrive.noinc.global.b64", "");
+    for wrong in [
+        "mbarrier.init.shared.b64 [l], 1;",
+        "mbarrier.init.shared.b64 [%r1];",
+        "mbarrier.arrive.noComplete.shared.b64 %d0, [%r1];",
+        "mbarrier.arrive.shared.b64 [%r1];",
+        "mbarrier.arrive.shared.b64 %r0, [%r1];",
+        "mbarrier.test_wait.shared.b64 %p1, [%r1];",
+        "mbarrier.test_wait.shared.b64 %p1, [%r1], %r1;",
+        "mbarrier.test_wait.shared.b64 %p1, [%r1], %d1, 100;",
+        "mbarrier.init.b64 [q], 1;",
+    ] {
+        assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}: {:?}", parse(wrong));
+    }
+}
+
+#[test]
+fn a_cluster_has_one_block() {
+    let kernel = |directives: &str| {
+        let head = ".version 8.4\n.target sm_90\n.address_size 64\n";
+        Module::parse(format!("{head}.entry k() {directives} {{ ret; }}\n").into_bytes())?.kernel("k")
+    };
+    for good in [
+        ".explicitcluster .reqnctapercluster 1",
+        ".reqnctapercluster 1, 1, 1 .maxclusterrank 8",
+        ".maxclusterrank 1",
+    ] {
+        assert!(kernel(good).is_ok(), "{good}: {:?}", kernel(good));
+    }
+    for wrong in
+        [".reqnctapercluster 2", ".reqnctapercluster 1, 2, 4", ".reqnctapercluster 4294967295, 4294967295"]
+    {
+        let error = kernel(wrong).unwrap_err().to_string();
+        assert!(error.contains("blocks are not supported"), "{error}");
+    }
+    assert!(matches!(kernel(".reqnctapercluster"), Err(PtxError::Syntax { .. })));
 }

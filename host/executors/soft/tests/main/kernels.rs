@@ -71,7 +71,7 @@ fn launches_that_cannot_be_are_refused_and_work_goes_on() {
         (Launch { block: [1, 1, 65], ..digit }, &good, 1),
         (Launch { shared_bytes: (48 << 10) + 1, ..digit }, &good, 1),
         (digit, &good[..8], 1),
-        (Launch { cluster: [1; 3], ..digit }, &good, 912),
+        (Launch { cluster: [2, 1, 1], grid: [2, 1, 1], ..digit }, &good, 912),
         (Launch { function: 2, block: [65, 1, 1], ..LAUNCH }, &good[..8], 701),
         (Launch { flags: LAUNCH_COOPERATIVE, grid: [1 << 20, 1, 1], ..digit }, &good, 720),
     ] {
@@ -79,7 +79,7 @@ fn launches_that_cannot_be_are_refused_and_work_goes_on() {
         guest.echo();
         assert_eq!(guest.late(), Some((code, 0, number)), "{body:?}");
     }
-    launch(&mut guest, digit, &good);
+    launch(&mut guest, Launch { cluster: [1; 3], ..digit }, &good);
     assert_eq!(read_u32(&mut guest, p), 1, "only this one ran");
 }
 

@@ -216,7 +216,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(RegisterUse)) {
             v.operands([a, mask]);
             v.write(dst);
         }
-        Op::Mma { ref d, ref a, ref b, ref c, .. } | Op::Wmma { ref d, ref a, ref b, ref c, .. } => {
+        Op::Mma { ref d, ref a, ref b, ref c, .. } => {
             v.list(a);
             v.list(b);
             v.list(c);

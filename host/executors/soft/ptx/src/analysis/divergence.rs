@@ -99,7 +99,6 @@ impl Divergence<'_> {
             | Op::Shfl { .. }
             | Op::Match { all: false, .. }
             | Op::Mma { .. }
-            | Op::Wmma { .. }
             | Op::LdMatrix { .. }
             | Op::MovMatrix { .. }
             | Op::Printf { .. }

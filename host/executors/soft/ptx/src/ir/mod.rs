@@ -6,6 +6,7 @@
 //! module's list of globals. Types are those of the PTX ISA. Sizes are in bytes.
 
 mod kernel;
+pub mod mbarrier;
 mod modifier;
 mod op;
 mod operand;

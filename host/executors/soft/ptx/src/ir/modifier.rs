@@ -168,6 +168,8 @@ pub enum Atomic {
     Dec,
     Min,
     Max,
+    /// Change of an `mbarrier` object by [`arrive`](super::mbarrier::arrive), whose operands are `b` and `c`.
+    Arrive,
 }
 
 /// Modes of `prmt`, which select bytes.
@@ -193,7 +195,7 @@ pub enum Eighth {
     E5m2,
 }
 
-/// Shape, layout and element types of `mma` and `wmma`, which multiply matrices with a warp.
+/// Shape, layout and element types of `mma`, which multiplies matrices with a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {
     /// Sizes m, n and k of the product.

@@ -148,9 +148,6 @@ pub enum Op {
     Redux { op: Atomic, ty: Ty, dst: Reg, a: Operand, mask: Operand },
     /// Matrix product of a warp: `mma.sync`.
     Mma { mma: Mma, d: Vec<Reg>, a: Vec<Operand>, b: Vec<Operand>, c: Vec<Operand> },
-    /// Matrix product `wmma.mma`. Element `e` of a matrix, counted along the rows, is element `e / 32` of
-    /// lane `e % 32`.
-    Wmma { mma: Mma, d: Vec<Reg>, a: Vec<Operand>, b: Vec<Operand>, c: Vec<Operand> },
     /// Load of matrices of 8 by 8 elements of 16 bits, one register for each: `ldmatrix`. Lane `8 * i + row`
     /// has the address of a row of matrix `i`. With `trans`, they are loaded by columns.
     LdMatrix { mem: Mem, trans: bool, dst: Vec<Reg> },

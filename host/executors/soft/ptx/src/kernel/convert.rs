@@ -195,7 +195,7 @@ impl<'t> Parser<'t> {
     /// Reads `cvta`, which converts between an address in a space and a generic one.
     pub fn convert_address(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let to = s.accept("to");
-        let space = self.known(s.pick(&SPACES[..6]))?;
+        let space = self.known(s.pick(&SPACES[..7]))?;
         let ty = self.last(&mut s, &[Ty::U64])?;
         let dst = self.dst(ty)?;
         let src = self.src(ty)?;
@@ -208,7 +208,7 @@ impl<'t> Parser<'t> {
 
     /// Reads `isspacep`, which tests the state space of a generic address.
     pub fn is_space(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let space = self.known(s.pick(&SPACES[1..6]))?;
+        let space = self.known(s.pick(&SPACES[1..7]))?;
         self.done(&s)?;
         let dst = self.dst(Ty::Pred)?;
         Ok(Op::IsSpace { space, dst, src: self.src(Ty::U64)? })

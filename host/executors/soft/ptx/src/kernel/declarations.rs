@@ -54,11 +54,18 @@ impl<'t> Parser<'t> {
                     self.max_threads = Some(threads.into_iter().fold(1, u32::saturating_mul));
                 }
                 b".reqntid" => self.required_threads = Some(self.sizes()?),
-                b".minnctapersm" | b".maxnctapersm" | b".maxnreg" => {
+                b".reqnctapercluster" => {
+                    let blocks = self.sizes()?.into_iter().fold(1, u32::saturating_mul);
+                    if blocks != 1 {
+                        let message = format!("clusters of {blocks} blocks are not supported");
+                        return Err(self.tokens.error(message));
+                    }
+                }
+                b".minnctapersm" | b".maxnctapersm" | b".maxnreg" | b".maxclusterrank" => {
                     variable::number(&mut self.tokens, "a number")?;
                 }
                 b".pragma" => self.pragma()?,
-                b".noreturn" => {}
+                b".noreturn" | b".explicitcluster" => {}
                 _ => {
                     let word = String::from_utf8_lossy(word);
                     return Err(self.tokens.error(format!("{word} of a kernel is not supported")));

@@ -11,6 +11,7 @@ mod declarations;
 mod flow;
 mod frames;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod operands;
 mod routine;
@@ -202,12 +203,16 @@ impl<'t> Parser<'t> {
                 self.done(&spelling)?;
                 Some(End::Trap)
             }
-            b"prefetch" | b"prefetchu" => {
-                self.prefetch(spelling)?;
+            b"prefetch" | b"prefetchu" | b"applypriority" | b"discard" => {
+                self.cache_hint(spelling)?;
                 None
             }
             b"wmma" => {
                 self.wmma(spelling)?;
+                None
+            }
+            b"mbarrier" => {
+                self.mbarrier(spelling)?;
                 None
             }
             b"griddepcontrol" => {
@@ -246,6 +251,7 @@ impl<'t> Parser<'t> {
             b"atom" => self.atomic(spelling, true),
             b"red" => self.atomic(spelling, false),
             b"membar" | b"fence" => self.fence(spelling),
+            b"createpolicy" => self.create_policy(spelling),
             b"cvt" => self.convert(spelling),
             b"cvta" => self.convert_address(spelling),
             b"isspacep" => self.is_space(spelling),

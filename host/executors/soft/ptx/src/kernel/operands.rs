@@ -40,6 +40,9 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
         b"ntid" => Some(Special::Ntid(axis)),
         b"ctaid" => Some(Special::Ctaid(axis)),
         b"nctaid" => Some(Special::Nctaid(axis)),
+        // A cluster has one block.
+        b"clusterid" => Some(Special::Ctaid(axis)),
+        b"nclusterid" => Some(Special::Nctaid(axis)),
         _ => None,
     });
     if axis.is_some() {
@@ -68,6 +71,16 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
             (Special::EnvReg(number), 32)
         }
     })
+}
+
+/// Returns the value of a special register that describes the place of a block in its cluster. A cluster has
+/// one block.
+fn in_cluster(name: &[u8]) -> Option<u64> {
+    match name {
+        b"%cluster_ctarank" | b"%cluster_ctaid.x" | b"%cluster_ctaid.y" | b"%cluster_ctaid.z" => Some(0),
+        b"%cluster_nctarank" | b"%cluster_nctaid.x" | b"%cluster_nctaid.y" | b"%cluster_nctaid.z" => Some(1),
+        _ => None,
+    }
 }
 
 impl Parser<'_> {
@@ -201,6 +214,10 @@ impl Parser<'_> {
                 Ok(Operand::Imm(32))
             }
             None if word == b"generic" => self.generic(ty),
+            None if ty.bytes() == 4 && !ty.float() && in_cluster(word).is_some() => {
+                self.tokens.next()?;
+                Ok(Operand::Imm(in_cluster(word).unwrap_or_default()))
+            }
             None => match special(word) {
                 // `%gridid` had 32 bits in old PTX versions.
                 Some((special, bits))

@@ -1,6 +1,6 @@
 //! Lowers the read-modify-write instructions `atom` and `red`.
 
-use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty};
+use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty, mbarrier};
 
 use crate::machine::{AtomicFn, AtomicOperands, ValueLoc};
 use crate::ops::atomic::Atomic;
@@ -87,6 +87,7 @@ fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     }
     Ok(match (op, ty) {
         (Rmw::Exch, _) => Box::new(|_, b, _, _| b),
+        (Rmw::Arrive, _) => Box::new(|old, b, c, _| mbarrier::arrive(old, b, c)),
         (Rmw::Cas, _) => Box::new(|old, b, c, _| if old == b { c } else { old }),
         (Rmw::Add, Ty::F32) => Box::new(move |old, b, _, own| {
             // If the instruction does not state it, sums in device memory flush subnormals, and those in

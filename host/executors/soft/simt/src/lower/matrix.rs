@@ -2,10 +2,9 @@
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
-use crate::machine::{Inst, ProductOperands, QuadsOperands, Slot, ValueLoc, WmmaOperands};
+use crate::machine::{Inst, ProductOperands, QuadsOperands, Slot, ValueLoc};
 use crate::ops::matrix::{
-    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, MultiplyWmma, Singles,
-    StoreMatrices, Transpose,
+    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, Singles, StoreMatrices, Transpose,
 };
 
 use super::builder::Builder;
@@ -63,29 +62,6 @@ impl Builder<'_> {
             members,
         });
         inst.x = self.tables.products.len() as u32 - 1;
-        self.push(inst);
-        Ok(())
-    }
-
-    /// Lowers `wmma.mma` of halves.
-    pub(super) fn multiply_wmma(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
-        let [td, _, _, tc] = mma.types;
-        let [a, b, c] = sources;
-        let (a, b, c) = (self.fragment(a, 4)?, self.fragment(b, 4)?, self.fragment(c, 4)?);
-        let d = d.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
-        let members = self.constant(MEMBERS);
-        self.tables.wholes.push(WmmaOperands {
-            d,
-            a,
-            b,
-            c,
-            columns: mma.shape[1].into(),
-            c_halves: tc == Ty::F16,
-            d_halves: td == Ty::F16,
-            members,
-        });
-        let mut inst = self.inst::<MultiplyWmma>();
-        inst.x = self.tables.wholes.len() as u32 - 1;
         self.push(inst);
         Ok(())
     }

@@ -217,7 +217,6 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::Match { .. }
         | Op::Redux { .. } => builder.warps(&inst.op),
         Op::Mma { mma, d, a, b, c } => builder.multiply(*mma, d, [a, b, c]),
-        Op::Wmma { mma, d, a, b, c } => builder.multiply_wmma(*mma, d, [a, b, c]),
         Op::LdMatrix { mem, trans, dst } => builder.load_matrices(mem, *trans, dst),
         Op::StMatrix { mem, trans, src } => builder.store_matrices(mem, *trans, src),
         Op::MovMatrix { dst, a } => builder.transpose(*dst, a),

@@ -24,7 +24,6 @@ pub(super) const fn waits(op: &Op) -> bool {
             | Op::Match { .. }
             | Op::Redux { .. }
             | Op::Mma { .. }
-            | Op::Wmma { .. }
             | Op::LdMatrix { .. }
             | Op::StMatrix { .. }
             | Op::MovMatrix { .. }

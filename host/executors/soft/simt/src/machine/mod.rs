@@ -48,7 +48,7 @@ pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, W
 pub(crate) use native::{Context, NO_BARRIER, PLACES, SUMS};
 pub(crate) use operand::{
     AtomicFn, AtomicOperands, BARRIERS, BarrierKind, BarrierOperands, Field, PrintOperands, ProductOperands,
-    QuadsOperands, RareOperand, RareOperands, SlotList, Tables, WmmaOperands,
+    QuadsOperands, RareOperand, RareOperands, SlotList, Tables,
 };
 pub(crate) use range_cache::{RANGE_ENTRIES, RANGE_WORDS, RangeCache};
 pub(crate) use reconvergence::{Point, ReconvergenceRecorder};

@@ -20,7 +20,6 @@ pub(crate) struct Tables {
     pub(crate) prints: Vec<PrintOperands>,
     pub(crate) quads: Vec<QuadsOperands>,
     pub(crate) products: Vec<ProductOperands>,
-    pub(crate) wholes: Vec<WmmaOperands>,
     pub(crate) atomics: Vec<AtomicOperands>,
 }
 
@@ -132,22 +131,6 @@ pub(crate) struct ProductOperands {
     pub(crate) halves: bool,
     /// Whether integer sums are clamped to their range (`.satfinite`).
     pub(crate) saturates: bool,
-    /// Slot of a scalar of all ones, because every lane takes part.
-    pub(crate) members: Slot,
-}
-
-/// Registers of a `wmma.mma`, all of them vectors.
-#[derive(Debug)]
-pub(crate) struct WmmaOperands {
-    pub(crate) d: Vec<Slot>,
-    pub(crate) a: Vec<Slot>,
-    pub(crate) b: Vec<Slot>,
-    pub(crate) c: Vec<Slot>,
-    /// Number of columns of B, C and D. C has 256 elements.
-    pub(crate) columns: usize,
-    /// Whether C and D consist of halves, two in each register.
-    pub(crate) c_halves: bool,
-    pub(crate) d_halves: bool,
     /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,
 }

@@ -33,6 +33,7 @@ mod integers;
 mod lanes;
 mod lowest;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod moves;
 mod pressure;
@@ -78,7 +79,7 @@ fn seeds(count: u64) -> Range<u64> {
 /// Name of a chapter of the tests, and the function that adds its cases.
 type Chapter = (&'static str, fn(&mut Vec<Case>));
 
-const CHAPTERS: [Chapter; 30] = [
+const CHAPTERS: [Chapter; 31] = [
     ("address", address::cases),
     ("approximate", approximate::cases),
     ("atomics", atomics::cases),
@@ -97,6 +98,7 @@ const CHAPTERS: [Chapter; 30] = [
     ("heap", heap::cases),
     ("integers", integers::cases),
     ("matrix", matrix::cases),
+    ("mbarrier", mbarrier::cases),
     ("memory", memory::cases),
     ("moves", moves::cases),
     ("pressure", pressure::cases),
