@@ -28,9 +28,8 @@
 //! capability 7.5 and later contain such kernels beside those that a model needs. Preparing all kernels of a
 //! module would take seconds.
 //!
-//! The executor does not support cubins, managed memory, textures, clusters of several blocks, and kernels that launch
-//! kernels.
-//! Facts and attributes do not announce them.
+//! The executor does not support cubins, managed memory, textures, clusters of several blocks, and kernels
+//! that launch kernels. Facts and attributes do not announce them.
 
 #![forbid(unsafe_code)]
 

@@ -406,7 +406,10 @@ fn matrices() {
     };
     assert_eq!(ops.iter().filter(|op| matches!(op, Op::Ld { .. })).count(), 8);
     let integers = |count: usize, a: usize, b: usize| four(count, a, b, count);
-    all_are("wmma.mma.sync.aligned.{row,col}.col.m16n16k16.s32.{s8.s8,u8.u8}.s32{,.satfinite}", &integers(8, 2, 2));
+    all_are(
+        "wmma.mma.sync.aligned.{row,col}.col.m16n16k16.s32.{s8.s8,u8.u8}.s32{,.satfinite}",
+        &integers(8, 2, 2),
+    );
     all_are("wmma.mma.sync.aligned.row.row.m8n32k16.s32.s8.s8.s32", &integers(8, 1, 4));
     all_are("wmma.mma.sync.aligned.row.col.m32n8k16.s32.s8.s8.s32", &integers(8, 4, 1));
     all_are("wmma.mma.sync.aligned.row.col.m8n8k32.s32.{s4.s4,u4.u4}.s32{,.satfinite}", &integers(2, 1, 1));

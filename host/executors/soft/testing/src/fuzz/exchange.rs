@@ -22,9 +22,38 @@ const PRODUCTS: [(&str, [usize; 4]); 14] = [
     ("m16n8k8.row.col.f32.tf32.tf32.f32", [4, 4, 2, 4]),
 ];
 
-/// Products by `wmma`, and the number of registers of D and C.
-const WMMA: [(&str, [usize; 2]); 4] =
-    [("f32.f32", [8, 8]), ("f16.f16", [4, 4]), ("f32.f16", [8, 4]), ("f16.f32", [4, 8])];
+/// Products by `wmma`: shape, types and the number of registers of D, A, B and C.
+const WMMA: [(&str, &str, [usize; 4]); 17] = [
+    ("m16n16k16", "f32.f32", [8, 8, 8, 8]),
+    ("m8n32k16", "f16.f16", [4, 8, 8, 4]),
+    ("m32n8k16", "f32.f16", [8, 8, 8, 4]),
+    ("m16n16k16", "f16.f32", [4, 8, 8, 8]),
+    ("m8n32k16", "f32.f32", [8, 8, 8, 8]),
+    ("m32n8k16", "f16.f16", [4, 8, 8, 4]),
+    ("m16n16k16", "s32.s8.s8.s32", [8, 2, 2, 8]),
+    ("m16n16k16", "s32.u8.u8.s32.satfinite", [8, 2, 2, 8]),
+    ("m8n32k16", "s32.s8.s8.s32.satfinite", [8, 1, 4, 8]),
+    ("m32n8k16", "s32.u8.u8.s32", [8, 4, 1, 8]),
+    ("m8n8k32", "s32.s4.s4.s32", [2, 1, 1, 2]),
+    ("m8n8k32", "s32.u4.u4.s32", [2, 1, 1, 2]),
+    ("m8n8k32", "s32.s4.s4.s32.satfinite", [2, 1, 1, 2]),
+    ("m16n16k16", "f32.bf16.bf16.f32", [8, 4, 4, 8]),
+    ("m8n32k16", "f32.bf16.bf16.f32", [8, 2, 8, 8]),
+    ("m32n8k16", "f32.bf16.bf16.f32", [8, 8, 2, 8]),
+    ("m16n16k8", "f32.tf32.tf32.f32", [8, 4, 4, 8]),
+];
+
+/// Loads of matrices by `wmma`: what precedes and follows the layout, and the number of registers.
+const WMMA_LOADS: [(&str, &str, usize); 8] = [
+    ("a", "m16n16k16.global.f16", 8),
+    ("b", "m8n32k16.global.u8", 4),
+    ("a", "m32n8k16.s8", 4),
+    ("b", "m16n16k16.global.bf16", 4),
+    ("a", "m16n16k8.global.tf32", 4),
+    ("c", "m8n32k16.f16", 4),
+    ("c", "m16n16k16.global.s32", 8),
+    ("c", "m8n8k32.global.s32", 2),
+];
 
 fn braces(names: &[String]) -> String {
     format!("{{{}}}", names.join(", "))
@@ -160,7 +189,15 @@ impl Writer {
         if self.counts.words < 10 {
             return self.arithmetic();
         }
-        match self.random.below(8) {
+        match self.random.below(9) {
+            8 => {
+                let (matrix, form, count) = self.pick(&WMMA_LOADS);
+                let layout = self.pick(&["row", "col"]);
+                let (at, stride) = (16 * self.random.below(64), self.pick(&["", ", 16", ", 32"]));
+                let stride = if form.starts_with("m8n32") || form.starts_with("m32") { "" } else { stride };
+                let d = braces(&self.results('r', count));
+                format!("wmma.load.{matrix}.sync.aligned.{layout}.{form} {d}, [%atable+{at}]{stride};\n")
+            }
             0..=3 => {
                 let (form, [d, a, b, c]) = self.pick(&PRODUCTS);
                 let d = braces(&self.results('r', d));
@@ -172,11 +209,11 @@ impl Writer {
                 format!("movmatrix.sync.aligned.m8n8.trans.b16 {d}, {a};\n")
             }
             5 => {
-                let (types, [d, c]) = self.pick(&WMMA);
-                let shape = self.pick(&["m16n16k16", "m8n32k16", "m32n8k16"]);
+                let (shape, types, [d, a, b, c]) = self.pick(&WMMA);
                 let layouts = [self.pick(&["row", "col"]), self.pick(&["row", "col"])];
+                let layouts = if shape == "m8n8k32" { ["row", "col"] } else { layouts };
                 let d = braces(&self.results('r', d));
-                let (a, b, c) = (self.list(8), self.list(8), self.list(c));
+                let (a, b, c) = (self.list(a), self.list(b), self.list(c));
                 format!(
                     "wmma.mma.sync.aligned.{}.{}.{shape}.{types} {d}, {a}, {b}, {c};\n",
                     layouts[0], layouts[1]

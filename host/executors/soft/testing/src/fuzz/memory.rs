@@ -137,6 +137,8 @@ impl Writer {
     /// Draws a load of read-only data: the table, constants, variables or parameters.
     pub(super) fn lookup(&mut self) -> String {
         let access = self.access(16);
+        // A cache policy changes no value, and any number is one.
+        let hinted = self.once_in(8);
         let (base, bytes, mask, opcode) = match self.random.below(8) {
             0 => {
                 let at = self.offset(&access, 64);
@@ -154,8 +156,11 @@ impl Writer {
                     "ld.relaxed.gpu.global",
                     "ld.volatile.global",
                     "ld.acquire.gpu.global",
+                    "ld.mmio.relaxed.sys.global",
+                    "ld.global.cv",
                     "ldu.global",
                 ]);
+                let opcode = if hinted { "ld.global.L1::evict_last.L2::cache_hint" } else { opcode };
                 ("%atable", TABLE, 0xff0, opcode)
             }
         };
@@ -177,7 +182,10 @@ impl Writer {
         let at = self.offset(&access, after);
         let start = if base.starts_with('%') { String::new() } else { format!("mov.u64 %a2, {base};\n") };
         let base = if base.starts_with('%') { base } else { "%a2" };
-        let load = self.load(opcode, &access, &format!("%a1+{at}"));
+        let mut load = self.load(opcode, &access, &format!("%a1+{at}"));
+        if opcode.ends_with("cache_hint") {
+            load = load.replace("];", &format!("], {};", self.register('d')));
+        }
         format!("{index}{start}cvt.u64.u32 %a1, %t0;\nadd.s64 %a1, %a1, {base};\n{load}")
     }
 
@@ -234,7 +242,8 @@ impl Writer {
             let shared = !self.leaves && at < SHARED_SUMS && scope.mask != Mask::Unknown && self.once_in(2);
             let (space, base) = if shared { (".shared", "%tsums") } else { (".global", "%asums") };
             debug_assert!(at < SUMS, "the sums have room");
-            return format!("red{space}.{operation} [{base}+{at}], {value};\n");
+            let order = self.pick(&["", "", ".gpu", ".relaxed.sys", ".release.cluster"]);
+            return format!("red{order}{space}.{operation} [{base}+{at}], {value};\n");
         }
         let (space, base, bytes) = match self.random.below(4) {
             0 => (".shared", "%tsown", self.shared),
@@ -250,14 +259,43 @@ impl Writer {
         let (d, b) = (self.result(class), self.register(class));
         let c =
             if operation.starts_with("cas") { format!(", {}", self.register(class)) } else { String::new() };
-        format!("atom{space}.{operation} {d}, [{base}+{at}], {b}{c};\n")
+        let order = self.pick(&["", "", ".sys", ".acquire.gpu", ".relaxed.cta", ".acq_rel.cluster"]);
+        if space == ".global" && c.is_empty() && self.once_in(3) {
+            let policy = self.register('d');
+            return format!(
+                "atom{order}{space}.L2::cache_hint.{operation} {d}, [{base}+{at}], {b}, {policy};\n"
+            );
+        }
+        format!("atom{order}{space}.{operation} {d}, [{base}+{at}], {b}{c};\n")
     }
 
     /// Draws copies, fences, packed moves, arithmetic with carry, and special registers.
     pub(super) fn rare(&mut self) -> String {
         let (r, s, t) = (self.result('r'), self.register('r'), self.source('r'));
         let (d, e) = (self.result('d'), self.register('d'));
-        match self.random.below(12) {
+        match self.random.below(14) {
+            12 if self.shared >= 8 => {
+                // The own memory of the thread is an object in any state.
+                let (at, p) = (8 * self.random.below(self.shared / 8), self.result('p'));
+                let object = format!("[%tsown+{at}]");
+                let init = if self.once_in(2) {
+                    format!("mbarrier.init.shared.b64 {object}, {s};\n")
+                } else {
+                    String::new()
+                };
+                let change = match self.random.below(4) {
+                    0 => format!("mbarrier.arrive.shared.b64 {d}, {object};\n"),
+                    1 => format!("mbarrier.arrive.shared::cta.b64 {d}, {object}, {t};\n"),
+                    2 => format!("mbarrier.arrive_drop.shared.b64 {d}, {object};\n"),
+                    _ => format!(
+                        "mbarrier.arrive.expect_tx.shared.b64 {d}, {object}, {t};\nmbarrier.complete_tx.shared.b64 {object}, {s};\n"
+                    ),
+                };
+                format!(
+                    "{init}{change}mbarrier.test_wait.shared.b64 {p}, {object}, {d};\nmbarrier.pending_count.b64 {r}, {d};\n"
+                )
+            }
+            13 => format!("createpolicy.fractional.L2::evict_last.b64 {d}, 0.5;\n"),
             0 if self.shared >= 16 => {
                 let bytes = self.pick(&[4_u64, 8, 16]);
                 let level = if bytes == 16 { self.pick(&["ca", "cg"]) } else { "ca" };
