@@ -29,7 +29,7 @@ pub const fn arrive(state: u64, arrivals: u64, tx: u64) -> u64 {
     let tx = (state >> TX_SHIFT).wrapping_add(tx) & tx_mask;
     let phase = state >> PHASE_SHIFT;
     if pending == 0 && tx == 0 {
-        return expected * INITIAL | phase.wrapping_add(1) << PHASE_SHIFT;
+        return (expected * INITIAL) | phase.wrapping_add(1) << PHASE_SHIFT;
     }
     pending | expected << COUNT_BITS | tx << TX_SHIFT | phase << PHASE_SHIFT
 }

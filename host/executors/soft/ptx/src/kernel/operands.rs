@@ -38,11 +38,9 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
     let with_axis = axis.and_then(|axis| match name {
         b"tid" => Some(Special::Tid(axis)),
         b"ntid" => Some(Special::Ntid(axis)),
-        b"ctaid" => Some(Special::Ctaid(axis)),
-        b"nctaid" => Some(Special::Nctaid(axis)),
         // A cluster has one block.
-        b"clusterid" => Some(Special::Ctaid(axis)),
-        b"nclusterid" => Some(Special::Nctaid(axis)),
+        b"ctaid" | b"clusterid" => Some(Special::Ctaid(axis)),
+        b"nctaid" | b"nclusterid" => Some(Special::Nctaid(axis)),
         _ => None,
     });
     if axis.is_some() {

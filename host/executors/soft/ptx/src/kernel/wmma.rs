@@ -352,6 +352,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads `wmma.mma`. The layouts with which A and B were loaded change nothing.
+    #[allow(clippy::many_single_char_names, reason = "operands have the names of the PTX ISA")]
     fn wmma_product(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         self.require(s.accept("sync") && s.accept("aligned"))?;
         let columns = [self.known(s.pick(LAYOUTS))?, self.known(s.pick(LAYOUTS))?];

@@ -56,11 +56,10 @@ fn exchange(name: &str, arrive: &str, wait: &str, generic: bool) -> Case {
          WAIT:\n{wait};\n@!%done bra WAIT;\n\
          add.u32 %b, %t, 1;\nrem.u32 %b, %b, %n;\nshl.b32 %b, %b, 2;\nadd.u32 %b, %b, values;\nld.shared.u32 %b, [%b];\n\
          mad.lo.u32 %v, %v, 3, %b;\n\
-         add.u32 %phase, %phase, 1;\nand.b32 %parity, %phase, 1;\n{arrive} %token, [{at}];\nAGAIN:\n{};\n@!%done bra AGAIN;\n\
+         add.u32 %phase, %phase, 1;\nand.b32 %parity, %phase, 1;\n{arrive} %token, [{at}];\nAGAIN:\n{wait};\n@!%done bra AGAIN;\n\
          add.u32 %phase, %phase, 1;\nsetp.lt.u32 %p, %phase, 20;\n@%p bra NEXT;\n\
          cvt.u64.u32 %g, %a;\nmov.u32 %b, values;\nsub.u32 %a, %a, %b;\ncvt.u64.u32 %g, %a;\nadd.u64 %out, %out, %g;\n\
-         st.global.u32 [%out], %v;\nret;\n}}\n",
-        wait,
+         st.global.u32 [%out], %v;\nret;\n}}\n"
     )
     .replace("AT", at);
     let covers =
