@@ -336,6 +336,7 @@ fn memory() {
     }
     let Op::Ld { mem, .. } = one("ld.global.cv.u32 %r0, [%d0];") else { panic!() };
     assert_eq!(mem.order, Order::Relaxed);
+    none_is("ld.acquire.gpu.global.cv.u32 ld.relaxed.gpu.cv.u32 st.global.cv.u32 atom.and.noftz.b32", "");
     let Op::Atom { op, mem, dst, .. } = one("red.release.sys.global.add.u32 [%d0], 1;") else { panic!() };
     assert_eq!((op, mem.order, dst), (Atomic::Add, Order::Release, None));
 }
@@ -547,13 +548,15 @@ fn mbarriers() {
     all_are("mbarrier.{test_wait,try_wait}{,.acquire.cta,.relaxed.cluster}{,.shared}.b64", "%p1, [%d1], %d2");
     all_are("mbarrier.{test_wait,try_wait}.parity{,.acquire.cta}{,.shared::cta}.b64", "%p1, [%d1], 1");
     all_are("mbarrier.try_wait.shared.b64", "%p1, [s], %d1, 100");
+    all_are("mbarrier.arrive_drop.shared::cta.release.cluster.b64", "%d0, [%d1]");
+    all_are("mbarrier.expect_tx.shared::cta.relaxed.cluster.b64", "[%r1], 16");
     all_are("mbarrier.pending_count.b64", "%r1, %d1");
     none_is(
         "mbarrier.b64 mbarrier.wait.b64 mbarrier.init.b32 mbarrier.init.global.b64 mbarrier.test_wait.parity.b32",
         "",
     );
     none_is(
-        "mbarrier.arrive.acquire.cta.b64 mbarrier.try_wait.release.cta.b64 mbarrier.pending_count.shared.b64",
+        "mbarrier.arrive.release.cta.shared.release.cta.b64 mbarrier.arrive.acquire.cta.b64 mbarrier.try_wait.release.cta.b64 mbarrier.pending_count.shared.b64",
         "",
     );
     none_is("cp.async.mbarrier.b64 cp.async.mbarrier.arrive.noinc.global.b64", "");

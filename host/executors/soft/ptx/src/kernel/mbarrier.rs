@@ -20,8 +20,12 @@ impl<'t> Parser<'t> {
             b"init" => {
                 let space = self.object_space(&mut s)?;
                 let mem = self.object(space)?;
-                let count = self.src(Ty::U32)?;
-                let state = self.register(Class::B64)?;
+                let given = self.src(Ty::U32)?;
+                let (state, valid) = (self.register(Class::B64)?, self.register(Class::B32)?);
+                // A count beyond its limit is undefined, and must not reach the other fields of the state.
+                let limit = Operand::Imm(mbarrier::PENDING);
+                self.push(arithmetic(Binary::And, Ty::B32, valid, given, limit));
+                let count = Operand::Reg(valid);
                 let (a, b) = (count, Operand::Imm(mbarrier::INITIAL));
                 self.push(Op::Mul { half: Half::Wide, ty: Ty::U32, dst: state, a, b });
                 self.push(Op::St { mem, src: vec![Operand::Reg(state)] });
@@ -34,8 +38,7 @@ impl<'t> Parser<'t> {
             b"arrive" => self.arrive(s, 0)?,
             b"arrive_drop" => self.arrive(s, mbarrier::DROP)?,
             b"expect_tx" | b"complete_tx" => {
-                semantics(&mut s, &["relaxed"]);
-                let space = self.object_space(&mut s)?;
+                let space = self.ordered_space(&mut s, &["relaxed"])?;
                 let mem = self.object(space)?;
                 let tx = self.src(Ty::U32)?;
                 let mut tx = self.extended(tx)?;
@@ -83,6 +86,22 @@ impl<'t> Parser<'t> {
         self.last(s, &[Ty::B64]).map(|_| space)
     }
 
+    /// Reads the last modifiers, of which the memory order and the scope are before or behind the state space:
+    /// the ISA's syntax has one order, and some of its examples the other. All threads of the block see the same
+    /// memory in the same order.
+    fn ordered_space(&self, s: &mut Spelling<'t>, orders: &[&str]) -> Result<Option<Space>, PtxError> {
+        let mut semantics = |s: &mut Spelling<'t>| {
+            let ordered = orders.iter().any(|order| s.accept(order));
+            s.pick(&[("cta", ()), ("cluster", ())]).is_some() || ordered
+        };
+        let before = semantics(s);
+        let space = s.pick(&SPACES[2..5]);
+        if !before {
+            semantics(s);
+        }
+        self.last(s, &[Ty::B64]).map(|_| space)
+    }
+
     /// Reads the address of an object.
     fn object(&mut self, space: Option<Space>) -> Result<Mem, PtxError> {
         let place = self.tokens.place();
@@ -95,8 +114,7 @@ impl<'t> Parser<'t> {
     /// Reads an arrival. `flags` are added to the number of arrivals.
     fn arrive(&mut self, mut s: Spelling<'t>, flags: u64) -> Result<(), PtxError> {
         let form = s.pick(&[("expect_tx", 1), ("noComplete", 2)]).unwrap_or(0);
-        semantics(&mut s, &["release", "relaxed"]);
-        let space = self.object_space(&mut s)?;
+        let space = self.ordered_space(&mut s, &["release", "relaxed"])?;
         let dst = self.sink(Ty::B64, Width::Same)?;
         self.comma()?;
         let mem = self.object(space)?;
@@ -138,8 +156,7 @@ impl<'t> Parser<'t> {
     /// was taken, or the latest of a parity.
     fn wait(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         let (parity, suspends) = (s.accept("parity"), self.word.starts_with(b"mbarrier.try_wait"));
-        semantics(&mut s, &["acquire", "relaxed"]);
-        let space = self.object_space(&mut s)?;
+        let space = self.ordered_space(&mut s, &["acquire", "relaxed"])?;
         let dst = self.dst(Ty::Pred)?;
         self.comma()?;
         let mem = self.object(space)?;
@@ -156,20 +173,12 @@ impl<'t> Parser<'t> {
             let bit = self.register(Class::B64)?;
             self.push(arithmetic(Binary::And, Ty::B64, bit, Operand::Reg(now), Operand::Imm(1)));
             now = bit;
-            self.push(resize(Ty::U64, Ty::U32, then, of));
+            let parity = self.extended(of)?;
+            self.push(arithmetic(Binary::And, Ty::B64, then, parity, Operand::Imm(1)));
         } else {
             self.push(arithmetic(Binary::Shr, Ty::U64, then, of, shift));
         }
         self.push(compare(Compare::Ne, Ty::U64, dst, Operand::Reg(now), Operand::Reg(then)));
         Ok(())
     }
-}
-
-/// Takes an optional memory order of this list and an optional scope. All threads of the block see the same
-/// memory in the same order.
-fn semantics(s: &mut Spelling<'_>, orders: &[&str]) {
-    if let Some(order) = orders.iter().find(|order| s.peek() == Some(order.as_bytes())) {
-        s.accept(order);
-    }
-    s.pick(&[("cta", ()), ("cluster", ())]);
 }

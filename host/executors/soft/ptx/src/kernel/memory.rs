@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
             if s.accept(CACHE_HINT) {
                 self.require(!hinted)?;
                 hinted = true;
-            } else if s.accept("cv") {
+            } else if name == "acquire" && order == Order::Weak && s.accept("cv") {
                 // The load reads memory anew each time, as a volatile one does.
                 order = Order::Relaxed;
             } else if s.peek().is_some_and(|part| HINTS.iter().any(|hint| hint.as_bytes() == part)) {
@@ -337,7 +337,7 @@ impl<'t> Parser<'t> {
             Atomic::Min | Atomic::Max => matches!(ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64),
             Atomic::Arrive => false,
         };
-        self.require(fits && !(hinted && op == Atomic::Cas))?;
+        self.require(fits && (!noftz || op == Atomic::Add) && !(hinted && op == Atomic::Cas))?;
         let dst = if result {
             let dst = self.sink(ty, Width::Same)?;
             self.comma()?;

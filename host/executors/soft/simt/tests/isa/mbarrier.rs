@@ -104,13 +104,17 @@ pub fn cases(cases: &mut Vec<Case>) {
             "mbarrier.try_wait.shared.b64 %p, [%s], %d2;",
             "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p, [%s], 1;",
             "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p, [%s], 0, 20;",
+            // Bit 0 is the parity.
+            "mov.u32 %r, 3;",
+            "mbarrier.test_wait.parity.shared.b64 %p, [%s], %r;",
+            "mbarrier.test_wait.parity.shared.b64 %p, [%s], 2;",
             "mbarrier.inval.shared.b64 [%s];",
             "mbarrier.init.b64 [%g], 1;",
             "mbarrier.arrive.b64 %d0, [%g];",
             "mbarrier.pending_count.b64 %c, %d0;",
             "mbarrier.test_wait.shared.b64 %p, [%s], %d0;",
         ],
-        &[0, 1, 0, 3, 2, 1, 1, 1, 0, 3, 0, 1, 1, 0, 1, 1],
+        &[0, 1, 0, 3, 2, 1, 1, 1, 0, 3, 0, 1, 1, 0, 1, 0, 1, 1],
     ));
     cases.push(sequence(
         "many phases",
