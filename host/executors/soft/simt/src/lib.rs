@@ -7,11 +7,13 @@
 //!
 //! ```text
 //!  launch    a grid's blocks on the threads of the pool          program   a kernel, lowered twice
+//!  listing   the instruction table as text
 //!  block     a block's warps, their splits and barriers          lower     PTX instructions become the engine's
 //!                     └────────────────────┬──────────────────────────────────┘
 //!  jit       machine code for superblocks, where each opcode has a template
 //!  ops       what an instruction does
 //!  machine   slots, operands, frames, warps, memory, instructions, variants of a program
+//!  table     the opcodes, with operands, properties and interpretation
 //!  control, fault, heap, printf
 //! ```
 //! Each module uses only those below it.
@@ -32,17 +34,20 @@ mod fault;
 mod heap;
 mod jit;
 mod launch;
+mod listing;
 mod lower;
 mod machine;
 mod ops;
 mod pool;
 mod printf;
 mod program;
+mod table;
 
 pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
 pub use heap::Heap;
 pub use launch::{GridLaunch, LaunchStats, Output, launch_grid};
+pub use listing::instruction_table;
 pub use machine::Features;
 pub use pool::Pool;
 pub use program::{Attributes, Program};

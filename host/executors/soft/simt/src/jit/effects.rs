@@ -1,12 +1,8 @@
 //! Determines the slots that instructions read and write, and the floating-point mode that they require.
 
-use std::any::TypeId;
-
 use super::template::{Action, Flush, MemSpace, Template};
 use super::value::SlotKind;
-use crate::machine::{Field, Inst, ProductOperands, QuadsOperands, Slot, SlotList, Tables};
-use crate::ops::Vector2;
-use crate::ops::bits::And32;
+use crate::machine::{Field, Inst, Opcode, Slot, SlotList, Tables, set};
 
 /// Mask of the sign bits of the four bytes of a word.
 pub(super) const SIGNS: u32 = 0x8080_8080;
@@ -42,97 +38,26 @@ pub(super) fn fields<'a>(step: &Inst, tables: &'a Tables) -> &'a [Field] {
 
 /// Returns whether an instruction applies a constant mask that clears the sign bits of all bytes.
 pub(super) fn clears_signs(step: &Inst, constant: impl Fn(Slot) -> Option<u64>) -> bool {
-    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
-        step.b
-    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
-        step.a
-    } else {
-        return false;
+    let by = match step.form.shared {
+        set::A => step.a,
+        set::B => step.b,
+        _ => return false,
     };
-    constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
+    step.opcode == Opcode::And32 && constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
 }
 
-/// Collects the slots that an instruction reads and writes.
-pub(super) fn effects<B: Copy>(step: &Inst, entry: Action<B>, tables: &Tables) -> Effects {
+/// Collects the slots that an instruction reads and writes, as its row describes them.
+pub(super) fn effects(step: &Inst, tables: &Tables) -> Effects {
     let mut found = Effects::default();
-    match entry {
-        Action::Lanes(Template { sources, dst, .. }) | Action::Dot4(Template { sources, dst, .. }) => {
-            for (kind, slot) in sources.into_iter().zip([step.a, step.b, step.c]) {
-                match kind {
-                    SlotKind::None => {}
-                    SlotKind::Scalar { .. } | SlotKind::Predicate => found.scalar_reads.push(slot),
-                    SlotKind::Vector { .. } => found.reads.push(slot),
-                }
-            }
-            match dst {
-                SlotKind::Vector { .. } => found.writes.push(step.d),
-                _ => found.scalar_writes.push(step.d),
-            }
-        }
-        Action::Fields => {
-            found.reads = fields(step, tables).iter().map(|field| field.at).collect();
-            found.writes.push(step.d);
-        }
-        Action::Load(elements) => {
-            found.reads.push(step.a);
-            found.writes = slots(step, step.d, elements.count, tables);
-        }
-        Action::LoadTwo(_) => {
-            found.reads.push(step.a);
-            found.writes = vec![step.d, step.c];
-        }
-        Action::LoadScalar(elements) => {
-            found.scalar_reads.push(step.a);
-            found.scalar_writes = slots(step, step.d, elements.count, tables);
-        }
-        Action::Store(elements) => {
-            found.reads = slots(step, step.b, elements.count, tables);
-            found.reads.push(step.a);
-        }
-        Action::Product { .. } => {
-            if let Some(ProductOperands { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
-                found.reads = [&a[..], b, c].concat();
-                found.writes.clone_from(d);
-            }
-        }
-        Action::Quads => {
-            if let Some(QuadsOperands { a, b, c, d, .. }) = tables.quads.get(step.x as usize) {
-                found.reads = [&a[..], b, c].concat();
-                found.writes.clone_from(d);
-            }
-        }
-        Action::Matrices { count, .. } => {
-            found.reads.push(step.a);
-            found.writes = list(step, count, tables);
-        }
-        Action::Transpose => {
-            found.reads.push(step.a);
-            found.writes.push(step.d);
-        }
-        Action::Shuffle { .. } => {
-            found.reads.push(step.a);
-            found.scalar_reads = list(step, 1, tables);
-            found.writes.push(step.d);
-        }
-        Action::Butterfly { then, .. } => {
-            found.reads.push(step.a);
-            if then.is_some() {
-                found.reads.push(step.c);
-            }
-            found.scalar_reads.push(step.b);
-            found.writes.push(step.d);
-        }
-        Action::Logic { .. } => {
-            found.scalar_reads = vec![step.a, step.b];
-            found.scalar_writes.push(step.d);
-        }
-        Action::SelectScalar { .. } => {
-            found.scalar_reads = vec![step.a, step.b, step.c];
-            found.scalar_writes.push(step.d);
-        }
-        Action::Branch { .. } => found.scalar_reads.push(step.a),
-        Action::Goto { .. } | Action::Return | Action::Arrive => {}
-    }
+    step.operands(tables, |slot, kind, written| {
+        let list = match (kind, written) {
+            (SlotKind::Vector { .. }, false) => &mut found.reads,
+            (SlotKind::Vector { .. }, true) => &mut found.writes,
+            (_, false) => &mut found.scalar_reads,
+            (_, true) => &mut found.scalar_writes,
+        };
+        list.push(slot);
+    });
     if step.blend {
         found.reads.extend_from_slice(&found.writes);
     }

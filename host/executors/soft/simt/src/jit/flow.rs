@@ -1,4 +1,4 @@
-//! Emits branches and the choice of the next basic block, and registers the exchanges between lanes.
+//! Emits branches and the choice of the next basic block.
 
 use iced_x86::code_asm::{
     CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, esi, ptr, qword_ptr, r12, rax, rbx, rcx, rdi, rdx,
@@ -6,13 +6,9 @@ use iced_x86::code_asm::{
 };
 
 use super::exits::{Exits, Targets};
-use super::template::{Action, Flush, Template, Templates};
-use super::value::{Emit, SlotKind};
-use crate::machine::{Context, Inst};
-use crate::ops::Op2;
-use crate::ops::control::{Branch, Goto, Return};
-use crate::ops::float::{Add, Float, Max};
-use crate::ops::warps::{Butterfly, ButterflyThen};
+use super::template::{Action, Templates};
+use super::value::Emit;
+use crate::machine::{Context, Inst, Opcode};
 
 /// Emits an exit that is taken unless all member lanes in `b` that have not returned are active.
 pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, restart: u32) -> Emit {
@@ -211,47 +207,9 @@ fn divide(asm: &mut CodeAssembler, step: &Inst, targets: &Targets) -> Emit {
 
 /// Registers the instructions that end basic blocks.
 pub(super) fn register<B: Copy>(table: &mut Templates<B>) {
-    table.add::<Goto<true>>(Action::Goto { back: true });
-    table.add::<Goto<false>>(Action::Goto { back: false });
-    table.add::<Branch<false, false>>(Action::Branch { negated: false, back: false });
-    table.add::<Branch<true, false>>(Action::Branch { negated: true, back: false });
-    table.add::<Branch<false, true>>(Action::Branch { negated: false, back: true });
-    table.add::<Branch<true, true>>(Action::Branch { negated: true, back: true });
-    table.add::<Return>(Action::Return);
-}
-
-/// Registers the exchanges by each power of two, whose values are combined by the operation `O`.
-fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Templates<B>, then: Option<Template<B>>) {
-    let round = |by| Action::Butterfly { by, then };
-    table.add::<ButterflyThen<O, 1>>(round(1));
-    table.add::<ButterflyThen<O, 2>>(round(2));
-    table.add::<ButterflyThen<O, 4>>(round(4));
-    table.add::<ButterflyThen<O, 8>>(round(8));
-    table.add::<ButterflyThen<O, 16>>(round(16));
-}
-
-/// Registers the exchanges of lanes, alone and combined with a sum or a maximum.
-pub(super) fn register_butterflies<B: Copy>(table: &mut Templates<B>, add: B, max: B) {
-    let round = |by| Action::Butterfly { by, then: None };
-    table.add::<Butterfly<1>>(round(1));
-    table.add::<Butterfly<2>>(round(2));
-    table.add::<Butterfly<4>>(round(4));
-    table.add::<Butterfly<8>>(round(8));
-    table.add::<Butterfly<16>>(round(16));
-    let kind = SlotKind::Vector { wide: false };
-    let template = |body, flush| {
-        Some(Template {
-            sources: [kind, kind, SlotKind::None],
-            dst: kind,
-            body,
-            flush,
-            float: true,
-            test: false,
-        })
-    };
-    rounds::<B, Float<Add, true, true>>(table, template(add, Flush::Always));
-    rounds::<B, Float<Add, false, true>>(table, template(add, Flush::Always));
-    rounds::<B, Float<Add, false, false>>(table, template(add, Flush::Never));
-    rounds::<B, Float<Max, true, true>>(table, template(max, Flush::Always));
-    rounds::<B, Float<Max, false, false>>(table, template(max, Flush::Never));
+    table.add(Opcode::Goto, Action::Goto { back: false });
+    table.add(Opcode::GotoBack, Action::Goto { back: true });
+    table.add(Opcode::Branch, Action::Branch { negated: false, back: false });
+    table.add(Opcode::BranchBack, Action::Branch { negated: false, back: true });
+    table.add(Opcode::Return, Action::Return);
 }

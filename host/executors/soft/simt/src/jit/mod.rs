@@ -40,7 +40,7 @@ mod value;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::machine::{Features, Initial, Inst, Native, Slot, Tables};
+use crate::machine::{Features, Initial, Inst, Native, Opcode, Slot, Tables};
 
 /// Maximum number of instructions of a program. Longer programs are interpreted.
 const MOST_STEPS: usize = 32_768;
@@ -63,4 +63,9 @@ pub(crate) fn translate(
     let assemble = if features == Features::JitAvx512 { avx512::assemble } else { avx2::assemble };
     let assembled = assemble(insts, tables, &constants, &starts)?;
     Some(Box::new(code::MachineCode::new(assembled, blocks)?))
+}
+
+/// Returns whether the translators for AVX2 and for AVX-512 have a template for an opcode.
+pub(crate) fn translates(opcode: Opcode) -> [bool; 2] {
+    [avx2::translates(opcode), avx512::translates(opcode)]
 }

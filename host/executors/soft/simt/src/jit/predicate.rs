@@ -4,8 +4,7 @@
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, qword_ptr, r12, rax, rbx};
 
 use super::value::Emit;
-use crate::machine::{Context, Inst, Slot};
-use crate::ops::compare::{AND, OR};
+use crate::machine::{Context, Inst, Opcode, Slot, set};
 
 /// Writes the bits in `eax` to the active lanes of a predicate. Overwrites `eax`.
 pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
@@ -19,16 +18,16 @@ pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
 pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit {
     let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
     asm.mov(eax, place(step.a))?;
-    if step.imm as u32 != 0 {
+    if step.form.inversion(set::A) != 0 {
         asm.not(eax)?;
     }
     asm.mov(ecx, place(step.b))?;
-    if step.y != 0 {
+    if step.form.inversion(set::B) != 0 {
         asm.not(ecx)?;
     }
-    match step.x {
-        AND => asm.and(eax, ecx)?,
-        OR => asm.or(eax, ecx)?,
+    match step.opcode {
+        Opcode::AndPred => asm.and(eax, ecx)?,
+        Opcode::OrPred => asm.or(eax, ecx)?,
         _ => asm.xor(eax, ecx)?,
     }
     if shared {
@@ -43,7 +42,7 @@ pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit 
 pub(super) fn select(asm: &mut CodeAssembler, step: &Inst, wide: bool) -> Emit {
     let at = |slot: Slot| rbx + slot.offset() as i32;
     asm.mov(edx, dword_ptr(at(step.c)))?;
-    if step.x != 0 {
+    if step.form.inversion(set::C) != 0 {
         asm.not(edx)?;
     }
     asm.test(dword_ptr(r12 + Context::MASK), edx)?;

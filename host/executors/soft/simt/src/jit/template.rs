@@ -1,16 +1,8 @@
-//! Templates, which define the machine code of each kind of instruction. An instruction is identified by the
-//! type of its operation.
-
-use std::any::TypeId;
-use std::collections::HashMap;
+//! Templates, which define the machine code of each opcode.
 
 use super::value::SlotKind;
-use crate::machine::{Inst, LaneType, Operation};
-use crate::ops::{
-    Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
-    compare::{Compare, CompareScalar, Select, SelectScalar},
-    float::Float,
-};
+use crate::machine::{Inst, Opcode, OperandClass, Place, Subnormals, set};
+use crate::ops::DenormalMode;
 
 /// Denormal mode that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +72,7 @@ pub(super) struct Template<B> {
     /// Whether this is floating-point arithmetic, whose operands and result may be neither flushed nor
     /// canonical.
     pub(super) float: bool,
-    /// Whether the result is a mask, which the instruction's `y` inverts.
+    /// Whether the result is a mask, which the instruction's form may invert.
     pub(super) test: bool,
 }
 
@@ -186,156 +178,137 @@ pub(super) enum Action<B> {
     },
 }
 
-impl<B> Action<B> {
-    /// Returns whether the instruction ends its superblock.
-    pub(super) const fn ends(&self) -> bool {
-        matches!(self, Self::Branch { .. } | Self::Goto { .. } | Self::Return | Self::Arrive)
-    }
-
-    /// Creates the action of a function of lanes that are not floats.
-    pub(super) const fn bitwise(sources: [SlotKind; 3], dst: SlotKind, body: B) -> Self
-    where
-        B: Copy,
-    {
-        Self::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
-    }
+/// Machine code of an opcode. The action for an instruction depends on its form, too.
+#[derive(Clone, Copy)]
+enum Entry<B> {
+    Lanes(B),
+    Dot4(B),
+    /// A butterfly whose result is combined by the function, if there is one.
+    Butterfly(Option<B>),
+    /// An access of elements of `bytes` bytes, for the listed numbers of registers: vectors, and scalars.
+    Access {
+        memory: MemSpace,
+        bytes: u32,
+        vectors: &'static [u8],
+        scalars: &'static [u8],
+    },
+    Other(Action<B>),
 }
 
-/// Table of the actions, by the type of the operation.
+/// Table of the templates, by opcode.
 pub(super) struct Templates<B> {
-    entries: HashMap<TypeId, Action<B>>,
+    entries: Vec<Option<Entry<B>>>,
 }
 
-const NONE: SlotKind = SlotKind::None;
-
-const fn vector<T>() -> SlotKind {
-    SlotKind::Vector { wide: size_of::<T>() == 8 }
-}
-
-const fn scalar<T>() -> SlotKind {
-    SlotKind::Scalar { wide: size_of::<T>() == 8 }
-}
-
-const fn source<T>(is_scalar: bool) -> SlotKind {
-    if is_scalar { scalar::<T>() } else { vector::<T>() }
+/// Returns the template of a function of lanes for an instruction, as the opcode's row describes it.
+fn template<B>(step: &Inst, body: B) -> Template<B> {
+    let row = step.opcode.row();
+    let flush = match (row.denormals, step.form.subnormals) {
+        (DenormalMode::Any, _) => Flush::Whatever,
+        (DenormalMode::Keep, _) | (DenormalMode::OfForm, Subnormals::Keep) => Flush::Never,
+        (DenormalMode::OfForm, _) => Flush::Always,
+    };
+    let mut found = Template {
+        sources: [SlotKind::None; 3],
+        dst: SlotKind::None,
+        body,
+        flush,
+        float: row.arithmetic,
+        test: false,
+    };
+    for operand in row.operands {
+        let kind = operand.kind(step.form);
+        match operand.place {
+            Place::A => found.sources[0] = kind,
+            Place::B => found.sources[1] = kind,
+            Place::C => found.sources[2] = kind,
+            _ => (found.dst, found.test) = (kind, operand.class == OperandClass::Predicate),
+        }
+    }
+    found
 }
 
 impl<B: Copy> Templates<B> {
     pub(super) fn new() -> Self {
-        Self { entries: HashMap::new() }
+        Self { entries: vec![None; Opcode::ALL.len()] }
     }
 
     /// Returns the template of an instruction, if it has one.
     pub(super) fn get(&self, step: &Inst) -> Option<Action<B>> {
-        self.entries.get(&step.opcode).copied()
+        let form = step.form;
+        Some(match self.entries[step.opcode as usize]? {
+            Entry::Lanes(_) if form.shares(set::D) && step.opcode == Opcode::Selp32 => {
+                Action::SelectScalar { wide: false }
+            }
+            Entry::Lanes(_) if form.shares(set::D) && step.opcode == Opcode::Selp64 => {
+                Action::SelectScalar { wide: true }
+            }
+            Entry::Lanes(body) => Action::Lanes(template(step, body)),
+            Entry::Dot4(body) => Action::Dot4(template(step, body)),
+            Entry::Butterfly(body) => {
+                let then = body.map(|body| template(step, body));
+                Action::Butterfly { by: form.count.into(), then }
+            }
+            Entry::Access { memory, bytes, vectors, scalars } => {
+                let counts = if form.shares(set::A) { scalars } else { vectors };
+                let count =
+                    counts.iter().find(|count| **count == form.count).map(|count| usize::from(*count))?;
+                // Local memory is accessed word by word, in rows of the lanes.
+                let align = if let MemSpace::Local { .. } = memory { 4 } else { bytes * count as u32 };
+                let elements = Elements { memory, bytes, count, align };
+                match step.opcode.row().operands[0].written {
+                    true if form.shares(set::D) => Action::LoadScalar(elements),
+                    true => Action::Load(elements),
+                    false => Action::Store(elements),
+                }
+            }
+            Entry::Other(Action::Logic { .. }) => Action::Logic { shared: form.shares(set::D) },
+            Entry::Other(Action::Matrices { generic, trans, .. }) => {
+                Action::Matrices { generic, trans, count: form.count.into() }
+            }
+            // Lanes are exchanged by constants, and without a predicate.
+            Entry::Other(Action::Shuffle { .. }) if form.count != 1 || !form.shares(set::B) => return None,
+            Entry::Other(Action::Branch { back, .. }) => {
+                Action::Branch { negated: form.inverted & set::A != 0, back }
+            }
+            Entry::Other(action) => action,
+        })
     }
 
-    pub(super) fn add<R: Operation>(&mut self, entry: Action<B>) {
-        self.entries.insert(TypeId::of::<R>(), entry);
+    /// Returns whether there is machine code for a form of the opcode.
+    pub(super) fn has(&self, opcode: Opcode) -> bool {
+        self.entries[opcode as usize].is_some()
     }
 
-    fn lanes<R: Operation>(
+    /// Adds the template of a function of lanes.
+    pub(super) fn lanes(&mut self, opcode: Opcode, body: B) {
+        self.entries[opcode as usize] = Some(Entry::Lanes(body));
+    }
+
+    /// Adds the template of four products of signed bytes.
+    pub(super) fn dot4(&mut self, opcode: Opcode, body: B) {
+        self.entries[opcode as usize] = Some(Entry::Dot4(body));
+    }
+
+    /// Adds an exchange of lanes, whose result is combined by a function if there is one.
+    pub(super) fn butterfly(&mut self, opcode: Opcode, body: Option<B>) {
+        self.entries[opcode as usize] = Some(Entry::Butterfly(body));
+    }
+
+    /// Adds an access of elements of `bytes` bytes, for the listed numbers of registers.
+    pub(super) fn access(
         &mut self,
-        sources: [SlotKind; 3],
-        dst: SlotKind,
-        body: B,
-        flush: Flush,
-        float: bool,
+        opcode: Opcode,
+        memory: MemSpace,
+        bytes: u32,
+        vectors: &'static [u8],
+        scalars: &'static [u8],
     ) {
-        self.add::<R>(Action::Lanes(Template { sources, dst, body, flush, float, test: false }));
+        self.entries[opcode as usize] = Some(Entry::Access { memory, bytes, vectors, scalars });
     }
 
-    fn all1<O: Op1>(&mut self, body: B, flush: Flush, float: bool) {
-        self.lanes::<Vector1<O>>([vector::<O::A>(), NONE, NONE], vector::<O::R>(), body, flush, float);
-        self.lanes::<Scalar1<O>>([scalar::<O::A>(), NONE, NONE], scalar::<O::R>(), body, flush, float);
-    }
-
-    fn all2<O: Op2>(&mut self, body: B, flush: Flush, float: bool) {
-        let form = |a: bool, b: bool| [source::<O::A>(a), source::<O::B>(b), NONE];
-        let d = vector::<O::R>();
-        self.lanes::<Vector2<O, false, false>>(form(false, false), d, body, flush, float);
-        self.lanes::<Vector2<O, true, false>>(form(true, false), d, body, flush, float);
-        self.lanes::<Vector2<O, false, true>>(form(false, true), d, body, flush, float);
-        self.lanes::<Scalar2<O>>(form(true, true), scalar::<O::R>(), body, flush, float);
-    }
-
-    fn all3<O: Op3>(&mut self, body: B, flush: Flush, float: bool) {
-        let form = |a: bool, b: bool, c: bool| [source::<O::A>(a), source::<O::B>(b), source::<O::C>(c)];
-        let d = vector::<O::R>();
-        self.lanes::<Vector3<O, false, false, false>>(form(false, false, false), d, body, flush, float);
-        self.lanes::<Vector3<O, false, false, true>>(form(false, false, true), d, body, flush, float);
-        self.lanes::<Vector3<O, false, true, false>>(form(false, true, false), d, body, flush, float);
-        self.lanes::<Vector3<O, false, true, true>>(form(false, true, true), d, body, flush, float);
-        self.lanes::<Vector3<O, true, false, false>>(form(true, false, false), d, body, flush, float);
-        self.lanes::<Vector3<O, true, false, true>>(form(true, false, true), d, body, flush, float);
-        self.lanes::<Vector3<O, true, true, false>>(form(true, true, false), d, body, flush, float);
-        self.lanes::<Scalar3<O>>(form(true, true, true), scalar::<O::R>(), body, flush, float);
-    }
-
-    /// Registers a function of one operand.
-    pub(super) fn op1<O: Op1>(&mut self, body: B) {
-        self.all1::<O>(body, Flush::Whatever, false);
-    }
-
-    /// Registers a function of two operands.
-    pub(super) fn op2<O: Op2>(&mut self, body: B) {
-        self.all2::<O>(body, Flush::Whatever, false);
-    }
-
-    /// Registers a function of three operands.
-    pub(super) fn op3<O: Op3>(&mut self, body: B) {
-        self.all3::<O>(body, Flush::Whatever, false);
-    }
-
-    /// Registers floating-point arithmetic with one operand.
-    pub(super) fn float1<O: Op1<A = f32, R = f32>>(&mut self, body: B) {
-        self.all1::<Float<O, true, true>>(body, Flush::Always, true);
-        self.all1::<Float<O, false, true>>(body, Flush::Always, true);
-        self.all1::<Float<O, false, false>>(body, Flush::Never, true);
-    }
-
-    /// Registers floating-point arithmetic with two operands.
-    pub(super) fn float2<O: Op2<A = f32, B = f32, R = f32>>(&mut self, body: B) {
-        self.all2::<Float<O, true, true>>(body, Flush::Always, true);
-        self.all2::<Float<O, false, true>>(body, Flush::Always, true);
-        self.all2::<Float<O, false, false>>(body, Flush::Never, true);
-    }
-
-    /// Registers floating-point arithmetic with three operands.
-    pub(super) fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(&mut self, body: B) {
-        self.all3::<Float<O, true, true>>(body, Flush::Always, true);
-        self.all3::<Float<O, false, true>>(body, Flush::Always, true);
-        self.all3::<Float<O, false, false>>(body, Flush::Never, true);
-    }
-
-    /// Registers the selections between values of a type.
-    pub(super) fn select<T: LaneType>(&mut self, body: B) {
-        let entry = |a: bool, b: bool| {
-            Action::bitwise([source::<T>(a), source::<T>(b), SlotKind::Predicate], vector::<T>(), body)
-        };
-        self.add::<Select<T, false, false>>(entry(false, false));
-        self.add::<Select<T, true, false>>(entry(true, false));
-        self.add::<Select<T, false, true>>(entry(false, true));
-        self.add::<Select<T, true, true>>(entry(true, true));
-        self.add::<SelectScalar<T>>(Action::SelectScalar { wide: size_of::<T>() == 8 });
-    }
-
-    /// Registers a comparison of integers.
-    pub(super) fn integer_test<O: Test>(&mut self, body: B) {
-        self.test::<O>(body, Flush::Whatever, false);
-    }
-
-    /// Registers a comparison, whose body computes masks.
-    pub(super) fn test<O: Test>(&mut self, body: B, flush: Flush, float: bool) {
-        let mut add = |entry: fn(&mut Self, Template<B>), a: bool, b: bool, dst: SlotKind| {
-            let sources = [source::<O::T>(a), source::<O::T>(b), NONE];
-            entry(self, Template { sources, dst, body, flush, float, test: true });
-        };
-        let p = SlotKind::Predicate;
-        add(|table, it| table.add::<Compare<O, false, false>>(Action::Lanes(it)), false, false, p);
-        add(|table, it| table.add::<Compare<O, true, false>>(Action::Lanes(it)), true, false, p);
-        add(|table, it| table.add::<Compare<O, false, true>>(Action::Lanes(it)), false, true, p);
-        let narrow = SlotKind::Scalar { wide: false };
-        add(|table, it| table.add::<CompareScalar<O>>(Action::Lanes(it)), true, true, narrow);
+    /// Adds another action. What the form tells is filled in for each instruction.
+    pub(super) fn add(&mut self, opcode: Opcode, action: Action<B>) {
+        self.entries[opcode as usize] = Some(Entry::Other(action));
     }
 }

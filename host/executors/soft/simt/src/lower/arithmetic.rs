@@ -2,9 +2,9 @@
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
-use crate::machine::ValueLoc;
+use crate::machine::{Opcode, Subnormals, ValueLoc};
 use crate::ops::rounding::{self, F32};
-use crate::ops::{Op1, Op2, Op3, bits, double, float, integer};
+use crate::ops::{double, float};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -51,55 +51,31 @@ impl Builder<'_> {
     }
 
     fn clamp(&mut self, dst: Reg, sat: bool, place: ValueLoc) -> Lowered {
-        if sat { self.op1::<float::Saturate>(dst, 4, place) } else { Ok(()) }
+        if sat { self.op(Opcode::SaturateF32, dst, 4, [place]) } else { Ok(()) }
     }
 
-    /// Emits an operation with one source. With `.ftz`, the source is always flushed.
-    fn float1<O: Op1<A = f32, R = f32>>(&mut self, dst: Reg, modifiers: Float, a: &Operand) -> Lowered {
-        let a = self.source(a, 4)?;
-        let target = self.unclamped(dst, modifiers.sat, a.is_scalar())?;
-        if modifiers.ftz {
-            self.emit1::<float::Float<O, true, true>>(target, a)?;
-        } else {
-            self.emit1::<float::Float<O, false, false>>(target, a)?;
+    /// Returns how an operation with these modifiers treats subnormal numbers. `dirty` tells that its operands
+    /// may be subnormal.
+    pub(super) const fn subnormals(modifiers: Float, dirty: bool) -> Subnormals {
+        match (modifiers.ftz, dirty) {
+            (false, _) => Subnormals::Keep,
+            (true, true) => Subnormals::Flush,
+            (true, false) => Subnormals::FlushResult,
         }
-        self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Emits an operation with two sources. `dirty` tells that `.ftz` must flush the sources.
-    fn float2<O: Op2<A = f32, B = f32, R = f32>>(
+    /// Emits arithmetic of 32-bit numbers with its modifiers.
+    fn float<const N: usize>(
         &mut self,
+        opcode: Opcode,
         dst: Reg,
         modifiers: Float,
-        a: &Operand,
-        b: &Operand,
-        dirty: bool,
-    ) -> Lowered {
-        let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
-        let target = self.unclamped(dst, modifiers.sat, a.is_scalar() && b.is_scalar())?;
-        match (dirty, modifiers.ftz) {
-            (true, _) => self.emit2::<float::Float<O, true, true>>(target, a, b)?,
-            (_, true) => self.emit2::<float::Float<O, false, true>>(target, a, b)?,
-            (_, false) => self.emit2::<float::Float<O, false, false>>(target, a, b)?,
-        }
-        self.clamp(dst, modifiers.sat, target.0)
-    }
-
-    fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(
-        &mut self,
-        dst: Reg,
-        modifiers: Float,
-        operands: [&Operand; 3],
+        operands: [&Operand; N],
     ) -> Lowered {
         let dirty = self.dirty(modifiers, &operands);
-        let [a, b, c] = operands;
-        let places = [self.source(a, 4)?, self.source(b, 4)?, self.source(c, 4)?];
+        let places = self.sources(operands.map(|operand| (operand, 4)))?;
         let target = self.unclamped(dst, modifiers.sat, places.iter().all(|place| place.is_scalar()))?;
-        match (dirty, modifiers.ftz) {
-            (true, _) => self.emit3::<float::Float<O, true, true>>(target, places)?,
-            (_, true) => self.emit3::<float::Float<O, false, true>>(target, places)?,
-            (_, false) => self.emit3::<float::Float<O, false, false>>(target, places)?,
-        }
+        self.emit((opcode, Self::subnormals(modifiers, dirty)), target, places)?;
         self.clamp(dst, modifiers.sat, target.0)
     }
 
@@ -111,16 +87,16 @@ impl Builder<'_> {
         }
         let bytes = ty.bytes();
         match (op, ty) {
-            (Unary::RcpApprox, Ty::F32) => self.float1::<float::Rcp>(dst, modifiers, a),
-            (Unary::SqrtApprox, Ty::F32) => self.float1::<float::Sqrt>(dst, modifiers, a),
-            (Unary::RsqrtApprox, Ty::F32) => self.float1::<float::Rsqrt>(dst, modifiers, a),
-            (Unary::SinApprox, Ty::F32) => self.float1::<float::Sin>(dst, modifiers, a),
-            (Unary::CosApprox, Ty::F32) => self.float1::<float::Cos>(dst, modifiers, a),
-            (Unary::Lg2Approx, Ty::F32) => self.float1::<float::Lg2>(dst, modifiers, a),
-            (Unary::Ex2Approx, Ty::F32) => self.float1::<float::Ex2>(dst, modifiers, a),
-            (Unary::TanhApprox, Ty::F32) => self.float1::<float::Tanh>(dst, modifiers, a),
-            (Unary::Rcp, Ty::F32) if nearest(modifiers) => self.float1::<float::Rcp>(dst, modifiers, a),
-            (Unary::Sqrt, Ty::F32) if nearest(modifiers) => self.float1::<float::Sqrt>(dst, modifiers, a),
+            (Unary::RcpApprox, Ty::F32) => self.float(Opcode::RcpF32, dst, modifiers, [a]),
+            (Unary::SqrtApprox, Ty::F32) => self.float(Opcode::SqrtF32, dst, modifiers, [a]),
+            (Unary::RsqrtApprox, Ty::F32) => self.float(Opcode::RsqrtF32, dst, modifiers, [a]),
+            (Unary::SinApprox, Ty::F32) => self.float(Opcode::SinF32, dst, modifiers, [a]),
+            (Unary::CosApprox, Ty::F32) => self.float(Opcode::CosF32, dst, modifiers, [a]),
+            (Unary::Lg2Approx, Ty::F32) => self.float(Opcode::Lg2F32, dst, modifiers, [a]),
+            (Unary::Ex2Approx, Ty::F32) => self.float(Opcode::Ex2F32, dst, modifiers, [a]),
+            (Unary::TanhApprox, Ty::F32) => self.float(Opcode::TanhF32, dst, modifiers, [a]),
+            (Unary::Rcp, Ty::F32) if nearest(modifiers) => self.float(Opcode::RcpF32, dst, modifiers, [a]),
+            (Unary::Sqrt, Ty::F32) if nearest(modifiers) => self.float(Opcode::SqrtF32, dst, modifiers, [a]),
             (Unary::Rcp | Unary::Sqrt, Ty::F32) => self.rare_of(dst, 4, [(a, 4)], move |[a, ..]| {
                 let a = decode(a, modifiers.ftz);
                 encode(if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) }, modifiers)
@@ -136,44 +112,44 @@ impl Builder<'_> {
             (Unary::Popc | Unary::Clz, _) => {
                 let place = self.source(a, bytes)?;
                 match (op, bytes) {
-                    (Unary::Popc, 4) => self.op1::<bits::Popc32>(dst, 4, place),
-                    (Unary::Popc, 8) => self.op1::<bits::Popc64>(dst, 4, place),
-                    (Unary::Clz, 4) => self.op1::<bits::Clz32>(dst, 4, place),
-                    (Unary::Clz, 8) => self.op1::<bits::Clz64>(dst, 4, place),
+                    (Unary::Popc, 4) => self.op(Opcode::Popc32, dst, 4, [place]),
+                    (Unary::Popc, 8) => self.op(Opcode::Popc64, dst, 4, [place]),
+                    (Unary::Clz, 4) => self.op(Opcode::Clz32, dst, 4, [place]),
+                    (Unary::Clz, 8) => self.op(Opcode::Clz64, dst, 4, [place]),
                     _ => missing(),
                 }
             }
             _ => {
                 let place = self.source(a, bytes)?;
                 match (op, ty, bytes) {
-                    (Unary::Abs, Ty::F32, _) if modifiers.ftz => self.op1::<float::AbsFtz>(dst, 4, place),
-                    (Unary::Abs, Ty::F32, _) => self.op1::<float::Abs>(dst, 4, place),
-                    (Unary::Neg, Ty::F32, _) if modifiers.ftz => self.op1::<float::NegFtz>(dst, 4, place),
-                    (Unary::Neg, Ty::F32, _) => self.op1::<float::Neg>(dst, 4, place),
-                    (Unary::Abs, Ty::F64, _) => self.op1::<double::Abs>(dst, 8, place),
-                    (Unary::Neg, Ty::F64, _) => self.op1::<double::Neg>(dst, 8, place),
-                    (Unary::Rcp, Ty::F64, _) => self.op1::<double::Rcp>(dst, 8, place),
-                    (Unary::Sqrt, Ty::F64, _) => self.op1::<double::Sqrt>(dst, 8, place),
-                    (Unary::RcpApprox, Ty::F64, _) => self.op1::<double::RcpApprox>(dst, 8, place),
+                    (Unary::Abs, Ty::F32, _) if modifiers.ftz => self.op(Opcode::AbsFtzF32, dst, 4, [place]),
+                    (Unary::Abs, Ty::F32, _) => self.op(Opcode::AbsF32, dst, 4, [place]),
+                    (Unary::Neg, Ty::F32, _) if modifiers.ftz => self.op(Opcode::NegFtzF32, dst, 4, [place]),
+                    (Unary::Neg, Ty::F32, _) => self.op(Opcode::NegF32, dst, 4, [place]),
+                    (Unary::Abs, Ty::F64, _) => self.op(Opcode::AbsF64, dst, 8, [place]),
+                    (Unary::Neg, Ty::F64, _) => self.op(Opcode::NegF64, dst, 8, [place]),
+                    (Unary::Rcp, Ty::F64, _) => self.op(Opcode::RcpF64, dst, 8, [place]),
+                    (Unary::Sqrt, Ty::F64, _) => self.op(Opcode::SqrtF64, dst, 8, [place]),
+                    (Unary::RcpApprox, Ty::F64, _) => self.op(Opcode::RcpApproxF64, dst, 8, [place]),
                     (Unary::RsqrtApprox, Ty::F64, _) if modifiers.ftz => {
-                        self.op1::<double::RsqrtFtz>(dst, 8, place)
+                        self.op(Opcode::RsqrtFtzF64, dst, 8, [place])
                     }
-                    (Unary::RsqrtApprox, Ty::F64, _) => self.op1::<double::Rsqrt>(dst, 8, place),
+                    (Unary::RsqrtApprox, Ty::F64, _) => self.op(Opcode::RsqrtF64, dst, 8, [place]),
                     (_, Ty::F32 | Ty::F64, _) => missing(),
-                    (Unary::Abs, _, 2) => self.op1::<integer::Abs16>(dst, 2, place),
-                    (Unary::Abs, _, 4) => self.op1::<integer::Abs32>(dst, 4, place),
-                    (Unary::Abs, _, 8) => self.op1::<integer::Abs64>(dst, 8, place),
-                    (Unary::Neg, _, 2) => self.op1::<integer::Neg16>(dst, 2, place),
-                    (Unary::Neg, _, 4) => self.op1::<integer::Neg32>(dst, 4, place),
-                    (Unary::Neg, _, 8) => self.op1::<integer::Neg64>(dst, 8, place),
-                    (Unary::Not, _, 2) => self.op1::<bits::Not16>(dst, 2, place),
-                    (Unary::Not, _, 4) => self.op1::<bits::Not32>(dst, 4, place),
-                    (Unary::Not, _, 8) => self.op1::<bits::Not64>(dst, 8, place),
-                    (Unary::Cnot, _, 2) => self.op1::<bits::Cnot32>(dst, 2, place),
-                    (Unary::Cnot, _, 4) => self.op1::<bits::Cnot32>(dst, 4, place),
-                    (Unary::Cnot, _, 8) => self.op1::<bits::Cnot64>(dst, 8, place),
-                    (Unary::Brev, _, 4) => self.op1::<bits::Brev32>(dst, 4, place),
-                    (Unary::Brev, _, 8) => self.op1::<bits::Brev64>(dst, 8, place),
+                    (Unary::Abs, _, 2) => self.op(Opcode::Abs16, dst, 2, [place]),
+                    (Unary::Abs, _, 4) => self.op(Opcode::Abs32, dst, 4, [place]),
+                    (Unary::Abs, _, 8) => self.op(Opcode::Abs64, dst, 8, [place]),
+                    (Unary::Neg, _, 2) => self.op(Opcode::Neg16, dst, 2, [place]),
+                    (Unary::Neg, _, 4) => self.op(Opcode::Neg32, dst, 4, [place]),
+                    (Unary::Neg, _, 8) => self.op(Opcode::Neg64, dst, 8, [place]),
+                    (Unary::Not, _, 2) => self.op(Opcode::Not16, dst, 2, [place]),
+                    (Unary::Not, _, 4) => self.op(Opcode::Not32, dst, 4, [place]),
+                    (Unary::Not, _, 8) => self.op(Opcode::Not64, dst, 8, [place]),
+                    (Unary::Cnot, _, 2) => self.op(Opcode::Cnot32, dst, 2, [place]),
+                    (Unary::Cnot, _, 4) => self.op(Opcode::Cnot32, dst, 4, [place]),
+                    (Unary::Cnot, _, 8) => self.op(Opcode::Cnot64, dst, 8, [place]),
+                    (Unary::Brev, _, 4) => self.op(Opcode::Brev32, dst, 4, [place]),
+                    (Unary::Brev, _, 8) => self.op(Opcode::Brev64, dst, 8, [place]),
                     _ => missing(),
                 }
             }
@@ -202,13 +178,11 @@ impl Builder<'_> {
         let divides = matches!(op, Binary::Div | Binary::DivApprox | Binary::DivFull) && nearest(modifiers);
         if let Some(inverse) = self.inverse(b).filter(|_| divides) {
             let b = Operand::Imm(inverse);
-            let dirty = self.dirty(modifiers, &[a, &b]);
-            return self.float2::<float::Mul>(dst, modifiers, a, &b, dirty);
+            return self.float(Opcode::MulF32, dst, modifiers, [a, &b]);
         }
-        let dirty = self.dirty(modifiers, &[a, b]);
         match op {
             Binary::Add if modifiers.round == Round::Zero => {
-                self.float2::<float::AddZero>(dst, modifiers, a, b, modifiers.ftz)
+                self.float(Opcode::AddZeroF32, dst, modifiers, [a, b])
             }
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
                 self.rare_of(dst, 4, [(a, 4), (b, 4)], move |[a, b, ..]| {
@@ -223,18 +197,18 @@ impl Builder<'_> {
                     encode(value, modifiers)
                 })
             }
-            Binary::Add => self.float2::<float::Add>(dst, modifiers, a, b, dirty),
-            Binary::Sub => self.float2::<float::Sub>(dst, modifiers, a, b, dirty),
-            Binary::Mul => self.float2::<float::Mul>(dst, modifiers, a, b, dirty),
-            Binary::Div | Binary::DivFull => self.float2::<float::Div>(dst, modifiers, a, b, modifiers.ftz),
-            Binary::DivApprox => self.float2::<float::DivApprox>(dst, modifiers, a, b, modifiers.ftz),
-            Binary::Min => self.float2::<float::Min>(dst, modifiers, a, b, dirty),
-            Binary::Max => self.float2::<float::Max>(dst, modifiers, a, b, dirty),
-            Binary::MinNan => self.float2::<float::MinNan>(dst, modifiers, a, b, modifiers.ftz),
-            Binary::MaxNan => self.float2::<float::MaxNan>(dst, modifiers, a, b, modifiers.ftz),
+            Binary::Add => self.float(Opcode::AddF32, dst, modifiers, [a, b]),
+            Binary::Sub => self.float(Opcode::SubF32, dst, modifiers, [a, b]),
+            Binary::Mul => self.float(Opcode::MulF32, dst, modifiers, [a, b]),
+            Binary::Div | Binary::DivFull => self.float(Opcode::DivF32, dst, modifiers, [a, b]),
+            Binary::DivApprox => self.float(Opcode::DivApproxF32, dst, modifiers, [a, b]),
+            Binary::Min => self.float(Opcode::MinF32, dst, modifiers, [a, b]),
+            Binary::Max => self.float(Opcode::MaxF32, dst, modifiers, [a, b]),
+            Binary::MinNan => self.float(Opcode::MinNanF32, dst, modifiers, [a, b]),
+            Binary::MaxNan => self.float(Opcode::MaxNanF32, dst, modifiers, [a, b]),
             Binary::CopySign => {
                 let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
-                self.plain2::<float::CopySign>(dst, 4, a, b)
+                self.op(Opcode::CopySignF32, dst, 4, [a, b])
             }
             Binary::Rem | Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
                 Err(format!("there is no {op:?} of floating-point numbers"))
@@ -264,13 +238,13 @@ impl Builder<'_> {
                     double::binary(op, a, b, modifiers.round)
                 })
             }
-            Binary::Add => self.plain2::<double::Add>(dst, 8, a, b),
-            Binary::Sub => self.plain2::<double::Sub>(dst, 8, a, b),
-            Binary::Mul => self.plain2::<double::Mul>(dst, 8, a, b),
-            Binary::Div => self.plain2::<double::Div>(dst, 8, a, b),
-            Binary::Min => self.plain2::<double::Min>(dst, 8, a, b),
-            Binary::Max => self.plain2::<double::Max>(dst, 8, a, b),
-            Binary::CopySign => self.plain2::<double::CopySign>(dst, 8, a, b),
+            Binary::Add => self.op(Opcode::AddF64, dst, 8, [a, b]),
+            Binary::Sub => self.op(Opcode::SubF64, dst, 8, [a, b]),
+            Binary::Mul => self.op(Opcode::MulF64, dst, 8, [a, b]),
+            Binary::Div => self.op(Opcode::DivF64, dst, 8, [a, b]),
+            Binary::Min => self.op(Opcode::MinF64, dst, 8, [a, b]),
+            Binary::Max => self.op(Opcode::MaxF64, dst, 8, [a, b]),
+            Binary::CopySign => self.op(Opcode::CopySignF64, dst, 8, [a, b]),
             _ => Err(format!("there is no {op:?} of 64-bit floating-point numbers")),
         }
     }
@@ -289,7 +263,7 @@ impl Builder<'_> {
         match ty {
             Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => self.short_fma(ty, modifiers, relu, dst, operands),
             _ if relu => Err(format!("there is no .relu of {ty:?}")),
-            Ty::F32 if nearest(modifiers) => self.float3::<float::Fma>(dst, modifiers, operands),
+            Ty::F32 if nearest(modifiers) => self.float(Opcode::FmaF32, dst, modifiers, operands),
             Ty::F32 => self.rare_of(dst, 4, [(a, 4), (b, 4), (c, 4)], move |[a, b, c, _]| {
                 let [a, b, c] = [a, b, c].map(|bits| decode(bits, modifiers.ftz));
                 encode(rounding::add(a * b, c, modifiers.round == Round::Down), modifiers)
@@ -297,7 +271,7 @@ impl Builder<'_> {
             Ty::F64 => {
                 let places = [self.source(a, bytes)?, self.source(b, bytes)?, self.source(c, bytes)?];
                 if nearest(modifiers) {
-                    return self.plain3::<double::Fma>(dst, 8, places);
+                    return self.op(Opcode::FmaF64, dst, 8, places);
                 }
                 self.rare(dst, 8, &places.map(|place| (place, 8)), move |[a, b, c, _]| {
                     double::fused(a, b, c, modifiers.round)

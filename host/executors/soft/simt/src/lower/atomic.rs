@@ -2,8 +2,7 @@
 
 use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty, mbarrier};
 
-use crate::machine::{AtomicFn, AtomicOperands, ValueLoc};
-use crate::ops::atomic::Atomic;
+use crate::machine::{AtomicFn, AtomicOperands, Opcode, ValueLoc};
 use crate::ops::rounding::{self, F32, FloatFormat};
 use crate::ops::{convert, double};
 
@@ -29,7 +28,7 @@ impl Builder<'_> {
                 let place = self.place(reg)?;
                 match self.class(reg)? {
                     Class::B64 => place,
-                    Class::B32 => self.apply1::<convert::Widen>(place)?,
+                    Class::B32 => self.apply(Opcode::Widen, [place])?,
                     class => return Err(format!("an address in a register of {} bytes", class_bytes(class))),
                 }
             }
@@ -69,7 +68,7 @@ impl Builder<'_> {
             dst,
             window,
         });
-        let mut inst = self.baseline_inst::<Atomic>();
+        let mut inst = self.inst(Opcode::Atomic);
         inst.x = self.tables.atomics.len() as u32 - 1;
         self.push(inst);
         Ok(())

@@ -7,10 +7,9 @@ use vgpu_ptx::analysis::{reads, writes};
 use vgpu_ptx::ir::{Kernel, Reg, Terminator};
 
 use crate::machine::{
-    Features, FrameLayout, Initial, InitialValue, Inst, LaneRegisters, Operation, Point,
-    ReconvergenceRecorder, Slot, Tables, ValueLoc, baseline_fn, inst_fn, vector_fn,
+    Features, Form, FrameLayout, Initial, InitialValue, Inst, LaneRegisters, Opcode, Point,
+    ReconvergenceRecorder, Slot, Tables, ValueLoc,
 };
-use crate::ops::control;
 
 use super::blocks::number_blocks;
 use super::error::{BuildError, Lowered};
@@ -192,19 +191,19 @@ impl<'a> Builder<'a> {
         self.temporary_wide.used = 0;
     }
 
-    /// Returns an instruction without operands, compiled for the program's features.
-    pub(super) fn inst<R: Operation>(&self) -> Inst {
-        Inst::new::<R>(inst_fn::<R>(self.features), self.line)
+    /// Returns an instruction without operands, or `None` if the opcode has no such form.
+    pub(super) fn try_inst(&self, opcode: Opcode, form: Form) -> Option<Inst> {
+        Inst::of(opcode, form, self.features, self.line)
     }
 
-    /// Returns an instruction without operands, whose function is the same for all instruction sets.
-    pub(super) fn baseline_inst<R: Operation>(&self) -> Inst {
-        Inst::new::<R>(baseline_fn::<R>(), self.line)
+    /// Returns an instruction without operands. Fails if the opcode has no such form.
+    pub(super) fn inst_of(&self, opcode: Opcode, form: Form) -> Lowered<Inst> {
+        self.try_inst(opcode, form).ok_or_else(|| format!("there is no {opcode:?} of the form {form:?}"))
     }
 
-    /// Returns an instruction without operands that only exists for AVX2, or `None` for other features.
-    pub(super) fn vector_inst<R: Operation>(&self) -> Option<Inst> {
-        vector_fn::<R>(self.features).map(|run| Inst::new::<R>(run, self.line))
+    /// Returns an instruction without operands, of an opcode that has one form.
+    pub(super) fn inst(&self, opcode: Opcode) -> Inst {
+        self.try_inst(opcode, Form::default()).expect("the only form of the opcode")
     }
 
     /// Appends an instruction to the program, or to the prologue while that is being lowered.
@@ -282,7 +281,7 @@ impl<'a> Builder<'a> {
         if self.line_length() < POLL_INTERVAL {
             return;
         }
-        let mut inst = self.baseline_inst::<control::Poll>();
+        let mut inst = self.inst(Opcode::Poll);
         inst.imm = POLL_INTERVAL as u64;
         self.push(inst);
         self.line_start = self.insts.len().cast_signed();
@@ -293,7 +292,7 @@ impl<'a> Builder<'a> {
         let first = self.insts.len() as u32;
         let mut prologue = std::mem::take(&mut self.prologue);
         self.insts.append(&mut prologue);
-        let leave = self.baseline_inst::<control::Leave>();
+        let leave = self.inst(Opcode::Leave);
         self.push(leave);
         first
     }

@@ -3,8 +3,7 @@
 
 use vgpu_ptx::ir::{Base, Class, Inst, Mem, Op, Operand, Order, Reg, Space};
 
-use crate::machine::ValueLoc;
-use crate::ops::memory::{LoadPair, LoadTwo};
+use crate::machine::{Opcode, ValueLoc};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -48,7 +47,7 @@ impl Builder<'_> {
         else {
             return Ok(false);
         };
-        let mut inst = self.inst::<LoadPair>();
+        let mut inst = self.inst(Opcode::LdPair);
         (inst.a, inst.imm, inst.d, inst.blend) = (base, address.offset, to, blend);
         inst.y = self.window();
         self.push(inst);
@@ -106,7 +105,7 @@ impl Builder<'_> {
         else {
             return Ok(false);
         };
-        let mut inst = self.inst::<LoadTwo<HALVES>>();
+        let mut inst = self.inst(if HALVES { Opcode::LdTwoPairs } else { Opcode::LdTwo });
         (inst.a, inst.imm, inst.d, inst.c, inst.blend) = (base, address.offset, low, high, keep || keep_too);
         (inst.x, inst.y) = (second.line, self.window());
         self.push(inst);

@@ -2,9 +2,7 @@
 
 use vgpu_ptx::ir::{Combine, Compare as Cmp, Guard, Op, Operand, Reg, Ty};
 
-use crate::machine::{LaneType, Slot, ValueLoc};
-use crate::ops::compare::{self, AND, Compare, CompareScalar, Flushed, Logic, OR, Select, SelectScalar, XOR};
-use crate::ops::{Test, half};
+use crate::machine::{Form, Opcode, Slot, Subnormals, ValueLoc, set};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -55,21 +53,11 @@ impl From<ValueLoc> for Bits {
 }
 
 impl Builder<'_> {
-    fn test<O: Test>(&mut self, a: ValueLoc, b: ValueLoc, inverted: bool) -> Bits {
-        let kind = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => Some(self.baseline_inst::<CompareScalar<O>>()),
-            (true, false) => self.vector_inst::<Compare<O, true, false>>(),
-            (false, true) => self.vector_inst::<Compare<O, false, true>>(),
-            (false, false) => Some(self.inst::<Compare<O, false, false>>()),
-        };
-        let (x, y) = match kind {
-            Some(_) => (a.slot(), b.slot()),
-            None => (self.vector(a, size_of::<O::T>() == 8), self.vector(b, size_of::<O::T>() == 8)),
-        };
-        let mut inst = kind.unwrap_or_else(|| self.inst::<Compare<O, false, false>>());
-        (inst.a, inst.b) = (x, y);
-        inst.y = if inverted { u32::MAX } else { 0 };
-        Bits { at: self.push_scalar(inst), shared: a.is_scalar() && b.is_scalar() }
+    fn test(&mut self, opcode: Opcode, ftz: bool, sources: [ValueLoc; 2], inverted: bool) -> Lowered<Bits> {
+        let subnormals = if ftz { Subnormals::Flush } else { Subnormals::Keep };
+        let form = Form { subnormals, ..Form::of(&sources) }.invert(set::D, inverted);
+        let inst = self.inst_of_sources(opcode, form, sources)?;
+        Ok(Bits { at: self.push_scalar(inst), shared: form.shares(set::D) })
     }
 
     /// Emits a comparison of two values.
@@ -77,38 +65,35 @@ impl Builder<'_> {
         let (basic, exchanged, inverted) = basic(compare);
         let (a, b) = if exchanged { (b, a) } else { (a, b) };
         let missing = || Err(format!("there is no comparison {compare:?} of {ty:?}"));
-        Ok(match (basic, ty) {
-            (Basic::Eq, Ty::F32) if ftz => self.test::<Flushed<compare::EqF32>>(a, b, inverted),
-            (Basic::Lt, Ty::F32) if ftz => self.test::<Flushed<compare::LtF32>>(a, b, inverted),
-            (Basic::Le, Ty::F32) if ftz => self.test::<Flushed<compare::LeF32>>(a, b, inverted),
-            (Basic::Equ, Ty::F32) if ftz => self.test::<Flushed<compare::EquF32>>(a, b, inverted),
-            (Basic::Eq, Ty::F32) => self.test::<compare::EqF32>(a, b, inverted),
-            (Basic::Lt, Ty::F32) => self.test::<compare::LtF32>(a, b, inverted),
-            (Basic::Le, Ty::F32) => self.test::<compare::LeF32>(a, b, inverted),
-            (Basic::Equ, Ty::F32) => self.test::<compare::EquF32>(a, b, inverted),
-            (Basic::Nan, Ty::F32) => self.test::<compare::NanF32>(a, b, inverted),
-            (Basic::Eq, Ty::F64) => self.test::<compare::EqF64>(a, b, inverted),
-            (Basic::Lt, Ty::F64) => self.test::<compare::LtF64>(a, b, inverted),
-            (Basic::Le, Ty::F64) => self.test::<compare::LeF64>(a, b, inverted),
-            (Basic::Equ, Ty::F64) => self.test::<compare::EquF64>(a, b, inverted),
-            (Basic::Nan, Ty::F64) => self.test::<compare::NanF64>(a, b, inverted),
+        let opcode = match (basic, ty) {
+            (Basic::Eq, Ty::F32) => Opcode::EqF32,
+            (Basic::Lt, Ty::F32) => Opcode::LtF32,
+            (Basic::Le, Ty::F32) => Opcode::LeF32,
+            (Basic::Equ, Ty::F32) => Opcode::EquF32,
+            (Basic::Nan, Ty::F32) => Opcode::NanF32,
+            (Basic::Eq, Ty::F64) => Opcode::EqF64,
+            (Basic::Lt, Ty::F64) => Opcode::LtF64,
+            (Basic::Le, Ty::F64) => Opcode::LeF64,
+            (Basic::Equ, Ty::F64) => Opcode::EquF64,
+            (Basic::Nan, Ty::F64) => Opcode::NanF64,
             _ if ty.float() => return missing(),
             _ => match (basic, ty.bytes(), ty.signed()) {
-                (Basic::Eq | Basic::Equ, 2 | 4, _) => self.test::<compare::Eq32>(a, b, inverted),
-                (Basic::Eq | Basic::Equ, 8, _) => self.test::<compare::Eq64>(a, b, inverted),
-                (Basic::Lt, 2 | 4, false) => self.test::<compare::LtU32>(a, b, inverted),
-                (Basic::Le, 2 | 4, false) => self.test::<compare::LeU32>(a, b, inverted),
-                (Basic::Lt, 2, true) => self.test::<compare::LtS16>(a, b, inverted),
-                (Basic::Le, 2, true) => self.test::<compare::LeS16>(a, b, inverted),
-                (Basic::Lt, 4, true) => self.test::<compare::LtS32>(a, b, inverted),
-                (Basic::Le, 4, true) => self.test::<compare::LeS32>(a, b, inverted),
-                (Basic::Lt, 8, false) => self.test::<compare::LtU64>(a, b, inverted),
-                (Basic::Le, 8, false) => self.test::<compare::LeU64>(a, b, inverted),
-                (Basic::Lt, 8, true) => self.test::<compare::LtS64>(a, b, inverted),
-                (Basic::Le, 8, true) => self.test::<compare::LeS64>(a, b, inverted),
+                (Basic::Eq | Basic::Equ, 2 | 4, _) => Opcode::Eq32,
+                (Basic::Eq | Basic::Equ, 8, _) => Opcode::Eq64,
+                (Basic::Lt, 2 | 4, false) => Opcode::LtU32,
+                (Basic::Le, 2 | 4, false) => Opcode::LeU32,
+                (Basic::Lt, 2, true) => Opcode::LtS16,
+                (Basic::Le, 2, true) => Opcode::LeS16,
+                (Basic::Lt, 4, true) => Opcode::LtS32,
+                (Basic::Le, 4, true) => Opcode::LeS32,
+                (Basic::Lt, 8, false) => Opcode::LtU64,
+                (Basic::Le, 8, false) => Opcode::LeU64,
+                (Basic::Lt, 8, true) => Opcode::LtS64,
+                (Basic::Le, 8, true) => Opcode::LeS64,
                 _ => return missing(),
             },
-        })
+        };
+        self.test(opcode, ftz && ty == Ty::F32, [a, b], inverted)
     }
 
     /// Compares two operands. For packed halves, compares the lower elements, or the upper ones if `upper` is
@@ -124,74 +109,73 @@ impl Builder<'_> {
         let bytes = ty.bytes();
         let (mut a, mut b) = (self.source(a, bytes)?, self.source(b, bytes)?);
         if upper {
-            (a, b) = (self.apply1::<half::Upper>(a)?, self.apply1::<half::Upper>(b)?);
+            (a, b) = (self.apply(Opcode::UpperHalf, [a])?, self.apply(Opcode::UpperHalf, [b])?);
         }
         match ty {
             Ty::F16 | Ty::F16x2 => {
                 if ftz {
                     return Err(format!("there is no .ftz comparison of {ty:?}"));
                 }
-                let (a, b) = (self.apply1::<half::FromHalf>(a)?, self.apply1::<half::FromHalf>(b)?);
+                let (a, b) = (self.apply(Opcode::FromHalf, [a])?, self.apply(Opcode::FromHalf, [b])?);
                 self.compare_places(compare, Ty::F32, false, a, b)
             }
             Ty::Bf16 | Ty::Bf16x2 => {
-                let (a, b) = (self.apply1::<half::FromBfloat>(a)?, self.apply1::<half::FromBfloat>(b)?);
+                let (a, b) = (self.apply(Opcode::FromBfloat, [a])?, self.apply(Opcode::FromBfloat, [b])?);
                 self.compare_places(compare, Ty::F32, false, a, b)
             }
             _ => self.compare_places(compare, ty, ftz, a, b),
         }
     }
 
-    /// Emits `dst = a op b` for predicates, each with the value that it is XORed with.
-    fn logic(&mut self, op: u32, dst: ValueLoc, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
-        let mut inst = match dst {
-            ValueLoc::Vector(_) => self.baseline_inst::<Logic<false>>(),
-            ValueLoc::Scalar(_) if a.shared && b.shared => self.baseline_inst::<Logic<true>>(),
-            ValueLoc::Scalar(_) => {
-                return Err("a predicate that lanes share gets values that they do not share".into());
-            }
-        };
+    /// Emits `dst = a op b` for predicates, each of which may be inverted.
+    fn logic(
+        &mut self,
+        opcode: Opcode,
+        dst: ValueLoc,
+        (a, a_inverted): (Bits, bool),
+        (b, b_inverted): (Bits, bool),
+    ) -> Lowered {
+        if dst.is_scalar() && !(a.shared && b.shared) {
+            return Err("a predicate that lanes share gets values that they do not share".into());
+        }
+        let form = Form::default().share(set::D, dst.is_scalar());
+        let mut inst = self.inst_of(opcode, form.invert(set::A, a_inverted).invert(set::B, b_inverted))?;
         (inst.d, inst.a, inst.b) = (dst.slot(), a.at, b.at);
-        (inst.x, inst.imm, inst.y) = (op, a_xor.into(), b_xor);
         self.push(inst);
         Ok(())
     }
 
-    /// Writes the result of a comparison, XORed with `xor`, to a predicate register. With `combine`, first
+    /// Writes the result of a comparison, or its inverse, to a predicate register. With `combine`, first
     /// combines it with another predicate.
     fn write_predicate(
         &mut self,
         dst: Reg,
         bits: Bits,
-        xor: u32,
+        inverted: bool,
         combine: Option<(Combine, Guard)>,
     ) -> Lowered {
         let dst = self.register(dst, 1)?;
         let Some((op, guard)) = combine else {
-            return self.logic(OR, dst, (bits, xor), (bits, xor));
+            return self.logic(Opcode::OrPred, dst, (bits, inverted), (bits, inverted));
         };
-        let (with, with_xor) = self.guard(guard)?;
-        self.logic(operation(op), dst, (bits, xor), (with.into(), with_xor))
+        let (with, with_inverted) = self.guard(guard)?;
+        self.logic(operation(op), dst, (bits, inverted), (with.into(), with_inverted))
     }
 
-    fn select<T: LaneType>(
+    fn select(
         &mut self,
         dst: Reg,
         bytes: u32,
-        a: ValueLoc,
-        b: ValueLoc,
-        (p, xor): (ValueLoc, u32),
+        [a, b]: [ValueLoc; 2],
+        (p, inverted): (ValueLoc, bool),
     ) -> Lowered {
         let (place, blend) = self.target(dst, bytes)?;
+        let opcode = if bytes == 8 { Opcode::Selp64 } else { Opcode::Selp32 };
+        // The predicate is read as one of lanes, even if they share it.
         let scalar = a.is_scalar() && b.is_scalar() && p.is_scalar();
-        let mut inst = match (a.is_scalar(), b.is_scalar()) {
-            _ if scalar => self.baseline_inst::<SelectScalar<T>>(),
-            (true, true) => self.inst::<Select<T, true, true>>(),
-            (true, false) => self.inst::<Select<T, true, false>>(),
-            (false, true) => self.inst::<Select<T, false, true>>(),
-            (false, false) => self.inst::<Select<T, false, false>>(),
-        };
-        (inst.a, inst.b, inst.c, inst.x) = (a.slot(), b.slot(), p.slot(), xor);
+        let form = Form { shared: Form::of(&[a, b]).shared & (set::A | set::B), ..Form::default() };
+        let mut inst = self.inst_of(opcode, form.share(set::D, scalar).invert(set::C, inverted))?;
+        (inst.a, inst.b, inst.c) = (a.slot(), b.slot(), p.slot());
         self.finish(inst, scalar, bytes == 8, place, blend)
     }
 
@@ -203,10 +187,10 @@ impl Builder<'_> {
                 if packed {
                     let upper = self.compare_operands(*compare, *ty, *ftz, [a, b], true)?;
                     if let Some(dst) = dst {
-                        self.write_predicate(*dst, lower, 0, *combine)?;
+                        self.write_predicate(*dst, lower, false, *combine)?;
                     }
                     if let Some(complement) = complement {
-                        self.write_predicate(*complement, upper, 0, *combine)?;
+                        self.write_predicate(*complement, upper, false, *combine)?;
                     }
                     return Ok(());
                 }
@@ -217,24 +201,24 @@ impl Builder<'_> {
                 // The combining predicate may be one of the destinations.
                 let saved = match combine {
                     Some((_, guard)) if Some(guard.reg) == *dst && complement.is_some() => {
-                        let (with, xor) = self.guard(*guard)?;
+                        let (with, inverted) = self.guard(*guard)?;
                         let at = self.temporary_scalar();
                         let copy = if with.is_scalar() { ValueLoc::Scalar(at) } else { ValueLoc::Vector(at) };
                         let bits = Bits::from(with);
-                        self.logic(OR, copy, (bits, xor), (bits, xor))?;
+                        self.logic(Opcode::OrPred, copy, (bits, inverted), (bits, inverted))?;
                         Some(Bits { at, shared: bits.shared })
                     }
                     _ => None,
                 };
                 if let Some(dst) = dst {
-                    self.write_predicate(*dst, lower, 0, *combine)?;
+                    self.write_predicate(*dst, lower, false, *combine)?;
                 }
                 match (complement, combine, saved) {
                     (Some(complement), Some((op, _)), Some(saved)) => {
                         let place = self.register(*complement, 1)?;
-                        self.logic(operation(*op), place, (lower, u32::MAX), (saved, 0))
+                        self.logic(operation(*op), place, (lower, true), (saved, false))
                     }
-                    (Some(complement), _, _) => self.write_predicate(*complement, lower, u32::MAX, *combine),
+                    (Some(complement), _, _) => self.write_predicate(*complement, lower, true, *combine),
                     (None, ..) => Ok(()),
                 }
             }
@@ -246,13 +230,13 @@ impl Builder<'_> {
                 let at = self.temporary_scalar();
                 let mut place = if bits.shared { ValueLoc::Scalar(at) } else { ValueLoc::Vector(at) };
                 if let Some((op, guard)) = combine {
-                    let (with, xor) = self.guard(*guard)?;
+                    let (with, inverted) = self.guard(*guard)?;
                     if !with.is_scalar() {
                         place = ValueLoc::Vector(at);
                     }
-                    self.logic(operation(*op), place, (bits, 0), (with.into(), xor))?;
+                    self.logic(operation(*op), place, (bits, false), (with.into(), inverted))?;
                 } else {
-                    self.logic(OR, place, (bits, 0), (bits, 0))?;
+                    self.logic(Opcode::OrPred, place, (bits, false), (bits, false))?;
                 }
                 let bytes = to.bytes();
                 let truth = match to {
@@ -264,39 +248,29 @@ impl Builder<'_> {
                     _ => return Err(format!("there is no set to {to:?}")),
                 };
                 let (truth, falsity) = (self.constant(truth), self.constant(0));
-                self.select::<u32>(
-                    *dst,
-                    bytes,
-                    ValueLoc::Scalar(truth),
-                    ValueLoc::Scalar(falsity),
-                    (place, 0),
-                )
+                self.select(*dst, bytes, [truth, falsity].map(ValueLoc::Scalar), (place, false))
             }
             Op::Selp { ty, dst, a, b, p } => {
                 let bytes = ty.bytes();
                 let (a, b) = (self.source(a, bytes)?, self.source(b, bytes)?);
                 let p = self.guard(*p)?;
-                if bytes == 8 {
-                    self.select::<u64>(*dst, 8, a, b, p)
-                } else {
-                    self.select::<u32>(*dst, bytes, a, b, p)
-                }
+                self.select(*dst, bytes, [a, b], p)
             }
             Op::PredBinary { op, dst, a, b } => {
                 let place = self.register(*dst, 1)?;
-                let ((a, a_xor), (b, b_xor)) = (self.guard(*a)?, self.guard(*b)?);
-                self.logic(operation(*op), place, (a.into(), a_xor), (b.into(), b_xor))
+                let ((a, a_inverted), (b, b_inverted)) = (self.guard(*a)?, self.guard(*b)?);
+                self.logic(operation(*op), place, (a.into(), a_inverted), (b.into(), b_inverted))
             }
             Op::PredMov { dst, src } => {
                 let place = self.register(*dst, 1)?;
-                let (src, xor) = self.guard(*src)?;
-                self.logic(OR, place, (src.into(), xor), (src.into(), xor))
+                let (src, inverted) = self.guard(*src)?;
+                self.logic(Opcode::OrPred, place, (src.into(), inverted), (src.into(), inverted))
             }
             Op::PredImm { dst, value } => {
                 let place = self.register(*dst, 1)?;
                 let at = self.constant(if *value { 0xffff_ffff } else { 0 });
                 let bits = Bits { at, shared: true };
-                self.logic(OR, place, (bits, 0), (bits, 0))
+                self.logic(Opcode::OrPred, place, (bits, false), (bits, false))
             }
             _ => Err("not a comparison".into()),
         }
@@ -307,7 +281,7 @@ impl Builder<'_> {
         let place = self.register(dst, 1)?;
         debug_assert_eq!(class_bytes(self.class(dst)?), 1);
         if place.is_scalar() != bits.shared {
-            return self.write_predicate(dst, bits, 0, None);
+            return self.write_predicate(dst, bits, false, None);
         }
         let last = self.insts.last_mut().ok_or("no comparison")?;
         last.d = place.slot();
@@ -315,10 +289,10 @@ impl Builder<'_> {
     }
 }
 
-const fn operation(op: Combine) -> u32 {
+const fn operation(op: Combine) -> Opcode {
     match op {
-        Combine::And => AND,
-        Combine::Or => OR,
-        Combine::Xor => XOR,
+        Combine::And => Opcode::AndPred,
+        Combine::Or => Opcode::OrPred,
+        Combine::Xor => Opcode::XorPred,
     }
 }

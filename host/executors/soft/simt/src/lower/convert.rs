@@ -2,9 +2,8 @@
 
 use vgpu_ptx::ir::{Op, Operand, Reg, Round, Space, Ty, window};
 
-use crate::machine::ValueLoc;
+use crate::machine::{Opcode, Subnormals, ValueLoc};
 use crate::ops::convert::{self, Conversion};
-use crate::ops::{Op1, half, integer, special};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -17,9 +16,9 @@ impl Builder<'_> {
             return self.finish_scalar(dst, bytes, value);
         }
         if bytes == 8 {
-            self.op1::<integer::Mov64>(dst, 8, src)
+            self.op(Opcode::Mov64, dst, 8, [src])
         } else {
-            self.op1::<integer::Mov32>(dst, bytes, src)
+            self.op(Opcode::Mov32, dst, bytes, [src])
         }
     }
 
@@ -45,11 +44,11 @@ impl Builder<'_> {
         match (bytes, src) {
             (4, [low, high]) => {
                 let (low, high) = (self.source(low, 2)?, self.source(high, 2)?);
-                self.op2::<convert::Pack16>(dst, 4, low, high)
+                self.op(Opcode::Pack16, dst, 4, [low, high])
             }
             (8, [low, high]) => {
                 let (low, high) = (self.source(low, 4)?, self.source(high, 4)?);
-                self.op2::<convert::Pack32>(dst, 8, low, high)
+                self.op(Opcode::Pack32, dst, 8, [low, high])
             }
             (2 | 4 | 8, [_, _, _, _] | [_, _]) if part >= 1 => {
                 // Bytes live in registers of 16 bits.
@@ -86,10 +85,10 @@ impl Builder<'_> {
             let bytes = class_bytes(self.class(reg)?);
             let shift = 8 * part * index as u32;
             match (width, part, index) {
-                (4, 2, 0) => self.op1::<convert::Low16>(reg, 2, src)?,
-                (4, 2, _) => self.op1::<half::Upper>(reg, 2, src)?,
-                (8, 4, 0) => self.op1::<convert::Narrow>(reg, 4, src)?,
-                (8, 4, _) => self.op1::<convert::Upper32>(reg, 4, src)?,
+                (4, 2, 0) => self.op(Opcode::Low16, reg, 2, [src])?,
+                (4, 2, _) => self.op(Opcode::UpperHalf, reg, 2, [src])?,
+                (8, 4, 0) => self.op(Opcode::Narrow, reg, 4, [src])?,
+                (8, 4, _) => self.op(Opcode::Upper32, reg, 4, [src])?,
                 _ => self
                     .rare(reg, bytes, &[(src, width)], move |[a, ..]| a >> shift & ((1 << (8 * part)) - 1))?,
             }
@@ -125,17 +124,13 @@ impl Builder<'_> {
     fn widen_half(&mut self, dst: Reg, word: ValueLoc, upper: bool) -> Lowered {
         let ValueLoc::Vector(slot) = word else {
             return if upper {
-                self.op1::<half::FromUpperHalf>(dst, 4, word)
+                self.op(Opcode::FromUpperHalf, dst, 4, [word])
             } else {
-                self.op1::<half::FromHalf>(dst, 4, word)
+                self.op(Opcode::FromHalf, dst, 4, [word])
             };
         };
         let (place, blend) = self.target(dst, 4)?;
-        let mut inst = if upper {
-            self.inst::<half::FromHalves<true>>()
-        } else {
-            self.inst::<half::FromHalves<false>>()
-        };
+        let mut inst = self.inst(if upper { Opcode::FromUpperHalves } else { Opcode::FromLowerHalves });
         inst.a = slot;
         self.finish(inst, false, false, place, blend)
     }
@@ -161,12 +156,12 @@ impl Builder<'_> {
                 }
                 let src = self.source(src, bytes)?;
                 match (space, to) {
-                    (Space::Shared, false) => self.op1::<special::SharedToGeneric>(*dst, 8, src),
-                    (Space::Shared, true) => self.op1::<special::GenericToShared>(*dst, 8, src),
-                    (Space::Local, false) => self.op1::<special::LocalToGeneric>(*dst, 8, src),
-                    (Space::Local, true) => self.op1::<special::GenericToLocal>(*dst, 8, src),
-                    (Space::Param, false) => self.op1::<special::ParamToGeneric>(*dst, 8, src),
-                    (Space::Param, true) => self.op1::<special::GenericToParam>(*dst, 8, src),
+                    (Space::Shared, false) => self.op(Opcode::SharedToGeneric, *dst, 8, [src]),
+                    (Space::Shared, true) => self.op(Opcode::GenericToShared, *dst, 8, [src]),
+                    (Space::Local, false) => self.op(Opcode::LocalToGeneric, *dst, 8, [src]),
+                    (Space::Local, true) => self.op(Opcode::GenericToLocal, *dst, 8, [src]),
+                    (Space::Param, false) => self.op(Opcode::ParamToGeneric, *dst, 8, [src]),
+                    (Space::Param, true) => self.op(Opcode::GenericToParam, *dst, 8, [src]),
                     (Space::Global | Space::Generic, _) => self.copy(*dst, bytes, src),
                 }
             }
@@ -190,8 +185,9 @@ impl Builder<'_> {
     }
 
     /// Converts 32-bit floating-point numbers. With `ftz`, subnormal numbers are flushed first.
-    fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: ValueLoc) -> Lowered {
-        if ftz { self.op1::<convert::Flushed<O>>(dst, bytes, src) } else { self.op1::<O>(dst, bytes, src) }
+    fn convert_float(&mut self, opcode: Opcode, dst: Reg, bytes: u32, ftz: bool, src: ValueLoc) -> Lowered {
+        let target = self.target(dst, bytes)?;
+        self.emit((opcode, if ftz { Subnormals::Flush } else { Subnormals::Keep }), target, [src])
     }
 
     fn convert(&mut self, conversion: Conversion, dst: Reg, src: &Operand) -> Lowered {
@@ -214,36 +210,36 @@ impl Builder<'_> {
         let nearest = round == Some(Round::Nearest);
         match (to, from, round) {
             (Ty::F32, Ty::F16, _) if !integral => self.widen_half(dst, place, false),
-            (Ty::F32, Ty::Bf16, _) if !integral && !ftz => self.op1::<half::FromBfloat>(dst, 4, place),
+            (Ty::F32, Ty::Bf16, _) if !integral && !ftz => self.op(Opcode::FromBfloat, dst, 4, [place]),
             (Ty::F16, Ty::F32, _) if nearest && !integral && ftz => {
-                self.op1::<half::ToHalfFtz>(dst, 2, place)
+                self.op(Opcode::ToHalfFtz, dst, 2, [place])
             }
-            (Ty::F16, Ty::F32, _) if nearest && !integral => self.op1::<half::ToHalf>(dst, 2, place),
+            (Ty::F16, Ty::F32, _) if nearest && !integral => self.op(Opcode::ToHalf, dst, 2, [place]),
             (Ty::Bf16, Ty::F32, _) if nearest && !integral && !ftz => {
-                self.op1::<half::ToBfloat>(dst, 2, place)
+                self.op(Opcode::ToBfloat, dst, 2, [place])
             }
-            (Ty::F32, Ty::S32, _) if nearest => self.op1::<convert::FromS32>(dst, 4, place),
-            (Ty::F32, Ty::U32, _) if nearest && width == 4 => self.op1::<convert::FromU32>(dst, 4, place),
-            (Ty::F32, Ty::U16, _) if nearest && width == 2 => self.op1::<convert::FromS32>(dst, 4, place),
-            (Ty::F32, Ty::S16, _) if nearest => self.op1::<convert::FromS16>(dst, 4, place),
-            (Ty::F32, Ty::S8, _) if nearest => self.op1::<convert::FromS8>(dst, 4, place),
-            (Ty::F64, Ty::S32, _) => self.op1::<convert::DoubleFromS32>(dst, 8, place),
-            (Ty::F64, Ty::U32, _) => self.op1::<convert::DoubleFromU32>(dst, 8, place),
-            (Ty::F64, Ty::F32, _) if !integral => self.convert_float::<convert::ToDouble>(dst, 8, ftz, place),
+            (Ty::F32, Ty::S32, _) if nearest => self.op(Opcode::FromS32, dst, 4, [place]),
+            (Ty::F32, Ty::U32, _) if nearest && width == 4 => self.op(Opcode::FromU32, dst, 4, [place]),
+            (Ty::F32, Ty::U16, _) if nearest && width == 2 => self.op(Opcode::FromS32, dst, 4, [place]),
+            (Ty::F32, Ty::S16, _) if nearest => self.op(Opcode::FromS16, dst, 4, [place]),
+            (Ty::F32, Ty::S8, _) if nearest => self.op(Opcode::FromS8, dst, 4, [place]),
+            (Ty::F64, Ty::S32, _) => self.op(Opcode::DoubleFromS32, dst, 8, [place]),
+            (Ty::F64, Ty::U32, _) => self.op(Opcode::DoubleFromU32, dst, 8, [place]),
+            (Ty::F64, Ty::F32, _) if !integral => self.convert_float(Opcode::ToF64, dst, 8, ftz, place),
             (Ty::S32, Ty::F32, Some(round)) if bytes == 4 => match round {
-                Round::Zero => self.op1::<convert::ToS32Zero>(dst, 4, place),
-                Round::Nearest => self.convert_float::<convert::ToS32Nearest>(dst, 4, ftz, place),
-                Round::Down => self.convert_float::<convert::ToS32Down>(dst, 4, ftz, place),
-                Round::Up => self.convert_float::<convert::ToS32Up>(dst, 4, ftz, place),
+                Round::Zero => self.op(Opcode::ToS32Zero, dst, 4, [place]),
+                Round::Nearest => self.convert_float(Opcode::ToS32Nearest, dst, 4, ftz, place),
+                Round::Down => self.convert_float(Opcode::ToS32Down, dst, 4, ftz, place),
+                Round::Up => self.convert_float(Opcode::ToS32Up, dst, 4, ftz, place),
             },
             (Ty::U32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
-                self.op1::<convert::ToU32Zero>(dst, 4, place)
+                self.op(Opcode::ToU32Zero, dst, 4, [place])
             }
             (Ty::F32, Ty::F32, Some(round)) if integral => match round {
-                Round::Nearest => self.convert_float::<convert::Nearest>(dst, 4, ftz, place),
-                Round::Zero => self.convert_float::<convert::Zero>(dst, 4, ftz, place),
-                Round::Down => self.convert_float::<convert::Down>(dst, 4, ftz, place),
-                Round::Up => self.convert_float::<convert::Up>(dst, 4, ftz, place),
+                Round::Nearest => self.convert_float(Opcode::NearestF32, dst, 4, ftz, place),
+                Round::Zero => self.convert_float(Opcode::ZeroF32, dst, 4, ftz, place),
+                Round::Down => self.convert_float(Opcode::DownF32, dst, 4, ftz, place),
+                Round::Up => self.convert_float(Opcode::UpF32, dst, 4, ftz, place),
             },
             _ => self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a)),
         }
@@ -265,31 +261,29 @@ impl Builder<'_> {
         // to have no more bits.
         let exact = of == width;
         match (of, into, bytes) {
-            (8, 8, 8) => self.op1::<integer::Mov64>(dst, 8, src),
-            (8, 4, 4) => self.op1::<convert::Narrow>(dst, 4, src),
+            (8, 8, 8) => self.op(Opcode::Mov64, dst, 8, [src]),
+            (8, 4, 4) => self.op(Opcode::Narrow, dst, 4, [src]),
             (4, 8, 8) if width == 4 => {
                 if from.signed() {
-                    self.op1::<convert::WidenSigned>(dst, 8, src)
+                    self.op(Opcode::WidenSigned, dst, 8, [src])
                 } else {
-                    self.op1::<convert::Widen>(dst, 8, src)
+                    self.op(Opcode::Widen, dst, 8, [src])
                 }
             }
-            (2, 8, 8) if width == 2 && !from.signed() => self.op1::<convert::Widen>(dst, 8, src),
-            (4, 4, 4) if exact => self.op1::<integer::Mov32>(dst, 4, src),
-            (2, 4, 4) if exact && !from.signed() => self.op1::<integer::Mov32>(dst, 4, src),
-            (2, 4, 4) if width <= 4 && from.signed() => self.op1::<convert::Sign16>(dst, 4, src),
-            (2, 4, 4) if width == 4 => self.op1::<convert::Low16>(dst, 4, src),
-            (4, 2, 2) if width == 4 => self.op1::<convert::Low16>(dst, 2, src),
-            (2, 2, 2) if exact => self.op1::<integer::Mov32>(dst, 2, src),
-            (1, 4, 4) if width <= 4 && from.signed() => self.op1::<convert::Sign8>(dst, 4, src),
-            (1, 2, 2) if width <= 4 && from.signed() => self.op1::<convert::Sign8To16>(dst, 2, src),
-            (1, 2, 2) | (1, 4, 4) if width <= 4 && !from.signed() => {
-                self.op1::<convert::Low8>(dst, bytes, src)
-            }
-            (2 | 4, 1, 2) if width <= 4 && !to.signed() => self.op1::<convert::Low8>(dst, 2, src),
-            (2 | 4, 1, 2) if width <= 4 => self.op1::<convert::Sign8To16>(dst, 2, src),
-            (2 | 4, 1, 4) if width <= 4 && !to.signed() => self.op1::<convert::Low8>(dst, 4, src),
-            (2 | 4, 1, 4) if width <= 4 => self.op1::<convert::Sign8>(dst, 4, src),
+            (2, 8, 8) if width == 2 && !from.signed() => self.op(Opcode::Widen, dst, 8, [src]),
+            (4, 4, 4) if exact => self.op(Opcode::Mov32, dst, 4, [src]),
+            (2, 4, 4) if exact && !from.signed() => self.op(Opcode::Mov32, dst, 4, [src]),
+            (2, 4, 4) if width <= 4 && from.signed() => self.op(Opcode::Sign16, dst, 4, [src]),
+            (2, 4, 4) if width == 4 => self.op(Opcode::Low16, dst, 4, [src]),
+            (4, 2, 2) if width == 4 => self.op(Opcode::Low16, dst, 2, [src]),
+            (2, 2, 2) if exact => self.op(Opcode::Mov32, dst, 2, [src]),
+            (1, 4, 4) if width <= 4 && from.signed() => self.op(Opcode::Sign8, dst, 4, [src]),
+            (1, 2, 2) if width <= 4 && from.signed() => self.op(Opcode::Sign8To16, dst, 2, [src]),
+            (1, 2, 2) | (1, 4, 4) if width <= 4 && !from.signed() => self.op(Opcode::Low8, dst, bytes, [src]),
+            (2 | 4, 1, 2) if width <= 4 && !to.signed() => self.op(Opcode::Low8, dst, 2, [src]),
+            (2 | 4, 1, 2) if width <= 4 => self.op(Opcode::Sign8To16, dst, 2, [src]),
+            (2 | 4, 1, 4) if width <= 4 && !to.signed() => self.op(Opcode::Low8, dst, 4, [src]),
+            (2 | 4, 1, 4) if width <= 4 => self.op(Opcode::Sign8, dst, 4, [src]),
             _ => {
                 let conversion =
                     Conversion { to, from, round: None, integral: false, ftz: false, sat: false };
@@ -309,11 +303,11 @@ impl Builder<'_> {
     ) -> Lowered {
         let (mut a, mut b) = (self.source(a, 4)?, self.source(b, 4)?);
         if relu {
-            (a, b) = (self.apply1::<half::Relu>(a)?, self.apply1::<half::Relu>(b)?);
+            (a, b) = (self.apply(Opcode::Relu, [a])?, self.apply(Opcode::Relu, [b])?);
         }
         match (to, round) {
-            (Ty::F16x2, Round::Nearest) => self.op2::<half::PackHalves>(dst, 4, a, b),
-            (Ty::Bf16x2, Round::Nearest) => self.op2::<half::PackBfloats>(dst, 4, a, b),
+            (Ty::F16x2, Round::Nearest) => self.op(Opcode::PackHalves, dst, 4, [a, b]),
+            (Ty::Bf16x2, Round::Nearest) => self.op(Opcode::PackBfloats, dst, 4, [a, b]),
             (Ty::F16x2 | Ty::Bf16x2, _) => {
                 let format = convert::format(to).ok_or("not a short format")?;
                 self.rare(dst, 4, &[(a, 4), (b, 4)], move |[a, b, ..]| {

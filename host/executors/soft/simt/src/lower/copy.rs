@@ -2,8 +2,7 @@
 
 use vgpu_ptx::ir::{Mem, Operand, Space};
 
-use crate::machine::{Inst, Slot};
-use crate::ops::memory::{CopyAsync, Global, Load, Same32, Shared, Store};
+use crate::machine::{Form, Opcode, Slot};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -18,18 +17,16 @@ impl Builder<'_> {
         let (source, target) = (self.vector(from.base, true), self.vector(to.base, false));
         if let Some(size) = size {
             let size = self.source(size, 4)?;
-            let mut inst = self.baseline_inst::<CopyAsync>();
+            let mut inst = self.inst(Opcode::CpAsync);
             (inst.a, inst.imm, inst.b, inst.c) = (source, from.offset, target, self.vector(size, false));
             (inst.d, inst.x, inst.y) = (self.constant(to.offset), bytes.into(), self.window());
             self.push(inst);
             return Ok(());
         }
         let slots: Vec<Slot> = (0..bytes / 4).map(|_| self.temporary_vector(false)).collect();
-        let (mut load, mut store): (Inst, Inst) = match bytes {
-            4 => (self.inst::<Load<Global, Same32, false, 1>>(), self.inst::<Store<Shared, u32, false, 1>>()),
-            8 => (self.inst::<Load<Global, Same32, false, 2>>(), self.inst::<Store<Shared, u32, false, 2>>()),
-            _ => (self.inst::<Load<Global, Same32, false, 4>>(), self.inst::<Store<Shared, u32, false, 4>>()),
-        };
+        let form = Form::counted(slots.len());
+        let mut load = self.inst_of(Opcode::LdGlobal32, form)?;
+        let mut store = self.inst_of(Opcode::StShared32, form)?;
         let list = self.slots(&slots);
         (load.a, load.imm, load.d, load.x, load.y) = (source, from.offset, slots[0], list, self.window());
         (store.a, store.imm, store.b, store.x) = (target, to.offset, slots[0], list);

@@ -5,9 +5,7 @@ use vgpu_ptx::ir::{self, Reg};
 
 use super::builder::Builder;
 use super::error::Lowered;
-use crate::machine::{Inst, RareOperand, RareOperands, Slot, ValueLoc};
-use crate::ops::integer::{Mov32, Mov64};
-use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
+use crate::machine::{Form, Inst, Opcode, RareOperand, RareOperands, Slot, Subnormals, ValueLoc, set};
 
 impl Builder<'_> {
     /// Returns the location of a destination register of `bytes` bytes, and whether inactive lanes must keep
@@ -27,7 +25,8 @@ impl Builder<'_> {
 
     /// Emits a copy of a scalar to all lanes, or to the active ones if `blend`.
     pub(super) fn splat(&mut self, scalar: Slot, to: Slot, wide: bool, blend: bool) {
-        let mut inst = if wide { self.inst::<Splat<u64>>() } else { self.inst::<Splat<u32>>() };
+        let opcode = if wide { Opcode::Splat64 } else { Opcode::Splat32 };
+        let mut inst = self.inst(opcode);
         (inst.a, inst.d, inst.blend) = (scalar, to, blend);
         self.push(inst);
     }
@@ -38,11 +37,8 @@ impl Builder<'_> {
         let wide = bytes == 8;
         match place {
             ValueLoc::Scalar(d) => {
-                let mut inst = if wide {
-                    self.baseline_inst::<Scalar1<Mov64>>()
-                } else {
-                    self.baseline_inst::<Scalar1<Mov32>>()
-                };
+                let opcode = if wide { Opcode::Mov64 } else { Opcode::Mov32 };
+                let mut inst = self.inst_of(opcode, Form::of(&[ValueLoc::Scalar(value)]))?;
                 (inst.a, inst.d) = (value, d);
                 self.push(inst);
             }
@@ -53,137 +49,66 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Emits a function of one source to a temporary. Returns the location of the result, which later
+    /// Emits a function of the sources to a temporary. Returns the location of the result, which later
     /// instructions of the same PTX instruction may read.
-    pub(super) fn apply1<O: Op1>(&mut self, a: ValueLoc) -> Lowered<ValueLoc> {
-        let wide = size_of::<O::R>() == 8;
-        let target = match a {
-            ValueLoc::Scalar(_) => ValueLoc::Scalar(self.temporary_scalar()),
-            ValueLoc::Vector(_) => ValueLoc::Vector(self.temporary_vector(wide)),
-        };
-        self.emit1::<O>((target, false), a)?;
-        Ok(target)
-    }
-
-    /// Emits a function of two sources to a temporary, as [`Builder::apply1`] does.
-    pub(super) fn apply2<O: Op2>(&mut self, a: ValueLoc, b: ValueLoc) -> Lowered<ValueLoc> {
-        let wide = size_of::<O::R>() == 8;
-        let target = if a.is_scalar() && b.is_scalar() {
+    pub(super) fn apply<const N: usize>(
+        &mut self,
+        opcode: Opcode,
+        sources: [ValueLoc; N],
+    ) -> Lowered<ValueLoc> {
+        let target = if sources.iter().all(|source| source.is_scalar()) {
             ValueLoc::Scalar(self.temporary_scalar())
         } else {
-            ValueLoc::Vector(self.temporary_vector(wide))
+            ValueLoc::Vector(self.temporary_vector(opcode.row().operands[0].wide))
         };
-        self.emit2::<O>((target, false), a, b)?;
+        self.emit((opcode, Subnormals::Keep), (target, false), sources)?;
         Ok(target)
     }
 
-    /// Emits `dst = O(a)` for a register of `bytes` bytes.
-    pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: ValueLoc) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit1::<O>(target, a)
-    }
-
-    /// Emits `dst = O(a, b)` for a register of `bytes` bytes.
-    pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit2::<O>(target, a, b)
-    }
-
-    /// Emits `dst = O(a, b, c)` for a register of `bytes` bytes.
-    pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit3::<O>(target, sources)
-    }
-
-    /// Emits a function of three sources. With `blend`, inactive lanes keep their values.
-    pub(super) fn emit3<O: Op3>(
+    /// Emits `dst = opcode(sources)` for a register of `bytes` bytes.
+    pub(super) fn op<const N: usize>(
         &mut self,
-        (place, blend): (ValueLoc, bool),
-        [a, b, c]: [ValueLoc; 3],
+        opcode: Opcode,
+        dst: Reg,
+        bytes: u32,
+        sources: [ValueLoc; N],
     ) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
-        let inst = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
-            (true, true, true) => Some(self.inst::<Scalar3<O>>()),
-            (true, true, false) => self.vector_inst::<Vector3<O, true, true, false>>(),
-            (true, false, true) => self.vector_inst::<Vector3<O, true, false, true>>(),
-            (true, false, false) => self.vector_inst::<Vector3<O, true, false, false>>(),
-            (false, true, true) => self.vector_inst::<Vector3<O, false, true, true>>(),
-            (false, true, false) => self.vector_inst::<Vector3<O, false, true, false>>(),
-            (false, false, true) => self.vector_inst::<Vector3<O, false, false, true>>(),
-            (false, false, false) => Some(self.inst::<Vector3<O, false, false, false>>()),
-        };
-        let Some(mut inst) = inst else { return self.plain_emit3::<O>((place, blend), [a, b, c]) };
-        (inst.a, inst.b, inst.c) = (a.slot(), b.slot(), c.slot());
-        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// Emits `dst = O(a, b)` for a rare function, which has one opcode for all vectors. Scalars are copied to
-    /// lanes first.
-    pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
-        self.plain_emit2::<O>(target, a, b)
+        self.emit((opcode, Subnormals::Keep), target, sources)
     }
 
-    /// Emits `dst = O(a, b, c)` for a rare function, as [`Builder::plain2`] does.
-    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.plain_emit3::<O>(target, sources)
-    }
-
-    fn plain_emit2<O: Op2>(&mut self, (place, blend): (ValueLoc, bool), a: ValueLoc, b: ValueLoc) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar();
-        let (a, b) = if scalar {
-            (a.slot(), b.slot())
-        } else {
-            (self.vector(a, size_of::<O::A>() == 8), self.vector(b, size_of::<O::B>() == 8))
-        };
-        let mut inst =
-            if scalar { self.baseline_inst::<Scalar2<O>>() } else { self.inst::<Vector2<O, false, false>>() };
-        (inst.a, inst.b) = (a, b);
-        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    fn plain_emit3<O: Op3>(&mut self, (place, blend): (ValueLoc, bool), [a, b, c]: [ValueLoc; 3]) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
-        let (a, b, c) = if scalar {
-            (a.slot(), b.slot(), c.slot())
-        } else {
-            (
-                self.vector(a, size_of::<O::A>() == 8),
-                self.vector(b, size_of::<O::B>() == 8),
-                self.vector(c, size_of::<O::C>() == 8),
-            )
-        };
-        let mut inst =
-            if scalar { self.inst::<Scalar3<O>>() } else { self.inst::<Vector3<O, false, false, false>>() };
-        (inst.a, inst.b, inst.c) = (a, b, c);
-        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// Emits a function of one source. With `blend`, inactive lanes keep their values.
-    pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (ValueLoc, bool), a: ValueLoc) -> Lowered {
-        let mut inst =
-            if a.is_scalar() { self.baseline_inst::<Scalar1<O>>() } else { self.inst::<Vector1<O>>() };
-        inst.a = a.slot();
-        self.finish(inst, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// Emits a function of two sources. With `blend`, inactive lanes keep their values.
-    pub(super) fn emit2<O: Op2>(
+    /// Emits a function of the sources. With `blend`, inactive lanes keep their values.
+    pub(super) fn emit<const N: usize>(
         &mut self,
+        (opcode, subnormals): (Opcode, Subnormals),
         (place, blend): (ValueLoc, bool),
-        a: ValueLoc,
-        b: ValueLoc,
+        sources: [ValueLoc; N],
     ) -> Lowered {
-        let inst = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => Some(self.baseline_inst::<Scalar2<O>>()),
-            (true, false) => self.vector_inst::<Vector2<O, true, false>>(),
-            (false, true) => self.vector_inst::<Vector2<O, false, true>>(),
-            (false, false) => Some(self.inst::<Vector2<O, false, false>>()),
+        let form = Form { subnormals, ..Form::of(&sources) };
+        let inst = self.inst_of_sources(opcode, form, sources)?;
+        self.finish(inst, form.shares(set::D), opcode.row().operands[0].wide, place, blend)
+    }
+
+    /// Returns an instruction with these sources. If there is no such form of scalars and vectors, the scalars
+    /// are copied to lanes first.
+    pub(super) fn inst_of_sources<const N: usize>(
+        &mut self,
+        opcode: Opcode,
+        form: Form,
+        mut sources: [ValueLoc; N],
+    ) -> Lowered<Inst> {
+        let mut inst = if let Some(inst) = self.try_inst(opcode, form) {
+            inst
+        } else {
+            for (source, row) in sources.iter_mut().zip(&opcode.row().operands[1..]) {
+                *source = ValueLoc::Vector(self.vector(*source, row.wide));
+            }
+            self.inst_of(opcode, Form { shared: 0, ..form })?
         };
-        let Some(mut inst) = inst else { return self.plain_emit2::<O>((place, blend), a, b) };
-        (inst.a, inst.b) = (a.slot(), b.slot());
-        self.finish(inst, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
+        for (to, source) in [&mut inst.a, &mut inst.b, &mut inst.c].into_iter().zip(sources) {
+            *to = source.slot();
+        }
+        Ok(inst)
     }
 
     /// Emits an instruction whose result is a scalar or a vector. The result is converted if the location is
@@ -248,7 +173,7 @@ impl Builder<'_> {
             sources: sources.iter().map(|&source| operand(source)).collect(),
             dst: operand((place, bytes)),
         });
-        let mut inst = self.baseline_inst::<rare::Rare>();
+        let mut inst = self.inst(Opcode::Rare);
         inst.x = self.tables.rare.len() as u32 - 1;
         self.push(inst);
         Ok(())

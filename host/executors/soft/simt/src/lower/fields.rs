@@ -6,8 +6,7 @@
 
 use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
 
-use crate::machine::{Field, ValueLoc};
-use crate::ops::bits::Fields;
+use crate::machine::{Field, Opcode, ValueLoc};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -77,7 +76,7 @@ impl Builder<'_> {
             let (left, right) = (source.shift.max(0).unsigned_abs(), source.shift.min(0).unsigned_abs());
             self.tables.fields.push(Field { at, left, right, mask: source.mask });
         }
-        let mut inst = self.inst::<Fields>();
+        let mut inst = self.inst(Opcode::Fields);
         (inst.x, inst.y) = (first as u32, (self.tables.fields.len() - first) as u32);
         self.finish(inst, false, false, ValueLoc::Vector(to), blend)?;
         Ok(count as usize)

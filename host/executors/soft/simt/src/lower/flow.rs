@@ -2,8 +2,7 @@
 
 use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
-use crate::machine::{BarrierKind, BarrierOperands, Inst};
-use crate::ops::control::{Arrive, BadCall, Branch, Goto, Return, StackOverflow, Trap};
+use crate::machine::{BarrierKind, BarrierOperands, Form, Inst, Opcode, set};
 
 use super::blocks::successors;
 use super::builder::Builder;
@@ -53,34 +52,26 @@ impl Builder<'_> {
                     return Ok(());
                 }
                 let target = self.target_block(to)?;
-                let mut inst = if target <= here {
-                    self.baseline_inst::<Goto<true>>()
-                } else {
-                    self.baseline_inst::<Goto<false>>()
-                };
+                let mut inst = self.inst(if target <= here { Opcode::GotoBack } else { Opcode::Goto });
                 inst.x = target;
                 inst.y = target;
                 self.jump(inst);
             }
             Terminator::Branch { guard, then, otherwise, .. } => self.branch(guard, then, otherwise, here)?,
-            Terminator::Return => self.push(self.baseline_inst::<Return>()),
-            Terminator::Trap => self.push(self.baseline_inst::<Trap>()),
-            Terminator::StackOverflow => self.push(self.baseline_inst::<StackOverflow>()),
-            Terminator::BadCall => self.push(self.baseline_inst::<BadCall>()),
+            Terminator::Return => self.push(self.inst(Opcode::Return)),
+            Terminator::Trap => self.push(self.inst(Opcode::Trap)),
+            Terminator::StackOverflow => self.push(self.inst(Opcode::StackOverflow)),
+            Terminator::BadCall => self.push(self.inst(Opcode::BadCall)),
         }
         Ok(())
     }
 
     fn branch(&mut self, guard: Guard, then: BlockId, otherwise: BlockId, here: u32) -> Lowered {
-        let (place, _) = self.guard(guard)?;
+        let (place, inverted) = self.guard(guard)?;
         let (then, otherwise) = (self.target_block(then)?, self.target_block(otherwise)?);
         let back = then <= here || otherwise <= here;
-        let mut inst = match (guard.negated, back) {
-            (true, true) => self.baseline_inst::<Branch<true, true>>(),
-            (true, false) => self.baseline_inst::<Branch<true, false>>(),
-            (false, true) => self.baseline_inst::<Branch<false, true>>(),
-            (false, false) => self.baseline_inst::<Branch<false, false>>(),
-        };
+        let opcode = if back { Opcode::BranchBack } else { Opcode::Branch };
+        let mut inst = self.inst_of(opcode, Form::default().invert(set::A, inverted))?;
         (inst.a, inst.x, inst.y) = (place.slot(), then, otherwise);
         self.jump(inst);
         Ok(())
@@ -101,7 +92,8 @@ impl Builder<'_> {
             Op::Bar { barrier, threads } => (barrier, threads.as_ref(), BarrierKind::Sync),
             Op::BarArrive { barrier, threads } => (barrier, Some(threads), BarrierKind::Arrive),
             Op::BarRed { op, barrier, threads, dst, p } => {
-                let (p, xor) = self.guard(*p)?;
+                let (p, inverted) = self.guard(*p)?;
+                let xor = if inverted { u32::MAX } else { 0 };
                 let bytes = if *op == Reduce::Popc { 4 } else { 1 };
                 let dst = self.register(*dst, bytes)?;
                 (barrier, threads.as_ref(), BarrierKind::Reduce { op: *op, p: p.slot(), xor, dst })
@@ -112,7 +104,7 @@ impl Builder<'_> {
         let threads = threads.map(|threads: &Operand| self.source(threads, 4)).transpose()?;
         let agreement = self.take_agreement()?;
         self.tables.barriers.push(BarrierOperands { number, threads, kind, agreement });
-        let mut inst = self.baseline_inst::<Arrive>();
+        let mut inst = self.inst(Opcode::Arrive);
         inst.x = self.blocks.len() as u32;
         inst.y = self.tables.barriers.len() as u32 - 1;
         self.push(inst);

@@ -3,6 +3,7 @@
 
 use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
 
+use crate::machine::Opcode;
 use crate::ops::Op1;
 use crate::ops::fp8::{decode, encode, relu};
 use crate::ops::half::ToTf32;
@@ -23,7 +24,7 @@ impl Builder<'_> {
     ) -> Lowered {
         let src = self.source(src, 4)?;
         if round.is_none() && !finite && !clamp {
-            return self.op1::<ToTf32>(dst, 4, src);
+            return self.op(Opcode::ToTf32, dst, 4, [src]);
         }
         self.rare(dst, 4, &[(src, 4)], move |[bits, ..]| {
             let bits = bits as u32;

@@ -2,10 +2,7 @@
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
-use crate::machine::{Inst, ProductOperands, QuadsOperands, Slot, ValueLoc};
-use crate::ops::matrix::{
-    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, Singles, StoreMatrices, Transpose,
-};
+use crate::machine::{Form, Opcode, ProductOperands, QuadsOperands, Slot, ValueLoc};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -44,13 +41,23 @@ impl Builder<'_> {
                 d_halves: td != Ty::F32,
                 members,
             });
-            let mut inst = self.inst::<MultiplyQuads>();
+            let mut inst = self.inst(Opcode::MmaQuads);
             inst.x = self.tables.quads.len() as u32 - 1;
             self.push(inst);
             return Ok(());
         }
-        let product = self.product(ta, tb);
-        let mut inst = product.ok_or_else(|| format!("there is no product of {ta:?} and {tb:?}"))?;
+        let opcode = match (ta, tb) {
+            (Ty::F16, Ty::F16) => Opcode::MmaF16,
+            (Ty::Bf16, Ty::Bf16) => Opcode::MmaBf16,
+            (Ty::Tf32, Ty::Tf32) => Opcode::MmaTf32,
+            (Ty::F64, Ty::F64) => Opcode::MmaF64,
+            (Ty::S8, Ty::S8) => Opcode::MmaS8,
+            (Ty::S8, Ty::U8) => Opcode::MmaS8U8,
+            (Ty::U8, Ty::S8) => Opcode::MmaU8S8,
+            (Ty::U8, Ty::U8) => Opcode::MmaU8,
+            _ => return Err(format!("there is no product of {ta:?} and {tb:?}")),
+        };
+        let mut inst = self.inst(opcode);
         self.tables.products.push(ProductOperands {
             d: targets,
             a,
@@ -64,21 +71,6 @@ impl Builder<'_> {
         inst.x = self.tables.products.len() as u32 - 1;
         self.push(inst);
         Ok(())
-    }
-
-    /// Returns the instruction that multiplies elements of these types, or `None` if there is none.
-    fn product(&self, a: Ty, b: Ty) -> Option<Inst> {
-        Some(match (a, b) {
-            (Ty::F16, Ty::F16) => self.inst::<Multiply<Halves, Halves>>(),
-            (Ty::Bf16, Ty::Bf16) => self.inst::<Multiply<Brains, Brains>>(),
-            (Ty::Tf32, Ty::Tf32) => self.inst::<Multiply<Singles, Singles>>(),
-            (Ty::F64, Ty::F64) => self.baseline_inst::<Multiply<Doubles, Doubles>>(),
-            (Ty::S8, Ty::S8) => self.inst::<Multiply<Bytes<true>, Bytes<true>>>(),
-            (Ty::S8, Ty::U8) => self.baseline_inst::<Multiply<Bytes<true>, Bytes<false>>>(),
-            (Ty::U8, Ty::S8) => self.baseline_inst::<Multiply<Bytes<false>, Bytes<true>>>(),
-            (Ty::U8, Ty::U8) => self.baseline_inst::<Multiply<Bytes<false>, Bytes<false>>>(),
-            _ => return None,
-        })
     }
 
     /// Returns the slots of a fragment's registers. A scalar is first broadcast to all lanes.
@@ -102,49 +94,34 @@ impl Builder<'_> {
     /// Lowers `ldmatrix` of as many matrices as there are destinations.
     pub(super) fn load_matrices(&mut self, mem: &Mem, trans: bool, dst: &[Reg]) -> Lowered {
         let slots: Vec<Slot> = dst.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
-        let inst = match (mem.space == Space::Generic, trans) {
-            (false, false) => self.load_matrices_by::<false, false>(slots.len()),
-            (false, true) => self.load_matrices_by::<false, true>(slots.len()),
-            (true, false) => self.load_matrices_by::<true, false>(slots.len()),
-            (true, true) => self.load_matrices_by::<true, true>(slots.len()),
+        let opcode = match (mem.space == Space::Generic, trans) {
+            (false, false) => Opcode::LdMatrix,
+            (false, true) => Opcode::LdMatrixTrans,
+            (true, false) => Opcode::LdMatrixGeneric,
+            (true, true) => Opcode::LdMatrixGenericTrans,
         };
-        self.matrices(inst, mem, &slots)
-    }
-
-    fn load_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Inst {
-        match count {
-            1 => self.inst::<LoadMatrices<GENERIC, TRANS, 1>>(),
-            2 => self.inst::<LoadMatrices<GENERIC, TRANS, 2>>(),
-            _ => self.inst::<LoadMatrices<GENERIC, TRANS, 4>>(),
-        }
+        self.matrices(opcode, mem, &slots)
     }
 
     /// Lowers `stmatrix` of as many matrices as there are sources.
     pub(super) fn store_matrices(&mut self, mem: &Mem, trans: bool, src: &[Operand]) -> Lowered {
         let slots = self.fragment(src, 4)?;
-        let inst = match (mem.space == Space::Generic, trans) {
-            (false, false) => self.store_matrices_by::<false, false>(slots.len()),
-            (false, true) => self.store_matrices_by::<false, true>(slots.len()),
-            (true, false) => self.store_matrices_by::<true, false>(slots.len()),
-            (true, true) => self.store_matrices_by::<true, true>(slots.len()),
+        let opcode = match (mem.space == Space::Generic, trans) {
+            (false, false) => Opcode::StMatrix,
+            (false, true) => Opcode::StMatrixTrans,
+            (true, false) => Opcode::StMatrixGeneric,
+            (true, true) => Opcode::StMatrixGenericTrans,
         };
-        self.matrices(inst, mem, &slots)
-    }
-
-    fn store_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Inst {
-        match count {
-            1 => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 1>>(),
-            2 => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 2>>(),
-            _ => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 4>>(),
-        }
+        self.matrices(opcode, mem, &slots)
     }
 
     /// Emits an instruction on up to four matrices in shared memory.
-    fn matrices(&mut self, mut inst: Inst, mem: &Mem, slots: &[Slot]) -> Lowered {
+    fn matrices(&mut self, opcode: Opcode, mem: &Mem, slots: &[Slot]) -> Lowered {
         if !matches!(slots.len(), 1 | 2 | 4) || !matches!(mem.space, Space::Shared | Space::Generic) {
             return Err(format!("{} matrices in {:?} memory", slots.len(), mem.space));
         }
         let address = self.access(mem)?;
+        let mut inst = self.inst_of(opcode, Form::counted(slots.len()))?;
         (inst.a, inst.imm) = (self.vector(address.base, mem.space == Space::Generic), address.offset);
         (inst.b, inst.x) = (self.constant(MEMBERS), self.slots(slots));
         self.push(inst);
@@ -154,7 +131,7 @@ impl Builder<'_> {
     /// Lowers `movmatrix`, which transposes a matrix.
     pub(super) fn transpose(&mut self, dst: Reg, a: &Operand) -> Lowered {
         let a = self.source(a, 4)?;
-        let mut inst = self.baseline_inst::<Transpose>();
+        let mut inst = self.inst(Opcode::MovMatrix);
         (inst.a, inst.b, inst.d) = (self.vector(a, false), self.constant(MEMBERS), self.lanes_of(dst, 4)?);
         self.push(inst);
         Ok(())

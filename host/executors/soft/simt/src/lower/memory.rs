@@ -2,12 +2,7 @@
 
 use vgpu_ptx::ir::{Base, Class, Mem, Operand, Order, Reg, Space, Ty, window};
 
-use crate::machine::{InitialValue, Inst, ValueLoc};
-use crate::ops::memory::{
-    self, Extend, FromU8, FromU16, Generic, Global, Load, LoadScalar, Local, Same32, Same64, Shared, Store,
-    Truncate,
-};
-use crate::ops::{convert, integer, special, warps};
+use crate::machine::{Form, InitialValue, Opcode, ValueLoc, set};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -40,11 +35,11 @@ impl Builder<'_> {
         let place = self.place(reg)?;
         match (self.class(reg)?, wide) {
             (Class::B64, true) | (Class::B32, false) => Ok(AccessAddress { base: place, offset }),
-            (Class::B32, true) => Ok(AccessAddress { base: self.apply1::<convert::Widen>(place)?, offset }),
+            (Class::B32, true) => Ok(AccessAddress { base: self.apply(Opcode::Widen, [place])?, offset }),
             (Class::B64, false) => {
                 let by = ValueLoc::Scalar(self.constant(offset));
-                let sum = if offset == 0 { place } else { self.apply2::<integer::Add64>(place, by)? };
-                Ok(AccessAddress { base: self.apply1::<convert::NarrowAddress>(sum)?, offset: 0 })
+                let sum = if offset == 0 { place } else { self.apply(Opcode::Add64, [place, by])? };
+                Ok(AccessAddress { base: self.apply(Opcode::NarrowAddress, [sum])?, offset: 0 })
             }
             (class, _) => Err(format!("an address in a register of {} bytes", class_bytes(class))),
         }
@@ -58,7 +53,7 @@ impl Builder<'_> {
 
     /// Emits a fence of this thread's accesses to device memory.
     pub(super) fn fence(&mut self) {
-        self.push(self.baseline_inst::<special::Fence>());
+        self.push(self.inst(Opcode::Fence));
     }
 
     /// Lowers `ld` of one, two or four elements.
@@ -121,7 +116,10 @@ impl Builder<'_> {
         } else {
             address.base.slot()
         };
-        let mut inst = self.load_inst(mem, uniform, scalar, slots.len())?;
+        let opcode = load_opcode(mem.space, mem.ty)?;
+        let shared = uniform && (scalar || mem.space == Space::Local);
+        let form = Form::counted(slots.len()).share(set::A, shared).share(set::D, scalar);
+        let mut inst = self.inst_of(opcode, form)?;
         (inst.a, inst.imm, inst.d, inst.blend) = (base, address.offset, slots[0], blend);
         if slots.len() > 1 {
             inst.x = self.slots(&slots);
@@ -142,98 +140,23 @@ impl Builder<'_> {
     fn extend(&mut self, ty: Ty, from: ValueLoc, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
             ValueLoc::Vector(slot) if elect => {
-                let mut inst = if ty.bytes() == 8 {
-                    self.baseline_inst::<warps::Elect<u64>>()
-                } else {
-                    self.baseline_inst::<warps::Elect<u32>>()
-                };
+                let mut inst = self.inst(if ty.bytes() == 8 { Opcode::Elect64 } else { Opcode::Elect32 });
                 inst.a = slot;
                 ValueLoc::Scalar(self.push_scalar(inst))
             }
             from => from,
         };
         let from = match (ty.signed(), ty.bytes()) {
-            (true, 1) => self.apply1::<convert::Sign8>(from)?,
-            (true, 2) => self.apply1::<convert::Sign16>(from)?,
+            (true, 1) => self.apply(Opcode::Sign8, [from])?,
+            (true, 2) => self.apply(Opcode::Sign16, [from])?,
             _ => from,
         };
         match (class, ty.bytes()) {
             (Class::B64, 8) => self.copy(reg, 8, from),
-            (Class::B64, _) if ty.signed() => self.op1::<convert::WidenSigned>(reg, 8, from),
-            (Class::B64, _) => self.op1::<convert::Widen>(reg, 8, from),
-            (Class::B16, _) => self.op1::<convert::Low16>(reg, 2, from),
+            (Class::B64, _) if ty.signed() => self.op(Opcode::WidenSigned, reg, 8, [from]),
+            (Class::B64, _) => self.op(Opcode::Widen, reg, 8, [from]),
+            (Class::B16, _) => self.op(Opcode::Low16, reg, 2, [from]),
             _ => self.copy(reg, 4, from),
-        }
-    }
-
-    fn load_inst(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Inst> {
-        let by = |builder: &Self| match (mem.space, scalar) {
-            (Space::Global, true) => builder.load_scalar::<Global>(mem.ty, count),
-            (Space::Shared, true) => builder.load_scalar::<Shared>(mem.ty, count),
-            (_, true) => None,
-            (Space::Global, false) => builder.load_from::<Global, false>(mem.ty, count),
-            (Space::Shared, false) => builder.load_from::<Shared, false>(mem.ty, count),
-            (Space::Local, false) if uniform => builder.load_from::<Local, true>(mem.ty, count),
-            (Space::Local, false) => builder.load_from::<Local, false>(mem.ty, count),
-            (Space::Generic | Space::Param, false) => builder.load_generic(mem.ty, count),
-        };
-        by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
-    }
-
-    /// Returns the instruction of a load. With `SCALAR`, all lanes share its address.
-    fn load_from<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Inst> {
-        Some(match ty.bytes() {
-            1 => self.load_as::<S, FromU8, SCALAR>(count),
-            2 => self.load_as::<S, FromU16, SCALAR>(count),
-            4 => self.load_as::<S, Same32, SCALAR>(count),
-            8 => self.load_as::<S, Same64, SCALAR>(count),
-            _ => return None,
-        })
-    }
-
-    /// Returns the instruction of a load through generic addresses. All instruction sets share one function,
-    /// because that function is large.
-    fn load_generic(&self, ty: Ty, count: usize) -> Option<Inst> {
-        Some(match (ty.bytes(), count) {
-            (1, 1) => self.baseline_inst::<Load<Generic, FromU8, false, 1>>(),
-            (1, 2) => self.baseline_inst::<Load<Generic, FromU8, false, 2>>(),
-            (1, _) => self.baseline_inst::<Load<Generic, FromU8, false, 4>>(),
-            (2, 1) => self.baseline_inst::<Load<Generic, FromU16, false, 1>>(),
-            (2, 2) => self.baseline_inst::<Load<Generic, FromU16, false, 2>>(),
-            (2, _) => self.baseline_inst::<Load<Generic, FromU16, false, 4>>(),
-            (4, 1) => self.baseline_inst::<Load<Generic, Same32, false, 1>>(),
-            (4, 2) => self.baseline_inst::<Load<Generic, Same32, false, 2>>(),
-            (4, _) => self.baseline_inst::<Load<Generic, Same32, false, 4>>(),
-            (8, 1) => self.baseline_inst::<Load<Generic, Same64, false, 1>>(),
-            (8, 2) => self.baseline_inst::<Load<Generic, Same64, false, 2>>(),
-            (8, _) => self.baseline_inst::<Load<Generic, Same64, false, 4>>(),
-            _ => return None,
-        })
-    }
-
-    fn load_as<S: memory::Space, E: Extend, const SCALAR: bool>(&self, count: usize) -> Inst {
-        match count {
-            1 => self.inst::<Load<S, E, SCALAR, 1>>(),
-            2 => self.inst::<Load<S, E, SCALAR, 2>>(),
-            _ => self.inst::<Load<S, E, SCALAR, 4>>(),
-        }
-    }
-
-    fn load_scalar<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Inst> {
-        Some(match ty.bytes() {
-            1 => self.load_scalar_as::<S, FromU8>(count),
-            2 => self.load_scalar_as::<S, FromU16>(count),
-            4 => self.load_scalar_as::<S, Same32>(count),
-            8 => self.load_scalar_as::<S, Same64>(count),
-            _ => return None,
-        })
-    }
-
-    fn load_scalar_as<S: memory::Space, E: Extend>(&self, count: usize) -> Inst {
-        match count {
-            1 => self.baseline_inst::<LoadScalar<S, E, 1>>(),
-            2 => self.baseline_inst::<LoadScalar<S, E, 2>>(),
-            _ => self.baseline_inst::<LoadScalar<S, E, 4>>(),
         }
     }
 
@@ -277,7 +200,7 @@ impl Builder<'_> {
         for src in src {
             let (mut place, width) = self.loose_source(src, mem.ty.bytes().max(2))?;
             if width == 8 && !wide {
-                place = self.apply1::<convert::Narrow>(place)?;
+                place = self.apply(Opcode::Narrow, [place])?;
             }
             slots.push(self.vector(place, wide));
         }
@@ -287,19 +210,8 @@ impl Builder<'_> {
         } else {
             address.base.slot()
         };
-        let inst = match mem.space {
-            Space::Global => self.store_to::<Global, false>(mem.ty, slots.len()),
-            Space::Shared if mem.ty.bytes() == 4 => Some(match slots.len() {
-                1 => self.inst::<Store<Shared, u32, false, 1>>(),
-                2 => self.inst::<Store<Shared, u32, false, 2>>(),
-                _ => self.inst::<Store<Shared, u32, false, 4>>(),
-            }),
-            Space::Shared => self.store_to::<Shared, false>(mem.ty, slots.len()),
-            Space::Local if uniform => self.store_to::<Local, true>(mem.ty, slots.len()),
-            Space::Local => self.store_to::<Local, false>(mem.ty, slots.len()),
-            Space::Generic | Space::Param => self.store_to::<Generic, false>(mem.ty, slots.len()),
-        };
-        let mut inst = inst.ok_or_else(|| format!("there is no store of {:?}", mem.ty))?;
+        let form = Form::counted(slots.len()).share(set::A, uniform && mem.space == Space::Local);
+        let mut inst = self.inst_of(store_opcode(mem.space, mem.ty)?, form)?;
         (inst.a, inst.imm, inst.b) = (base, address.offset, slots[0]);
         if slots.len() > 1 {
             inst.x = self.slots(&slots);
@@ -308,24 +220,50 @@ impl Builder<'_> {
         self.push(inst);
         Ok(())
     }
+}
 
-    fn store_to<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Inst> {
-        Some(match ty.bytes() {
-            1 => self.store_as::<S, u8, SCALAR>(count),
-            2 => self.store_as::<S, u16, SCALAR>(count),
-            4 => self.store_as::<S, u32, SCALAR>(count),
-            8 => self.store_as::<S, u64, SCALAR>(count),
-            _ => return None,
-        })
-    }
+/// Returns the opcode of a load of elements of a type.
+fn load_opcode(space: Space, ty: Ty) -> Lowered<Opcode> {
+    Ok(match (space, ty.bytes()) {
+        (Space::Global, 1) => Opcode::LdGlobalU8,
+        (Space::Global, 2) => Opcode::LdGlobalU16,
+        (Space::Global, 4) => Opcode::LdGlobal32,
+        (Space::Global, 8) => Opcode::LdGlobal64,
+        (Space::Shared, 1) => Opcode::LdSharedU8,
+        (Space::Shared, 2) => Opcode::LdSharedU16,
+        (Space::Shared, 4) => Opcode::LdShared32,
+        (Space::Shared, 8) => Opcode::LdShared64,
+        (Space::Local, 1) => Opcode::LdLocalU8,
+        (Space::Local, 2) => Opcode::LdLocalU16,
+        (Space::Local, 4) => Opcode::LdLocal32,
+        (Space::Local, 8) => Opcode::LdLocal64,
+        (Space::Generic | Space::Param, 1) => Opcode::LdGenericU8,
+        (Space::Generic | Space::Param, 2) => Opcode::LdGenericU16,
+        (Space::Generic | Space::Param, 4) => Opcode::LdGeneric32,
+        (Space::Generic | Space::Param, 8) => Opcode::LdGeneric64,
+        _ => return Err(format!("there is no load of {ty:?}")),
+    })
+}
 
-    /// Returns the instruction of a store. All instruction sets share one function, because kernels have few
-    /// stores.
-    fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Inst {
-        match count {
-            1 => self.baseline_inst::<Store<S, T, SCALAR, 1>>(),
-            2 => self.baseline_inst::<Store<S, T, SCALAR, 2>>(),
-            _ => self.baseline_inst::<Store<S, T, SCALAR, 4>>(),
-        }
-    }
+/// Returns the opcode of a store of elements of a type.
+fn store_opcode(space: Space, ty: Ty) -> Lowered<Opcode> {
+    Ok(match (space, ty.bytes()) {
+        (Space::Global, 1) => Opcode::StGlobal8,
+        (Space::Global, 2) => Opcode::StGlobal16,
+        (Space::Global, 4) => Opcode::StGlobal32,
+        (Space::Global, 8) => Opcode::StGlobal64,
+        (Space::Shared, 1) => Opcode::StShared8,
+        (Space::Shared, 2) => Opcode::StShared16,
+        (Space::Shared, 4) => Opcode::StShared32,
+        (Space::Shared, 8) => Opcode::StShared64,
+        (Space::Local, 1) => Opcode::StLocal8,
+        (Space::Local, 2) => Opcode::StLocal16,
+        (Space::Local, 4) => Opcode::StLocal32,
+        (Space::Local, 8) => Opcode::StLocal64,
+        (Space::Generic | Space::Param, 1) => Opcode::StGeneric8,
+        (Space::Generic | Space::Param, 2) => Opcode::StGeneric16,
+        (Space::Generic | Space::Param, 4) => Opcode::StGeneric32,
+        (Space::Generic | Space::Param, 8) => Opcode::StGeneric64,
+        _ => return Err(format!("there is no store of {ty:?}")),
+    })
 }

@@ -2,8 +2,7 @@
 
 use vgpu_ptx::ir::{self, Base, Class, Guard, Operand, Reg};
 
-use crate::machine::{InitialValue, Slot, SlotList, ValueLoc};
-use crate::ops::{convert, special, warps};
+use crate::machine::{InitialValue, Opcode, Slot, SlotList, ValueLoc};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -171,27 +170,27 @@ impl Builder<'_> {
         Ok((self.source(operand, width)?, width))
     }
 
-    /// Returns the location of a predicate, and the mask with which it is XORed: all ones if the guard is
-    /// negated.
-    pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, u32)> {
-        Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
+    /// Returns the location of a predicate, and whether it is inverted.
+    pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, bool)> {
+        Ok((self.register(guard.reg, 1)?, guard.negated))
     }
 
     /// Returns the location of a special register as an operand of `bytes` bytes.
     fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<ValueLoc> {
         let clock = match special {
-            ir::Special::Clock | ir::Special::Clock64 => Some(self.baseline_inst::<special::Clock>()),
-            ir::Special::GlobalTimer => Some(self.baseline_inst::<special::GlobalTimer>()),
+            ir::Special::Clock | ir::Special::Clock64 => Some(Opcode::Clock),
+            ir::Special::GlobalTimer => Some(Opcode::GlobalTimer),
             _ => None,
         };
-        if let Some(inst) = clock {
+        if let Some(opcode) = clock {
+            let inst = self.inst(opcode);
             return Ok(ValueLoc::Scalar(self.push_scalar(inst)));
         }
         let place = self.special(special);
         match (bytes, place) {
             (4, _) => Ok(place),
-            (2, _) => self.apply1::<convert::Low16>(place),
-            (8, _) => self.apply1::<convert::Widen>(place),
+            (2, _) => self.apply(Opcode::Low16, [place]),
+            (8, _) => self.apply(Opcode::Widen, [place]),
             _ => Err(format!("a special register as an operand of {bytes} bytes")),
         }
     }
@@ -279,7 +278,7 @@ impl Builder<'_> {
         match place {
             ValueLoc::Scalar(slot) => slot,
             ValueLoc::Vector(slot) => {
-                let mut inst = self.baseline_inst::<warps::Elect<u32>>();
+                let mut inst = self.inst(Opcode::Elect32);
                 inst.a = slot;
                 self.push_scalar(inst)
             }

@@ -2,8 +2,9 @@
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
+use crate::machine::Opcode;
 use crate::ops::rounding::{self, FloatFormat};
-use crate::ops::{Op1, Op2, Op3, bits, convert, float, half};
+use crate::ops::{Op1, Op2, convert, float};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -46,45 +47,17 @@ impl Rules {
 }
 
 impl Builder<'_> {
-    fn halves1<O: Op1<A = f32, R = f32>>(&mut self, ty: Ty, dst: Reg, a: &Operand) -> Lowered {
-        let bytes = ty.bytes();
-        let a = self.source(a, bytes)?;
-        if pair(ty) {
-            self.op1::<half::Halves<O, true>>(dst, bytes, a)
-        } else {
-            self.op1::<half::Halves<O, false>>(dst, bytes, a)
-        }
-    }
-
-    fn halves2<O: Op2<A = f32, B = f32, R = f32>>(
+    /// Emits an operation on halves, with the opcode for one of them or that for two, as the type tells.
+    fn halves<const N: usize>(
         &mut self,
+        [one, two]: [Opcode; 2],
         ty: Ty,
         dst: Reg,
-        a: &Operand,
-        b: &Operand,
+        operands: [&Operand; N],
     ) -> Lowered {
         let bytes = ty.bytes();
-        let (a, b) = (self.source(a, bytes)?, self.source(b, bytes)?);
-        if pair(ty) {
-            self.plain2::<half::Halves<O, true>>(dst, bytes, a, b)
-        } else {
-            self.plain2::<half::Halves<O, false>>(dst, bytes, a, b)
-        }
-    }
-
-    fn halves3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(
-        &mut self,
-        ty: Ty,
-        dst: Reg,
-        [a, b, c]: [&Operand; 3],
-    ) -> Lowered {
-        let bytes = ty.bytes();
-        let places = [self.source(a, bytes)?, self.source(b, bytes)?, self.source(c, bytes)?];
-        if pair(ty) {
-            self.plain3::<half::Halves<O, true>>(dst, bytes, places)
-        } else {
-            self.plain3::<half::Halves<O, false>>(dst, bytes, places)
-        }
+        let sources = self.sources(operands.map(|operand| (operand, bytes)))?;
+        self.op(if pair(ty) { two } else { one }, dst, bytes, sources)
     }
 
     pub(super) fn short_unary(
@@ -107,16 +80,14 @@ impl Builder<'_> {
                     })
                 })
             }
-            Unary::Neg => {
-                let a = self.source(a, bytes)?;
-                if pair(ty) { self.op1::<half::Neg2>(dst, 4, a) } else { self.op1::<half::Neg>(dst, 2, a) }
+            Unary::Neg => self.halves([Opcode::NegF16, Opcode::NegF16x2], ty, dst, [a]),
+            Unary::Abs => self.halves([Opcode::AbsF16, Opcode::AbsF16x2], ty, dst, [a]),
+            Unary::Ex2Approx if halves && !modifiers.ftz => {
+                self.halves([Opcode::Ex2F16, Opcode::Ex2F16x2], ty, dst, [a])
             }
-            Unary::Abs => {
-                let a = self.source(a, bytes)?;
-                if pair(ty) { self.op1::<half::Abs2>(dst, 4, a) } else { self.op1::<half::Abs>(dst, 2, a) }
+            Unary::TanhApprox if halves && !modifiers.ftz => {
+                self.halves([Opcode::TanhF16, Opcode::TanhF16x2], ty, dst, [a])
             }
-            Unary::Ex2Approx if halves && !modifiers.ftz => self.halves1::<float::Ex2>(ty, dst, a),
-            Unary::TanhApprox if halves && !modifiers.ftz => self.halves1::<float::Tanh>(ty, dst, a),
             Unary::Ex2Approx | Unary::TanhApprox => {
                 let format = convert::format(ty).ok_or("not a short format")?;
                 let rules = Rules { format, modifiers, relu: false };
@@ -149,13 +120,17 @@ impl Builder<'_> {
         let plain = modifiers.round == Round::Nearest && !modifiers.ftz && !modifiers.sat;
         if matches!(ty, Ty::F16 | Ty::F16x2) && plain {
             match op {
-                Binary::Add => return self.halves2::<float::Add>(ty, dst, a, b),
-                Binary::Sub => return self.halves2::<float::Sub>(ty, dst, a, b),
-                Binary::Mul => return self.halves2::<float::Mul>(ty, dst, a, b),
-                Binary::Min => return self.halves2::<float::Min>(ty, dst, a, b),
-                Binary::Max => return self.halves2::<float::Max>(ty, dst, a, b),
-                Binary::MinNan => return self.halves2::<float::MinNan>(ty, dst, a, b),
-                Binary::MaxNan => return self.halves2::<float::MaxNan>(ty, dst, a, b),
+                Binary::Add => return self.halves([Opcode::AddF16, Opcode::AddF16x2], ty, dst, [a, b]),
+                Binary::Sub => return self.halves([Opcode::SubF16, Opcode::SubF16x2], ty, dst, [a, b]),
+                Binary::Mul => return self.halves([Opcode::MulF16, Opcode::MulF16x2], ty, dst, [a, b]),
+                Binary::Min => return self.halves([Opcode::MinF16, Opcode::MinF16x2], ty, dst, [a, b]),
+                Binary::Max => return self.halves([Opcode::MaxF16, Opcode::MaxF16x2], ty, dst, [a, b]),
+                Binary::MinNan => {
+                    return self.halves([Opcode::MinNanF16, Opcode::MinNanF16x2], ty, dst, [a, b]);
+                }
+                Binary::MaxNan => {
+                    return self.halves([Opcode::MaxNanF16, Opcode::MaxNanF16x2], ty, dst, [a, b]);
+                }
                 _ => {}
             }
         }
@@ -188,9 +163,9 @@ impl Builder<'_> {
                     })
                 })
             }
-            Binary::And => self.op2::<bits::And32>(dst, bytes, sources[0].0, sources[1].0),
-            Binary::Or => self.op2::<bits::Or32>(dst, bytes, sources[0].0, sources[1].0),
-            Binary::Xor => self.op2::<bits::Xor32>(dst, bytes, sources[0].0, sources[1].0),
+            Binary::And => self.op(Opcode::And32, dst, bytes, [sources[0].0, sources[1].0]),
+            Binary::Or => self.op(Opcode::Or32, dst, bytes, [sources[0].0, sources[1].0]),
+            Binary::Xor => self.op(Opcode::Xor32, dst, bytes, [sources[0].0, sources[1].0]),
             _ => Err(format!("there is no {op:?} of {ty:?}")),
         }
     }
@@ -206,7 +181,7 @@ impl Builder<'_> {
         let bytes = ty.bytes();
         let plain = modifiers.round == Round::Nearest && !modifiers.ftz && !modifiers.sat && !relu;
         if matches!(ty, Ty::F16 | Ty::F16x2) && plain {
-            return self.halves3::<half::Fused>(ty, dst, operands);
+            return self.halves([Opcode::FmaF16, Opcode::FmaF16x2], ty, dst, operands);
         }
         let format = convert::format(ty).ok_or("not a short format")?;
         let rules = Rules { format, modifiers, relu };

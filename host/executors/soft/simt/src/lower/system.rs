@@ -3,10 +3,7 @@
 
 use vgpu_ptx::ir::{Op, Reg};
 
-use crate::machine::{PrintOperands, Slot, ValueLoc};
-use crate::ops::heap::{Free, Malloc};
-use crate::ops::print::{Assert, Print};
-use crate::ops::{integer, special};
+use crate::machine::{Opcode, PrintOperands, Slot, ValueLoc};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -16,13 +13,13 @@ impl Builder<'_> {
     pub(super) fn system(&mut self, op: &Op) -> Lowered {
         match op {
             Op::Fence => self.fence(),
-            Op::Nanosleep { .. } => self.push(self.baseline_inst::<special::Yield>()),
+            Op::Nanosleep { .. } => self.push(self.inst(Opcode::Yield)),
             Op::Printf { dst, format, arguments } => {
                 let (format, arguments) = (self.source(format, 8)?, self.source(arguments, 8)?);
                 let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));
                 let result = self.temporary_vector(false);
                 self.tables.prints.push(PrintOperands { format, arguments, dst: Some(result) });
-                let mut inst = self.baseline_inst::<Print>();
+                let mut inst = self.inst(Opcode::Print);
                 inst.x = self.tables.prints.len() as u32 - 1;
                 self.push(inst);
                 if let Some(dst) = dst {
@@ -31,21 +28,21 @@ impl Builder<'_> {
             }
             Op::Malloc { dst, bytes } => {
                 let bytes = self.source(bytes, 8)?;
-                let mut inst = self.baseline_inst::<Malloc>();
+                let mut inst = self.inst(Opcode::Malloc);
                 inst.a = self.vector(bytes, true);
                 inst.d = self.temporary_vector(true);
                 let result = inst.d;
                 self.push(inst);
-                self.op1::<integer::Mov64>(*dst, 8, ValueLoc::Vector(result))?;
+                self.op(Opcode::Mov64, *dst, 8, [ValueLoc::Vector(result)])?;
             }
             Op::Free { address } => {
                 let address = self.source(address, 8)?;
-                let mut inst = self.baseline_inst::<Free>();
+                let mut inst = self.inst(Opcode::Free);
                 inst.a = self.vector(address, true);
                 self.push(inst);
             }
             Op::Assert { message, file, line, function } => {
-                let mut inst = self.baseline_inst::<Assert>();
+                let mut inst = self.inst(Opcode::Assert);
                 let texts = [message, file, function].map(|text| self.source(text, 8));
                 let [message, file, function] = texts;
                 (inst.a, inst.b) = (self.vector(message?, true), self.vector(file?, true));
@@ -66,6 +63,6 @@ impl Builder<'_> {
         } else {
             ValueLoc::Vector(from)
         };
-        self.op1::<integer::Mov32>(dst, 4, place)
+        self.op(Opcode::Mov32, dst, 4, [place])
     }
 }

@@ -2,9 +2,7 @@
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
-use crate::machine::{Inst, Slot, ValueLoc};
-use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
-use crate::ops::{Op2, float, integer};
+use crate::machine::{Form, Opcode, Slot, ValueLoc, set};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -19,7 +17,7 @@ impl Builder<'_> {
     pub(super) fn warps(&mut self, op: &Op) -> Lowered {
         match op {
             Op::BarWarp { mask } => {
-                let mut inst = self.baseline_inst::<warps::SyncWarp>();
+                let mut inst = self.inst(Opcode::SyncWarp);
                 inst.a = self.members(mask)?;
                 self.push(inst);
                 Ok(())
@@ -27,33 +25,29 @@ impl Builder<'_> {
             Op::Shfl { .. } => self.shuffle(op),
             Op::Vote { op, dst, p, mask } => {
                 let members = self.members(mask)?;
-                let (p, xor) = self.guard(*p)?;
+                let (p, inverted) = self.guard(*p)?;
                 let place = self.register(*dst, 1)?;
-                let mut inst = match place {
-                    ValueLoc::Scalar(_) => self.baseline_inst::<warps::Vote<true>>(),
-                    ValueLoc::Vector(_) => self.baseline_inst::<warps::Vote<false>>(),
+                let opcode = match op {
+                    Vote::All => Opcode::VoteAll,
+                    Vote::Any => Opcode::VoteAny,
+                    Vote::Uni => Opcode::VoteUni,
                 };
-                inst.x = match op {
-                    Vote::All => ALL,
-                    Vote::Any => ANY,
-                    Vote::Uni => UNI,
-                };
-                (inst.a, inst.b, inst.d, inst.y) = (p.slot(), members, place.slot(), xor);
+                let form = Form::default().share(set::D, place.is_scalar()).invert(set::A, inverted);
+                let mut inst = self.inst_of(opcode, form)?;
+                (inst.a, inst.b, inst.d) = (p.slot(), members, place.slot());
                 self.push(inst);
                 Ok(())
             }
             Op::Ballot { dst, p, mask } => {
                 let members = self.members(mask)?;
-                let (p, xor) = self.guard(*p)?;
-                let mut inst = self.baseline_inst::<warps::Ballot>();
-                (inst.a, inst.b, inst.x, inst.y) = (p.slot(), members, BALLOT, xor);
+                let (p, inverted) = self.guard(*p)?;
+                let mut inst = self.inst_of(Opcode::Ballot, Form::default().invert(set::A, inverted))?;
+                (inst.a, inst.b) = (p.slot(), members);
                 let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             Op::ActiveMask { dst } => {
-                let mut inst = self.baseline_inst::<warps::Ballot>();
-                inst.x = ALL;
-                let value = self.push_scalar(inst);
+                let value = self.push_scalar(self.inst(Opcode::ActiveMask));
                 self.finish_scalar(*dst, 4, value)
             }
             Op::Match { all, ty, dst, p, a, mask } => {
@@ -61,23 +55,19 @@ impl Builder<'_> {
                 let wide = ty.bytes() == 8;
                 let a = self.source(a, ty.bytes())?;
                 let a = self.vector(a, wide);
-                let mut inst = match (all, wide) {
-                    (true, true) => self.baseline_inst::<warps::Match<true, true>>(),
-                    (true, false) => self.baseline_inst::<warps::Match<true, false>>(),
-                    (false, true) => self.baseline_inst::<warps::Match<false, true>>(),
-                    (false, false) => self.baseline_inst::<warps::Match<false, false>>(),
-                };
                 if *all {
                     let predicate = match p {
                         Some(p) => self.register(*p, 1)?,
                         None => ValueLoc::Scalar(self.temporary_scalar()),
                     };
-                    inst.x = self.slots(&[predicate.slot()]);
-                    inst.y = u32::from(predicate.is_scalar());
-                    (inst.a, inst.b) = (a, members);
+                    let opcode = if wide { Opcode::MatchAll64 } else { Opcode::MatchAll32 };
+                    let form = Form::default().share(set::C, predicate.is_scalar());
+                    let mut inst = self.inst_of(opcode, form)?;
+                    (inst.a, inst.b, inst.c) = (a, members, predicate.slot());
                     let value = self.push_scalar(inst);
                     return self.finish_scalar(*dst, 4, value);
                 }
+                let mut inst = self.inst(if wide { Opcode::MatchAny64 } else { Opcode::MatchAny32 });
                 let (place, blend) = self.target(*dst, 4)?;
                 (inst.a, inst.b) = (a, members);
                 self.finish(inst, false, false, place, blend)
@@ -86,18 +76,18 @@ impl Builder<'_> {
                 let members = self.members(mask)?;
                 let a = self.source(a, 4)?;
                 let a = self.vector(a, false);
-                let mut inst = self.baseline_inst::<warps::Redux>();
-                inst.x = match (op, ty) {
-                    (Atomic::And, _) => 0,
-                    (Atomic::Or, _) => 1,
-                    (Atomic::Xor, _) => 2,
-                    (Atomic::Add, Ty::U32 | Ty::S32) => 3,
-                    (Atomic::Min, Ty::U32) => 4,
-                    (Atomic::Max, Ty::U32) => 5,
-                    (Atomic::Min, Ty::S32) => 6,
-                    (Atomic::Max, Ty::S32) => 7,
+                let opcode = match (op, ty) {
+                    (Atomic::And, _) => Opcode::ReduxAnd,
+                    (Atomic::Or, _) => Opcode::ReduxOr,
+                    (Atomic::Xor, _) => Opcode::ReduxXor,
+                    (Atomic::Add, Ty::U32 | Ty::S32) => Opcode::ReduxAdd,
+                    (Atomic::Min, Ty::U32) => Opcode::ReduxMinU32,
+                    (Atomic::Max, Ty::U32) => Opcode::ReduxMaxU32,
+                    (Atomic::Min, Ty::S32) => Opcode::ReduxMinS32,
+                    (Atomic::Max, Ty::S32) => Opcode::ReduxMaxS32,
                     _ => return Err(format!("there is no {op:?} of {ty:?} among lanes")),
                 };
+                let mut inst = self.inst(opcode);
                 (inst.a, inst.b) = (a, members);
                 let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
@@ -126,7 +116,7 @@ impl Builder<'_> {
         if let (ValueLoc::Scalar(_), Some(dst), None) = (value, dst, valid)
             && target.is_some_and(|(place, _)| place.is_scalar())
         {
-            return self.op1::<integer::Mov32>(*dst, 4, value);
+            return self.op(Opcode::Mov32, *dst, 4, [value]);
         }
         let value = self.vector(value, false);
         let (place, blend) = match target {
@@ -134,15 +124,8 @@ impl Builder<'_> {
             None => (ValueLoc::Vector(self.temporary_vector(false)), false),
         };
         if *mode == Shuffle::Bfly && predicate.is_none() && self.constant_of(clamp) == Some(0x1f) {
-            let inst = match self.constant_of(by) {
-                Some(1) => Some(self.inst::<Butterfly<1>>()),
-                Some(2) => Some(self.inst::<Butterfly<2>>()),
-                Some(4) => Some(self.inst::<Butterfly<4>>()),
-                Some(8) => Some(self.inst::<Butterfly<8>>()),
-                Some(16) => Some(self.inst::<Butterfly<16>>()),
-                _ => None,
-            };
-            if let Some(mut inst) = inst {
+            let form = self.constant_of(by).filter(|by| *by < 32).map(|by| Form::counted(by as usize));
+            if let Some(mut inst) = form.and_then(|form| self.try_inst(Opcode::Butterfly, form)) {
                 (inst.a, inst.b) = (value, members);
                 return self.finish(inst, false, false, place, blend);
             }
@@ -152,12 +135,14 @@ impl Builder<'_> {
         } else {
             (ValueLoc::Vector(self.vector(by, false)), ValueLoc::Vector(self.vector(clamp, false)))
         };
-        let mut inst = match mode {
-            Shuffle::Up => self.shuffle_step::<{ warps::UP }>(by, clamp, predicate.is_some()),
-            Shuffle::Down => self.shuffle_step::<{ warps::DOWN }>(by, clamp, predicate.is_some()),
-            Shuffle::Bfly => self.shuffle_step::<{ warps::BFLY }>(by, clamp, predicate.is_some()),
-            Shuffle::Idx => self.shuffle_step::<{ warps::IDX }>(by, clamp, predicate.is_some()),
+        let opcode = match mode {
+            Shuffle::Up => Opcode::ShflUp,
+            Shuffle::Down => Opcode::ShflDown,
+            Shuffle::Bfly => Opcode::ShflBfly,
+            Shuffle::Idx => Opcode::ShflIdx,
         };
+        let form = Form::counted(1 + usize::from(predicate.is_some())).share(set::B | set::C, by.is_scalar());
+        let mut inst = self.inst_of(opcode, form)?;
         (inst.a, inst.b, inst.c) = (value, by.slot(), clamp.slot());
         inst.x = self.slots(&[members, predicate.unwrap_or(Slot::NONE)]);
         self.finish(inst, false, false, place, blend)
@@ -193,37 +178,16 @@ impl Builder<'_> {
             return Ok(false);
         }
         let dirty = self.dirty(*float, &[own, a]);
-        let inst = match (op, dirty, float.ftz) {
-            (Binary::Add, true, _) => self.round_step::<float::Float<float::Add, true, true>>(by),
-            (Binary::Add, _, true) => self.round_step::<float::Float<float::Add, false, true>>(by),
-            (Binary::Add, ..) => self.round_step::<float::Float<float::Add, false, false>>(by),
-            (_, _, true) => self.round_step::<float::Float<float::Max, true, true>>(by),
-            (..) => self.round_step::<float::Float<float::Max, false, false>>(by),
-        };
-        let Some(mut inst) = inst else { return Ok(false) };
+        let subnormals = Self::subnormals(*float, dirty);
+        let opcode = if *op == Binary::Add { Opcode::ButterflyAdd } else { Opcode::ButterflyMax };
+        if by >= 32 {
+            return Ok(false);
+        }
+        let form = Form { subnormals, ..Form::counted(by as usize) };
+        let Some(mut inst) = self.try_inst(opcode, form) else { return Ok(false) };
         let members = self.members(mask)?;
         (inst.a, inst.b, inst.c) = (value, members, own_slot);
         self.finish(inst, false, false, ValueLoc::Vector(to), blend)?;
         Ok(true)
-    }
-
-    fn round_step<O: Op2<A = f32, B = f32, R = f32>>(&self, by: u64) -> Option<Inst> {
-        Some(match by {
-            1 => self.inst::<warps::ButterflyThen<O, 1>>(),
-            2 => self.inst::<warps::ButterflyThen<O, 2>>(),
-            4 => self.inst::<warps::ButterflyThen<O, 4>>(),
-            8 => self.inst::<warps::ButterflyThen<O, 8>>(),
-            16 => self.inst::<warps::ButterflyThen<O, 16>>(),
-            _ => return None,
-        })
-    }
-
-    fn shuffle_step<const MODE: u8>(&self, b: ValueLoc, c: ValueLoc, valid: bool) -> Inst {
-        match (b.is_scalar() && c.is_scalar(), valid) {
-            (true, true) => self.inst::<warps::Shuffle<MODE, true, true>>(),
-            (true, false) => self.inst::<warps::Shuffle<MODE, true, false>>(),
-            (false, true) => self.inst::<warps::Shuffle<MODE, false, true>>(),
-            (false, false) => self.inst::<warps::Shuffle<MODE, false, false>>(),
-        }
     }
 }

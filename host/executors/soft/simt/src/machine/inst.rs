@@ -1,10 +1,10 @@
 //! Instructions of the engine, and the loop that interprets them.
 
-use std::any::TypeId;
 use std::fmt;
 
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
+use super::opcode::{Form, Opcode};
 use super::slot::{FrameLayout, Slot};
 use super::split::WarpSplit;
 use super::warp::{LEAVE, Warp};
@@ -19,8 +19,8 @@ pub(crate) type InstFn = unsafe fn(&mut Warp, &mut Env<'_>, &Inst, u32) -> u32;
 #[repr(C, align(64))]
 pub(crate) struct Inst {
     run: InstFn,
-    /// Type of the function's [`Operation`], which identifies the instruction.
-    pub(crate) opcode: TypeId,
+    pub(crate) opcode: Opcode,
+    pub(crate) form: Form,
     /// Slot of the destination.
     pub(crate) d: Slot,
     /// Slot of the first source; the next fields are those of the others.
@@ -38,16 +38,18 @@ pub(crate) struct Inst {
     pub(crate) line: u32,
     /// Whether inactive lanes of the destination must keep their values.
     pub(crate) blend: bool,
-    /// Copy of [`Operation::PLAIN`].
+    /// Whether the instruction may run in any floating-point mode that machine code has left.
     plain: bool,
 }
 
 impl Inst {
-    pub(crate) fn new<R: Operation>(run: InstFn, line: u32) -> Self {
-        let (opcode, none) = (TypeId::of::<R>(), Slot::NONE);
+    /// Creates an instruction without operands. `plain` tells that it computes no floating-point number.
+    pub(crate) const fn new(run: InstFn, opcode: Opcode, form: Form, plain: bool, line: u32) -> Self {
+        let none = Slot::NONE;
         Self {
             run,
             opcode,
+            form,
             d: none,
             a: none,
             b: none,
@@ -57,7 +59,7 @@ impl Inst {
             y: 0,
             line,
             blend: false,
-            plain: R::PLAIN,
+            plain,
         }
     }
 }
@@ -65,10 +67,6 @@ impl Inst {
 /// An operation that can be compiled for any instruction set. Implementations are inlined into the
 /// instruction's function.
 pub(crate) trait Operation: 'static {
-    /// Whether the operation computes no floating-point number, so that it may run in any floating-point mode
-    /// that machine code has left.
-    const PLAIN: bool = false;
-
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32;
 }
 

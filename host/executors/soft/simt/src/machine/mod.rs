@@ -29,6 +29,7 @@ mod inst;
 mod isa;
 mod memory;
 mod native;
+mod opcode;
 mod operand;
 mod range_cache;
 mod reconvergence;
@@ -41,11 +42,12 @@ mod warp;
 pub(crate) use env::{Env, GridShape, MOST_TEXT, coordinates};
 pub(crate) use float_mode::keep_subnormals;
 pub(crate) use frame::{Frame, LaneType};
-pub(crate) use inst::{Code, Inst, Native, Operation, baseline_fn, inst_fn, vector_fn};
+pub(crate) use inst::{Code, Inst, InstFn, Native, Operation, baseline_fn, inst_fn, vector_fn};
 pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
 pub(crate) use native::{Context, NO_BARRIER, PLACES, SUMS};
+pub(crate) use opcode::{Form, Opcode, OperandClass, OperandRow, Place, SlotKind, Subnormals, set};
 pub(crate) use operand::{
     AtomicFn, AtomicOperands, BARRIERS, BarrierKind, BarrierOperands, Field, PrintOperands, ProductOperands,
     QuadsOperands, RareOperand, RareOperands, SlotList, Tables,

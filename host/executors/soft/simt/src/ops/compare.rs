@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Inst, Isa, LANES, LaneType, Operation, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, LaneType, Operation, Warp, set};
 
 use super::float::flush;
 use super::integer::s16;
@@ -56,7 +56,7 @@ impl<O: Test<T = f32>> Test for Flushed<O> {
     }
 }
 
-/// Returns the mask of the lanes for which a comparison holds, XORed with `y`.
+/// Returns the mask of the lanes for which a comparison holds, or its inverse, as the form tells.
 #[inline(always)]
 pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, inst: &Inst) -> u32 {
     let a = LaneSource::<A, O::T>::new(&warp.frame, inst.a);
@@ -65,10 +65,10 @@ pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, 
     for lane in 0..LANES {
         signs[lane] = u32::from(O::f(a.at(lane), b.at(lane))).wrapping_neg();
     }
-    I::signs(&signs) ^ inst.y
+    I::signs(&signs) ^ inst.form.inversion(set::D)
 }
 
-/// Compares vectors. The result is XORed with `y`.
+/// Compares vectors.
 pub(crate) struct Compare<O, const A: bool, const B: bool>(PhantomData<O>);
 
 impl<O: Test, const A: bool, const B: bool> Operation for Compare<O, A, B> {
@@ -87,26 +87,26 @@ impl<O: Test> Operation for CompareScalar<O> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let holds = O::f(warp.frame.get(inst.a), warp.frame.get(inst.b));
-        warp.frame.set(inst.d, u32::from(holds).wrapping_neg() ^ inst.y);
+        warp.frame.set(inst.d, u32::from(holds).wrapping_neg() ^ inst.form.inversion(set::D));
         pc + 1
     }
 }
 
-/// Operations of [`Logic`], which its operand `x` selects.
+/// Operations of [`Logic`].
 pub(crate) const AND: u32 = 0;
 pub(crate) const OR: u32 = 1;
 pub(crate) const XOR: u32 = 2;
 
-/// Computes `d = (a ^ imm) op (b ^ y)` of predicates. With `SHARED`, all lanes are written, otherwise only
-/// the active ones.
-pub(crate) struct Logic<const SHARED: bool>;
+/// Computes `d = a op b` of predicates, each of which may be inverted. With `SHARED`, all lanes are written,
+/// otherwise only the active ones.
+pub(crate) struct Logic<const OP: u32, const SHARED: bool>;
 
-impl<const SHARED: bool> Operation for Logic<SHARED> {
+impl<const OP: u32, const SHARED: bool> Operation for Logic<OP, SHARED> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let a = warp.frame.get::<u32>(inst.a) ^ inst.imm as u32;
-        let b = warp.frame.get::<u32>(inst.b) ^ inst.y;
-        let bits = match inst.x {
+        let a = warp.frame.get::<u32>(inst.a) ^ inst.form.inversion(set::A);
+        let b = warp.frame.get::<u32>(inst.b) ^ inst.form.inversion(set::B);
+        let bits = match OP {
             AND => a & b,
             OR => a | b,
             _ => a ^ b,
@@ -120,13 +120,13 @@ impl<const SHARED: bool> Operation for Logic<SHARED> {
     }
 }
 
-/// Executes `selp`: selects `a` where the predicate `c ^ x` holds, and `b` elsewhere.
+/// Executes `selp`: selects `a` where the predicate `c` holds, and `b` elsewhere.
 pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
 
 impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let holds = I::spread(warp.frame.get::<u32>(inst.c) ^ inst.x);
+        let holds = I::spread(warp.frame.get::<u32>(inst.c) ^ inst.form.inversion(set::C));
         let a = LaneSource::<A, T>::new(&warp.frame, inst.a);
         let b = LaneSource::<B, T>::new(&warp.frame, inst.b);
         let mut out = [T::default(); LANES];
@@ -144,7 +144,7 @@ pub(crate) struct SelectScalar<T>(PhantomData<T>);
 impl<T: LaneType> Operation for SelectScalar<T> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let bits = warp.frame.get::<u32>(inst.c) ^ inst.x;
+        let bits = warp.frame.get::<u32>(inst.c) ^ inst.form.inversion(set::C);
         let value: T = if bits & warp.mask != 0 { warp.frame.get(inst.a) } else { warp.frame.get(inst.b) };
         warp.frame.set(inst.d, value);
         pc + 1

@@ -2,7 +2,7 @@
 //! "Control Flow Instructions").
 
 use crate::fault::Fault;
-use crate::machine::{Env, Exit, Inst, Isa, LEAVE, Operation, Warp};
+use crate::machine::{Env, Exit, Inst, Isa, LEAVE, Operation, Warp, set};
 
 /// Executes `bra`: continues at the block `x`, whose first instruction is the lower half of `imm`. `BACK`
 /// tells that the block is not after this one.
@@ -20,16 +20,16 @@ impl<const BACK: bool> Operation for Goto<BACK> {
 
 /// Executes `@p bra`: continues at the block `x` where the predicate `a` holds, and at `y` elsewhere. Their
 /// first instructions are the halves of `imm`.
-pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
+pub(crate) struct Branch<const BACK: bool>;
 
-impl<const NEGATED: bool, const BACK: bool> Operation for Branch<NEGATED, BACK> {
+impl<const BACK: bool> Operation for Branch<BACK> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         if BACK && !spend_fuel(warp, env, inst, pc, distance(inst, pc)) {
             return LEAVE;
         }
-        let bits: u32 = warp.frame.get(inst.a);
-        branch(warp, env, inst, if NEGATED { !bits } else { bits })
+        let bits = warp.frame.get::<u32>(inst.a) ^ inst.form.inversion(set::A);
+        branch(warp, env, inst, bits)
     }
 }
 
@@ -66,8 +66,6 @@ pub(crate) fn spend_fuel(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u3
 pub(crate) struct Poll;
 
 impl Operation for Poll {
-    const PLAIN: bool = true;
-
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         if spend_fuel(warp, env, inst, pc, inst.imm as i64) { pc + 1 } else { LEAVE }
@@ -78,8 +76,6 @@ impl Operation for Poll {
 pub(crate) struct Return;
 
 impl Operation for Return {
-    const PLAIN: bool = true;
-
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, _: &Inst, _: u32) -> u32 {
         warp.alive &= !warp.mask;
@@ -91,8 +87,6 @@ impl Operation for Return {
 pub(crate) struct Leave;
 
 impl Operation for Leave {
-    const PLAIN: bool = true;
-
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, _: &Inst, _: u32) -> u32 {
         warp.exit = Exit::Done;
@@ -129,8 +123,6 @@ faults! {
 pub(crate) struct Arrive;
 
 impl Operation for Arrive {
-    const PLAIN: bool = true;
-
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
         env.barrier = inst.y;

@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, LaneType, Operation, Slot, Warp};
+use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, LaneType, Operation, Slot, Warp, set};
 
 use super::{LaneSource, Op2, put, put_predicate};
 
@@ -140,26 +140,25 @@ impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Operation for Butterfly
 pub(crate) const ALL: u32 = 0;
 pub(crate) const ANY: u32 = 1;
 pub(crate) const UNI: u32 = 2;
-pub(crate) const BALLOT: u32 = 3;
 
-/// Returns the active members, and those of them whose vote is yes: the predicate `a` XOR `y`.
+/// Returns the active members, and those of them whose vote is yes, by the predicate `a`.
 #[inline(always)]
 fn votes(warp: &Warp, inst: &Inst) -> (u32, u32) {
     let members = warp.frame.get::<u32>(inst.b) & warp.mask;
-    (members, (warp.frame.get::<u32>(inst.a) ^ inst.y) & members)
+    (members, (warp.frame.get::<u32>(inst.a) ^ inst.form.inversion(set::A)) & members)
 }
 
-/// Executes the `vote` of kind `x`. With `SHARED`, all lanes share the destination.
-pub(crate) struct Vote<const SHARED: bool>;
+/// Executes the `vote` of kind `KIND`. With `SHARED`, all lanes share the destination.
+pub(crate) struct Vote<const KIND: u32, const SHARED: bool>;
 
-impl<const SHARED: bool> Operation for Vote<SHARED> {
+impl<const KIND: u32, const SHARED: bool> Operation for Vote<KIND, SHARED> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
         let (members, votes) = votes(warp, inst);
-        let holds = match inst.x {
+        let holds = match KIND {
             ALL => votes == members,
             ANY => votes != 0,
             _ => votes == 0 || votes == members,
@@ -174,16 +173,12 @@ impl<const SHARED: bool> Operation for Vote<SHARED> {
     }
 }
 
-/// Executes `vote.ballot`, or `activemask` if `x` is not [`BALLOT`]. The result is a scalar.
+/// Executes `vote.ballot`. The result is a scalar.
 pub(crate) struct Ballot;
 
 impl Operation for Ballot {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if inst.x != BALLOT {
-            warp.frame.set(inst.d, warp.mask);
-            return pc + 1;
-        }
         if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
@@ -193,8 +188,19 @@ impl Operation for Ballot {
     }
 }
 
-/// Executes `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and the
-/// record `x` has the slot of the predicate, which lanes share if `y` is 1. With `WIDE`, values have 64 bits.
+/// Executes `activemask`. The result is a scalar.
+pub(crate) struct ActiveMask;
+
+impl Operation for ActiveMask {
+    #[inline(always)]
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        warp.frame.set(inst.d, warp.mask);
+        pc + 1
+    }
+}
+
+/// Executes `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and
+/// `c` is the predicate. With `WIDE`, values have 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
@@ -221,12 +227,11 @@ impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
         if ALL {
             let first = members.trailing_zeros() as usize % LANES;
             let same = out[first] == members;
-            let predicate = env.tables.memory[inst.x as usize].slots[0];
             let bits = u32::from(same).wrapping_neg();
-            if inst.y == 0 {
-                put_predicate(warp, predicate, bits);
+            if inst.form.shares(set::C) {
+                warp.frame.set(inst.c, bits);
             } else {
-                warp.frame.set(predicate, bits);
+                put_predicate(warp, inst.c, bits);
             }
             warp.frame.set(inst.d, members & bits);
             return pc + 1;
@@ -236,13 +241,12 @@ impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
     }
 }
 
-/// Executes `redux` of the values `a` among the members `b` into a scalar. `x` is an index into
-/// [`Redux::OPS`].
-pub(crate) struct Redux;
+/// Executes `redux` of the values `a` among the members `b` into a scalar. `OP` is an index into
+/// the functions.
+pub(crate) struct Redux<const OP: usize>;
 
-impl Redux {
-    /// Functions of the operations, in the order of the index `x`.
-    pub(crate) const OPS: [fn(u32, u32) -> u32; 8] = [
+impl<const OP: usize> Redux<OP> {
+    const OPS: [fn(u32, u32) -> u32; 8] = [
         |a, b| a & b,
         |a, b| a | b,
         |a, b| a ^ b,
@@ -254,14 +258,14 @@ impl Redux {
     ];
 }
 
-impl Operation for Redux {
+impl<const OP: usize> Operation for Redux<OP> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
         let members = warp.frame.get::<u32>(inst.b) & warp.mask;
-        let op = Self::OPS[inst.x as usize % Self::OPS.len()];
+        let op = Self::OPS[OP];
         let values = warp.frame.vector::<u32>(inst.a);
         let value = (0..LANES).filter(|lane| members >> lane & 1 != 0).map(|lane| values[lane]).reduce(op);
         warp.frame.set(inst.d, value.unwrap_or(0));

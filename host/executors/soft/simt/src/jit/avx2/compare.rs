@@ -2,47 +2,53 @@
 
 use super::body::{Action, Body, Templates};
 use super::integer::widen;
-use crate::jit::template::{Flush, narrow};
-use crate::ops::compare::{
-    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32, NanF32,
-};
+use crate::jit::template::narrow;
+use crate::machine::Opcode;
 
 /// Registers comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
 macro_rules! floats {
     ($table:ident, $($test:ident: $mnemonic:ident;)*) => { $(
         let body: Body = narrow!(|e, d, a, b| e.asm.$mnemonic(d, a, b));
-        $table.test::<$test>(body, Flush::Never, true);
-        $table.test::<Flushed<$test>>(body, Flush::Always, true);
+        $table.lanes(Opcode::$test, body);
     )* };
 }
 
 pub(super) fn register(table: &mut Templates) {
-    table.integer_test::<Eq32>(narrow!(|e, d, a, b| e.asm.vpcmpeqd(d, a, b)));
-    table.integer_test::<LtS32>(narrow!(|e, d, a, b| e.asm.vpcmpgtd(d, b, a)));
-    table.integer_test::<LeS32>(narrow!(|e, d, a, b| {
-        e.asm.vpminsd(d, a, b)?;
-        e.asm.vpcmpeqd(d, d, a)
-    }));
-    table.integer_test::<LeU32>(narrow!(|e, d, a, b| {
-        e.asm.vpminud(d, a, b)?;
-        e.asm.vpcmpeqd(d, d, a)
-    }));
-    table.integer_test::<LtU32>(narrow!(|e, d, a, b| {
-        let t = e.temporary()?;
-        e.asm.vpmaxud(d, a, b)?;
-        e.asm.vpcmpeqd(d, d, a)?;
-        e.asm.vpcmpeqd(t, t, t)?;
-        e.asm.vpxor(d, d, t)
-    }));
-    table.integer_test::<Eq64>(|e, _, d, [a, b, _]| {
+    table.lanes(Opcode::Eq32, narrow!(|e, d, a, b| e.asm.vpcmpeqd(d, a, b)));
+    table.lanes(Opcode::LtS32, narrow!(|e, d, a, b| e.asm.vpcmpgtd(d, b, a)));
+    table.lanes(
+        Opcode::LeS32,
+        narrow!(|e, d, a, b| {
+            e.asm.vpminsd(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::LeU32,
+        narrow!(|e, d, a, b| {
+            e.asm.vpminud(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::LtU32,
+        narrow!(|e, d, a, b| {
+            let t = e.temporary()?;
+            e.asm.vpmaxud(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)?;
+            e.asm.vpcmpeqd(t, t, t)?;
+            e.asm.vpxor(d, d, t)
+        }),
+    );
+    table.lanes(Opcode::Eq64, |e, _, d, [a, b, _]| {
         e.asm.vpcmpeqq(d.low, a.low, b.low)?;
         e.asm.vpcmpeqq(d.high, a.high, b.high)
     });
-    table.integer_test::<LtS64>(|e, _, d, [a, b, _]| {
+    table.lanes(Opcode::LtS64, |e, _, d, [a, b, _]| {
         e.asm.vpcmpgtq(d.low, b.low, a.low)?;
         e.asm.vpcmpgtq(d.high, b.high, a.high)
     });
-    table.integer_test::<LeS64>(|e, _, d, [a, b, _]| {
+    table.lanes(Opcode::LeS64, |e, _, d, [a, b, _]| {
         let t = e.temporary()?;
         e.asm.vpcmpgtq(d.low, a.low, b.low)?;
         e.asm.vpcmpgtq(d.high, a.high, b.high)?;
@@ -51,18 +57,19 @@ pub(super) fn register(table: &mut Templates) {
         e.asm.vpxor(d.high, d.high, t)
     });
     floats! { table, EqF32: vcmpeqps; LtF32: vcmpltps; LeF32: vcmpleps; EquF32: vcmpeq_uqps; }
-    table.test::<NanF32>(narrow!(|e, d, a, b| e.asm.vcmpunordps(d, a, b)), Flush::Whatever, true);
-    table.select::<u32>(|e, step, d, [a, b, mask]| {
-        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+    table.lanes(Opcode::NanF32, narrow!(|e, d, a, b| e.asm.vcmpunordps(d, a, b)));
+    table.lanes(Opcode::Selp32, |e, step, d, [a, b, mask]| {
+        let (a, b) = if step.form.inverted == 0 { (a, b) } else { (b, a) };
         e.asm.vblendvps(d.low, b.low, a.low, mask.low)
     });
-    table.select::<u64>(|e, step, d, [a, b, mask]| {
-        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+    table.lanes(Opcode::Selp64, |e, step, d, [a, b, mask]| {
+        let (a, b) = if step.form.inverted == 0 { (a, b) } else { (b, a) };
         let masks = e.result(true)?;
         widen(e, true, masks, mask.low)?;
         e.asm.vblendvpd(d.low, b.low, a.low, masks.low)?;
         e.asm.vblendvpd(d.high, b.high, a.high, masks.high)
     });
-    table.add::<Logic<false>>(Action::Logic { shared: false });
-    table.add::<Logic<true>>(Action::Logic { shared: true });
+    for opcode in [Opcode::AndPred, Opcode::OrPred, Opcode::XorPred] {
+        table.add(opcode, Action::Logic { shared: false });
+    }
 }

@@ -2,17 +2,14 @@
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
-use super::body::{Action, Body, Templates};
+use super::body::{Body, Templates};
 use super::cache::{Cache, xmm};
 use super::integer::widen;
 use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
-use crate::jit::value::{Emit, SlotKind};
-use crate::ops::convert::{
-    BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
-    Upper32, Widen, WidenSigned,
-};
-use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
+use crate::jit::value::Emit;
+use crate::machine::Opcode;
+use crate::ops::convert::BEYOND;
 
 /// Extracts the lower or the upper words of lanes of 64 bits.
 pub(super) fn words(
@@ -52,9 +49,9 @@ fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
 
 pub(super) fn register(table: &mut Templates) {
     plain_conversions!(table);
-    table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
-    table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
-    table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
+    table.lanes(Opcode::Narrow, |e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
+    table.lanes(Opcode::Upper32, |e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
+    table.lanes(Opcode::NarrowAddress, |e, _, d, [a, ..]| {
         let (t, zero) = (e.temporary()?, e.temporary()?);
         words(e, true, t, a.low, a.high)?;
         words(e, false, d.low, a.low, a.high)?;
@@ -65,41 +62,62 @@ pub(super) fn register(table: &mut Templates) {
         e.asm.vpandn(t, t, beyond)?;
         e.asm.vpor(d.low, d.low, t)
     });
-    table.op2::<Pack32>(|e, _, d, [a, b, _]| {
+    table.lanes(Opcode::Pack32, |e, _, d, [a, b, _]| {
         let t = e.temporary()?;
         e.asm.vpunpckldq(d.low, a.low, b.low)?;
         e.asm.vpunpckhdq(t, a.low, b.low)?;
         e.asm.vperm2i128(d.high, d.low, t, 0x31)?;
         e.asm.vperm2i128(d.low, d.low, t, 0x20)
     });
-    table.op2::<Pack16>(narrow!(|e, d, a, b| {
-        e.asm.vpslld(d, b, 16)?;
-        e.asm.vpblendw(d, d, a, 0b0101_0101)
-    }));
-    table.op1::<Low8>(narrow!(|e, d, a| {
-        let mask = e.constant(0xff);
-        e.asm.vpand(d, a, mask)
-    }));
-    table.op1::<Low16>(narrow!(|e, d, a| {
-        let mask = e.constant(0xffff);
-        e.asm.vpand(d, a, mask)
-    }));
-    table.op1::<Sign8>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 24)?;
-        e.asm.vpsrad(d, d, 24)
-    }));
-    table.op1::<Sign16>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 16)?;
-        e.asm.vpsrad(d, d, 16)
-    }));
-    table.op1::<FromS16>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 16)?;
-        e.asm.vpsrad(d, d, 16)?;
-        e.asm.vcvtdq2ps(d, d)
-    }));
-    table.op1::<FromS8>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 24)?;
-        e.asm.vpsrad(d, d, 24)?;
-        e.asm.vcvtdq2ps(d, d)
-    }));
+    table.lanes(
+        Opcode::Pack16,
+        narrow!(|e, d, a, b| {
+            e.asm.vpslld(d, b, 16)?;
+            e.asm.vpblendw(d, d, a, 0b0101_0101)
+        }),
+    );
+    table.lanes(
+        Opcode::Low8,
+        narrow!(|e, d, a| {
+            let mask = e.constant(0xff);
+            e.asm.vpand(d, a, mask)
+        }),
+    );
+    table.lanes(
+        Opcode::Low16,
+        narrow!(|e, d, a| {
+            let mask = e.constant(0xffff);
+            e.asm.vpand(d, a, mask)
+        }),
+    );
+    table.lanes(
+        Opcode::Sign8,
+        narrow!(|e, d, a| {
+            e.asm.vpslld(d, a, 24)?;
+            e.asm.vpsrad(d, d, 24)
+        }),
+    );
+    table.lanes(
+        Opcode::Sign16,
+        narrow!(|e, d, a| {
+            e.asm.vpslld(d, a, 16)?;
+            e.asm.vpsrad(d, d, 16)
+        }),
+    );
+    table.lanes(
+        Opcode::FromS16,
+        narrow!(|e, d, a| {
+            e.asm.vpslld(d, a, 16)?;
+            e.asm.vpsrad(d, d, 16)?;
+            e.asm.vcvtdq2ps(d, d)
+        }),
+    );
+    table.lanes(
+        Opcode::FromS8,
+        narrow!(|e, d, a| {
+            e.asm.vpslld(d, a, 24)?;
+            e.asm.vpsrad(d, d, 24)?;
+            e.asm.vcvtdq2ps(d, d)
+        }),
+    );
 }

@@ -20,8 +20,7 @@ use crate::jit::pool::ConstantPool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, SlotKind};
 use crate::jit::{flow, predicate};
-use crate::machine::{Context, Inst, LEAVE, Slot, Tables};
-use crate::ops::compare::{AND, OR};
+use crate::machine::{Context, Inst, LEAVE, Opcode, Slot, Tables, set};
 
 /// Registers that collect the results of a superblock's comparisons.
 const COLLECTORS: [AsmRegister32; COMPARISONS] = [r8d, r9d, r10d, ebp];
@@ -182,7 +181,7 @@ impl<'a> Emitter<'a> {
     fn scalars(&mut self, superblock: &Superblock) -> Emit {
         let mut uses = Uses::default();
         for part in &superblock.scalars {
-            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            let effects = effects(&self.steps[part.index], self.tables);
             effects.scalar_reads.iter().for_each(|&slot| uses.reads(part.index, slot));
             effects.scalar_writes.iter().for_each(|&slot| uses.writes(part.index, slot));
         }
@@ -197,7 +196,7 @@ impl<'a> Emitter<'a> {
                     let (sources, d) = operands(&mut e, step, &template)?;
                     (template.body)(&mut e, step, d, sources)?;
                     if template.test {
-                        invert(&mut e, step.y, d)?;
+                        invert(&mut e, step, d)?;
                     }
                     let wide = matches!(template.dst, SlotKind::Scalar { wide: true });
                     e.write_scalar(wide, step.d, d.low, template.float && !template.test)?;
@@ -227,7 +226,7 @@ impl<'a> Emitter<'a> {
         }
         let mut uses = Uses::default();
         for part in &superblock.lanes {
-            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            let effects = effects(&self.steps[part.index], self.tables);
             effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
             effects
                 .writes
@@ -269,7 +268,7 @@ impl<'a> Emitter<'a> {
                         if wide {
                             super::convert::words(&mut e, false, d.low, d.low, d.high)?;
                         }
-                        invert(&mut e, step.y, d)?;
+                        invert(&mut e, step, d)?;
                         collect(&mut e, COLLECTORS[collected.len()], step, d)?;
                         collected.push(step.d);
                     }
@@ -346,9 +345,9 @@ fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair;
     Ok((sources, e.result(wide)?))
 }
 
-/// Inverts a mask if `y` is all ones.
-fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
-    if y == 0 {
+/// Inverts a mask if the instruction's form tells so.
+fn invert(e: &mut Cache<'_>, step: &Inst, d: Pair) -> Emit {
+    if step.form.inversion(set::D) == 0 {
         return Ok(());
     }
     let ones = e.constant(u32::MAX);
@@ -372,16 +371,16 @@ fn combine(e: &mut Cache<'_>, step: &Inst) -> Emit<Pair> {
     let b = e.read(SlotKind::Predicate, step.b, false)?;
     let (x, y) = (e.result(false)?, e.result(false)?);
     let ones = e.constant(u32::MAX);
-    for (to, from, inverted) in [(x.low, a.low, step.imm as u32), (y.low, b.low, step.y)] {
-        if inverted == 0 {
+    for (to, from, operand) in [(x.low, a.low, set::A), (y.low, b.low, set::B)] {
+        if step.form.inversion(operand) == 0 {
             e.asm.vmovdqa(to, from)?;
         } else {
             e.asm.vpxor(to, from, ones)?;
         }
     }
-    match step.x {
-        AND => e.asm.vpand(x.low, x.low, y.low)?,
-        OR => e.asm.vpor(x.low, x.low, y.low)?,
+    match step.opcode {
+        Opcode::AndPred => e.asm.vpand(x.low, x.low, y.low)?,
+        Opcode::OrPred => e.asm.vpor(x.low, x.low, y.low)?,
         _ => e.asm.vpxor(x.low, x.low, y.low)?,
     }
     Ok(x)

@@ -9,9 +9,7 @@ use super::cache::Cache;
 use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
 use crate::jit::value::Emit;
-use crate::ops::float::{
-    Abs, AbsFtz, Add, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate, Sqrt, Sub,
-};
+use crate::machine::Opcode;
 
 const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
@@ -87,55 +85,79 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegiste
 }
 
 /// Template of sums, also used to combine the values of two lanes in a reduction.
-pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
-pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
+const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
+const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
-    table.float2::<Add>(ADD);
-    table.float2::<Max>(MAX);
-    table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
-    table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
-    table.float1::<Rcp>(narrow!(|e, d, a| {
-        let one = e.constant(ONE);
-        e.asm.vmovups(d, one)?;
-        e.asm.vdivps(d, d, a)
-    }));
-    table.float1::<Rsqrt>(narrow!(|e, d, a| {
-        let (one, t) = (e.constant(ONE), e.temporary()?);
-        e.asm.vsqrtps(t, a)?;
-        e.asm.vmovups(d, one)?;
-        e.asm.vdivps(d, d, t)
-    }));
-    table.op1::<Saturate>(narrow!(|e, d, a| {
-        // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
-        // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
-        let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
-        let nan = e.temporary()?;
-        e.asm.vpxor(d, d, d)?;
-        e.asm.vpmaxsd(d, a, d)?;
-        e.asm.vpcmpgtd(nan, d, infinity)?;
-        e.asm.vpminsd(d, d, one)?;
-        e.asm.vpandn(d, nan, d)
-    }));
-    table.op1::<Abs>(narrow!(|e, d, a| {
-        let magnitude = e.constant(!SIGN);
-        e.asm.vandps(d, a, magnitude)
-    }));
-    table.op1::<Neg>(narrow!(|e, d, a| {
-        let sign = e.constant(SIGN);
-        e.asm.vxorps(d, a, sign)
-    }));
-    table.op1::<AbsFtz>(narrow!(|e, d, a| {
-        let magnitude = e.constant(!SIGN);
-        flush(e, d, a)?;
-        e.asm.vandps(d, d, magnitude)
-    }));
-    table.op1::<NegFtz>(narrow!(|e, d, a| {
-        let sign = e.constant(SIGN);
-        flush(e, d, a)?;
-        e.asm.vxorps(d, d, sign)
-    }));
+    table.lanes(Opcode::AddF32, ADD);
+    table.lanes(Opcode::MaxF32, MAX);
+    table.butterfly(Opcode::Butterfly, None);
+    table.butterfly(Opcode::ButterflyAdd, Some(ADD));
+    table.butterfly(Opcode::ButterflyMax, Some(MAX));
+    table.lanes(Opcode::DivF32, narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
+    table.lanes(Opcode::DivApproxF32, narrow!(|e, d, a, b| divide(e, d, a, b)));
+    table.lanes(
+        Opcode::RcpF32,
+        narrow!(|e, d, a| {
+            let one = e.constant(ONE);
+            e.asm.vmovups(d, one)?;
+            e.asm.vdivps(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::RsqrtF32,
+        narrow!(|e, d, a| {
+            let (one, t) = (e.constant(ONE), e.temporary()?);
+            e.asm.vsqrtps(t, a)?;
+            e.asm.vmovups(d, one)?;
+            e.asm.vdivps(d, d, t)
+        }),
+    );
+    table.lanes(
+        Opcode::SaturateF32,
+        narrow!(|e, d, a| {
+            // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
+            // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
+            let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
+            let nan = e.temporary()?;
+            e.asm.vpxor(d, d, d)?;
+            e.asm.vpmaxsd(d, a, d)?;
+            e.asm.vpcmpgtd(nan, d, infinity)?;
+            e.asm.vpminsd(d, d, one)?;
+            e.asm.vpandn(d, nan, d)
+        }),
+    );
+    table.lanes(
+        Opcode::AbsF32,
+        narrow!(|e, d, a| {
+            let magnitude = e.constant(!SIGN);
+            e.asm.vandps(d, a, magnitude)
+        }),
+    );
+    table.lanes(
+        Opcode::NegF32,
+        narrow!(|e, d, a| {
+            let sign = e.constant(SIGN);
+            e.asm.vxorps(d, a, sign)
+        }),
+    );
+    table.lanes(
+        Opcode::AbsFtzF32,
+        narrow!(|e, d, a| {
+            let magnitude = e.constant(!SIGN);
+            flush(e, d, a)?;
+            e.asm.vandps(d, d, magnitude)
+        }),
+    );
+    table.lanes(
+        Opcode::NegFtzF32,
+        narrow!(|e, d, a| {
+            let sign = e.constant(SIGN);
+            flush(e, d, a)?;
+            e.asm.vxorps(d, d, sign)
+        }),
+    );
 }
 
 /// Replaces subnormal numbers by zero of the same sign. All other numbers stay unchanged.

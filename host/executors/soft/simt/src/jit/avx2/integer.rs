@@ -3,23 +3,12 @@
 use iced_x86::code_asm::AsmRegisterYmm;
 use vgpu_ptx::ir::window;
 
-use super::body::{Action, Body, Template, Templates};
+use super::body::{Action, Body, Templates};
 use super::cache::{Cache, Pair, xmm};
 use crate::jit::plain::plain_integers;
-use crate::jit::template::{Flush, narrow, wide};
+use crate::jit::template::{narrow, wide};
 use crate::jit::value::{Emit, SlotKind};
-use crate::machine::{Field, Inst};
-use crate::ops::Splat;
-use crate::ops::bits::{
-    And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrU32, ShrU64,
-    SignedDot4, Xor32, Xor64,
-};
-use crate::ops::integer::{
-    Abs32, Add16, Add32, Add64, MadLo32, MadLo64, MadWideS32, MadWideU32, MaxS32, MaxU32, MinS32, MinU32,
-    Mov32, Mov64, MulHiS32, MulHiU32, MulLo16, MulLo32, MulLo64, MulWideS32, MulWideU32, Neg32, Neg64, Sub16,
-    Sub32, Sub64,
-};
-use crate::ops::special::{GenericToLocal, LocalToGeneric};
+use crate::machine::{Field, Inst, Opcode};
 
 /// Emits the extension of eight lanes from 32 to 64 bits, with sign or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {
@@ -161,79 +150,92 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
 
 pub(super) fn register(table: &mut Templates) {
     plain_integers!(table);
-    table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
-    table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa(d, a)));
-    table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpand(d, a, b)));
-    table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpor(d, a, b)));
-    table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxor(d, a, b)));
-    table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpand(d, a, b)));
-    table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vpor(d, a, b)));
-    table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxor(d, a, b)));
-    table.op2::<MulLo64>(wide!(|e, d, a, b| multiply_low(e, d, a, b)));
-    table.op2::<Add16>(narrow!(|e, d, a, b| {
-        e.asm.vpaddd(d, a, b)?;
-        low16(e, d)
-    }));
-    table.op2::<Sub16>(narrow!(|e, d, a, b| {
-        e.asm.vpsubd(d, a, b)?;
-        low16(e, d)
-    }));
-    table.op2::<MulLo16>(narrow!(|e, d, a, b| {
-        e.asm.vpmulld(d, a, b)?;
-        low16(e, d)
-    }));
-    table.op3::<MadLo64>(|e, _, d, [a, b, c]| {
+    table.lanes(Opcode::Mov32, narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.lanes(Opcode::Mov64, wide!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.lanes(Opcode::And32, narrow!(|e, d, a, b| e.asm.vpand(d, a, b)));
+    table.lanes(Opcode::Or32, narrow!(|e, d, a, b| e.asm.vpor(d, a, b)));
+    table.lanes(Opcode::Xor32, narrow!(|e, d, a, b| e.asm.vpxor(d, a, b)));
+    table.lanes(Opcode::And64, wide!(|e, d, a, b| e.asm.vpand(d, a, b)));
+    table.lanes(Opcode::Or64, wide!(|e, d, a, b| e.asm.vpor(d, a, b)));
+    table.lanes(Opcode::Xor64, wide!(|e, d, a, b| e.asm.vpxor(d, a, b)));
+    table.lanes(Opcode::MulLo64, wide!(|e, d, a, b| multiply_low(e, d, a, b)));
+    table.lanes(
+        Opcode::Add16,
+        narrow!(|e, d, a, b| {
+            e.asm.vpaddd(d, a, b)?;
+            low16(e, d)
+        }),
+    );
+    table.lanes(
+        Opcode::Sub16,
+        narrow!(|e, d, a, b| {
+            e.asm.vpsubd(d, a, b)?;
+            low16(e, d)
+        }),
+    );
+    table.lanes(
+        Opcode::MulLo16,
+        narrow!(|e, d, a, b| {
+            e.asm.vpmulld(d, a, b)?;
+            low16(e, d)
+        }),
+    );
+    table.lanes(Opcode::MadLo64, |e, _, d, [a, b, c]| {
         multiply_low(e, d.low, a.low, b.low)?;
         multiply_low(e, d.high, a.high, b.high)?;
         e.asm.vpaddq(d.low, d.low, c.low)?;
         e.asm.vpaddq(d.high, d.high, c.high)
     });
-    table.op3::<MadWideS32>(|e, _, d, [a, b, c]| {
+    table.lanes(Opcode::MadWideS32, |e, _, d, [a, b, c]| {
         multiply_wide(e, true, d, a.low, b.low)?;
         e.asm.vpaddq(d.low, d.low, c.low)?;
         e.asm.vpaddq(d.high, d.high, c.high)
     });
-    table.op3::<MadWideU32>(|e, _, d, [a, b, c]| {
+    table.lanes(Opcode::MadWideU32, |e, _, d, [a, b, c]| {
         multiply_wide(e, false, d, a.low, b.low)?;
         e.asm.vpaddq(d.low, d.low, c.low)?;
         e.asm.vpaddq(d.high, d.high, c.high)
     });
-    table.op1::<Neg32>(narrow!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
-        e.asm.vpsubd(d, d, a)
-    }));
-    table.op1::<Neg64>(wide!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
-        e.asm.vpsubq(d, d, a)
-    }));
-    table.op1::<Not32>(narrow!(|e, d, a| {
-        let ones = e.constant(u32::MAX);
-        e.asm.vpxor(d, a, ones)
-    }));
-    table.op1::<Not64>(wide!(|e, d, a| {
-        let ones = e.constant(u32::MAX);
-        e.asm.vpxor(d, a, ones)
-    }));
-    table.op1::<Cnot32>(narrow!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
-        e.asm.vpcmpeqd(d, d, a)?;
-        e.asm.vpsrld(d, d, 31)
-    }));
+    table.lanes(
+        Opcode::Neg32,
+        narrow!(|e, d, a| {
+            e.asm.vpxor(d, d, d)?;
+            e.asm.vpsubd(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::Neg64,
+        wide!(|e, d, a| {
+            e.asm.vpxor(d, d, d)?;
+            e.asm.vpsubq(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::Not32,
+        narrow!(|e, d, a| {
+            let ones = e.constant(u32::MAX);
+            e.asm.vpxor(d, a, ones)
+        }),
+    );
+    table.lanes(
+        Opcode::Not64,
+        wide!(|e, d, a| {
+            let ones = e.constant(u32::MAX);
+            e.asm.vpxor(d, a, ones)
+        }),
+    );
+    table.lanes(
+        Opcode::Cnot32,
+        narrow!(|e, d, a| {
+            e.asm.vpxor(d, d, d)?;
+            e.asm.vpcmpeqd(d, d, a)?;
+            e.asm.vpsrld(d, d, 31)
+        }),
+    );
     let body: Body = narrow!(|e, d, a, b, c| dot4(e, d, a, b, c));
-    table.op3::<Dot4<true, true>>(body);
-    let all = SlotKind::Vector { wide: false };
-    table.add::<SignedDot4>(Action::Dot4(Template {
-        sources: [all; 3],
-        dst: all,
-        body,
-        flush: Flush::Whatever,
-        float: false,
-        test: false,
-    }));
-    table.add::<Fields>(Action::Fields);
-    let one = |wide| [SlotKind::Scalar { wide }, SlotKind::None, SlotKind::None];
-    let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u32>>(Action::bitwise(one(false), all, copy));
-    let copy: Body = wide!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u64>>(Action::bitwise(one(true), SlotKind::Vector { wide: true }, copy));
+    table.lanes(Opcode::Dp4aS32, body);
+    table.dot4(Opcode::Dp4aLanes, body);
+    table.add(Opcode::Fields, Action::Fields);
+    table.lanes(Opcode::Splat32, narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.lanes(Opcode::Splat64, wide!(|e, d, a| e.asm.vmovdqa(d, a)));
 }

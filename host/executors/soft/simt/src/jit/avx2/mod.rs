@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet};
 use super::effects::flushes;
 use super::live;
 use crate::jit::code::Assembled;
-use crate::machine::{Inst, Slot, Tables};
+use crate::machine::{Inst, Opcode, Slot, Tables};
 
 /// Assembles all instructions that have a template. Returns `None` if the program has to be interpreted.
 pub(super) fn assemble(
@@ -34,10 +34,15 @@ pub(super) fn assemble(
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,
 ) -> Option<Assembled> {
-    let flush = flushes(steps.iter().filter_map(table::template));
+    let flush = flushes(steps.iter().filter_map(|step| table::templates().get(step)));
     let superblocks = superblock::divide(steps, tables, starts, flush);
     let segments: Vec<_> = superblocks.iter().map(|superblock| superblock.segment(steps, tables)).collect();
     let live = live::find(&segments)?;
     let emitter = emitter::Emitter::new(steps, tables, constants, flush).ok()?;
     emitter.assemble(&superblocks, &live).ok()?
+}
+
+/// Returns whether there is a template for an opcode.
+pub(super) fn translates(opcode: Opcode) -> bool {
+    table::templates().has(opcode)
 }

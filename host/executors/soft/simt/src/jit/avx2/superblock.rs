@@ -79,7 +79,7 @@ pub(super) fn divide(steps: &[Inst], tables: &Tables, starts: &HashSet<u32>, flu
     let mut superblock = Superblock::default();
     for (index, step) in steps.iter().enumerate() {
         let unfit = if flush { Flush::Never } else { Flush::Always };
-        let entry = table::template(step).filter(|entry| flushing(*entry) != unfit);
+        let entry = table::templates().get(step).filter(|entry| flushing(*entry) != unfit);
         let begin = |superblocks: &mut Vec<Superblock>, superblock: &mut Superblock| {
             if superblock.first < index {
                 superblocks.push(std::mem::take(superblock));
@@ -113,7 +113,7 @@ impl Superblock {
         if index - self.first >= LONGEST {
             return false;
         }
-        let effects = effects(step, entry, tables);
+        let effects = effects(step, tables);
         if matches!(entry, Action::Goto { .. } | Action::Branch { .. } | Action::Return) {
             self.branch = Some(BlockPart { index, entry, place: 0 });
             self.full = true;
@@ -215,8 +215,7 @@ impl Superblock {
     pub(super) fn segment(&self, steps: &[Inst], tables: &Tables) -> Segment {
         let mut parts: Vec<&BlockPart> = self.lanes.iter().collect();
         parts.sort_unstable_by_key(|part| part.index);
-        let effects =
-            |part: &BlockPart| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
+        let effects = |part: &BlockPart| (effects(&steps[part.index], tables), steps[part.index].blend);
         let next = self.branch.map_or(Next::Behind, |part| Next::after(&steps[part.index], &part.entry));
         let steps = parts.into_iter().map(effects).collect();
         Segment { first: self.first, interpreted: self.interpreted, next, steps }

@@ -2,13 +2,12 @@
 
 use std::sync::LazyLock;
 
-use super::body::{Action, Templates};
+use super::body::Templates;
 use super::{compare, convert, float, integer};
 use crate::jit::{access, flow};
-use crate::machine::Inst;
 
-/// Returns the template of an instruction, if it has one.
-pub(super) fn template(step: &Inst) -> Option<Action> {
+/// Returns the table of the templates.
+pub(super) fn templates() -> &'static Templates {
     static TABLE: LazyLock<Templates> = LazyLock::new(|| {
         let mut table = Templates::new();
         integer::register(&mut table);
@@ -17,8 +16,7 @@ pub(super) fn template(step: &Inst) -> Option<Action> {
         compare::register(&mut table);
         access::register(&mut table);
         flow::register(&mut table);
-        flow::register_butterflies(&mut table, float::ADD, float::MAX);
         table
     });
-    TABLE.get(step)
+    &TABLE
 }

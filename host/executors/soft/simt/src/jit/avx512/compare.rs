@@ -4,13 +4,9 @@ use iced_x86::code_asm::{byte_ptr, k5, k6, rbx, word_ptr};
 
 use super::body::{Action, Body, Templates};
 use super::cache::Cache;
-use crate::jit::template::{Flush, narrow};
+use crate::jit::template::narrow;
 use crate::jit::value::Emit;
-use crate::machine::Inst;
-use crate::ops::compare::{
-    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, LeU64, Logic, LtF32, LtS32, LtS64, LtU32,
-    LtU64, NanF32,
-};
+use crate::machine::{Inst, Opcode};
 
 /// Comparison predicate "equal" of the integer instructions; the next constants are other predicates.
 const EQUAL: u32 = 0;
@@ -25,14 +21,14 @@ fn load_predicate(e: &mut Cache<'_>, step: &Inst) -> Emit {
 /// Registers comparisons of 32-bit integers.
 macro_rules! words {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
-        $table.integer_test::<$test>(narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)));
+        $table.lanes(Opcode::$test, narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)));
     )* };
 }
 
 /// Registers comparisons of 64-bit integers.
 macro_rules! wides {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
-        $table.integer_test::<$test>(|e, _, _, [a, b, _]| {
+        $table.lanes(Opcode::$test, |e, _, _, [a, b, _]| {
             e.asm.$mnemonic(k6, a.high, b.high, $predicate)?;
             e.asm.$mnemonic(k5, a.low, b.low, $predicate)?;
             e.asm.kunpckbw(k5, k6, k5)
@@ -44,8 +40,7 @@ macro_rules! wides {
 macro_rules! floats {
     ($table:ident, $($test:ident: $predicate:expr;)*) => { $(
         let body: Body = narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, $predicate));
-        $table.test::<$test>(body, Flush::Never, true);
-        $table.test::<Flushed<$test>>(body, Flush::Always, true);
+        $table.lanes(Opcode::$test, body);
     )* };
 }
 
@@ -60,19 +55,20 @@ pub(super) fn register(table: &mut Templates) {
     }
     // Equal, less, less or equal, and equal or unordered.
     floats! { table, EqF32: 0; LtF32: 1; LeF32: 2; EquF32: 8; }
-    table.test::<NanF32>(narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, 3)), Flush::Whatever, true);
-    table.select::<u32>(|e, step, d, [a, b, _]| {
-        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+    table.lanes(Opcode::NanF32, narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, 3)));
+    table.lanes(Opcode::Selp32, |e, step, d, [a, b, _]| {
+        let (a, b) = if step.form.inverted == 0 { (a, b) } else { (b, a) };
         load_predicate(e, step)?;
         e.asm.vpblendmd(d.low.k5(), b.low, a.low)
     });
-    table.select::<u64>(|e, step, d, [a, b, _]| {
-        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+    table.lanes(Opcode::Selp64, |e, step, d, [a, b, _]| {
+        let (a, b) = if step.form.inverted == 0 { (a, b) } else { (b, a) };
         load_predicate(e, step)?;
         e.asm.vpblendmq(d.low.k5(), b.low, a.low)?;
         e.asm.kmovb(k5, byte_ptr(rbx + (step.c.offset() + 2 * e.half + 1) as i32))?;
         e.asm.vpblendmq(d.high.k5(), b.high, a.high)
     });
-    table.add::<Logic<false>>(Action::Logic { shared: false });
-    table.add::<Logic<true>>(Action::Logic { shared: true });
+    for opcode in [Opcode::AndPred, Opcode::OrPred, Opcode::XorPred] {
+        table.add(opcode, Action::Logic { shared: false });
+    }
 }

@@ -2,19 +2,15 @@
 
 use iced_x86::code_asm::{AsmRegisterZmm, CodeAssembler, k5};
 
-use super::body::{Action, Body, Templates};
+use super::body::{Body, Templates};
 use super::cache::Cache;
 use super::integer::widen;
 use super::registers::{Pair, ymm};
 use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
-use crate::jit::value::{Emit, SlotKind};
-use crate::ops::convert::{
-    BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
-    ToS32Zero, Upper32, Widen, WidenSigned, Zero,
-};
-use crate::ops::float::{Add, Mul, Sub};
-use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, Halves, ToHalf, ToHalfFtz};
+use crate::jit::value::Emit;
+use crate::machine::Opcode;
+use crate::ops::convert::BEYOND;
 
 /// Extracts the lower or the upper words of lanes of 64 bits.
 fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {
@@ -89,9 +85,9 @@ fn extend(e: &mut Cache<'_>, unused: u32, d: AsmRegisterZmm, a: AsmRegisterZmm) 
 
 pub(super) fn register(table: &mut Templates) {
     plain_conversions!(table);
-    table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, 0, d.low, a));
-    table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, 1, d.low, a));
-    table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
+    table.lanes(Opcode::Narrow, |e, _, d, [a, ..]| words(e, 0, d.low, a));
+    table.lanes(Opcode::Upper32, |e, _, d, [a, ..]| words(e, 1, d.low, a));
+    table.lanes(Opcode::NarrowAddress, |e, _, d, [a, ..]| {
         let t = e.temporary()?;
         words(e, 1, t, a)?;
         words(e, 0, d.low, a)?;
@@ -99,7 +95,7 @@ pub(super) fn register(table: &mut Templates) {
         e.asm.vptestmd(k5, t, t)?;
         e.asm.vpord(d.low.k5(), d.low, beyond)
     });
-    table.op2::<Pack32>(|e, _, d, [a, b, _]| {
+    table.lanes(Opcode::Pack32, |e, _, d, [a, b, _]| {
         for (to, first) in [(d.low, 0), (d.high, 8)] {
             let pattern = e.pattern(|lane| first + lane / 2 + 16 * (lane % 2));
             e.asm.vmovdqu64(to, pattern)?;
@@ -107,48 +103,69 @@ pub(super) fn register(table: &mut Templates) {
         }
         Ok(())
     });
-    table.op2::<Pack16>(narrow!(|e, d, a, b| {
-        let mask = e.constant(0xffff);
-        e.asm.vpslld(d, b, 16)?;
-        e.asm.vpternlogd(d, a, mask, 0xf8)
-    }));
-    table.op1::<Low8>(narrow!(|e, d, a| {
-        let mask = e.constant(0xff);
-        e.asm.vpandd(d, a, mask)
-    }));
-    table.op1::<Low16>(narrow!(|e, d, a| {
-        let mask = e.constant(0xffff);
-        e.asm.vpandd(d, a, mask)
-    }));
-    table.op1::<Sign8>(narrow!(|e, d, a| extend(e, 24, d, a)));
-    table.op1::<Sign16>(narrow!(|e, d, a| extend(e, 16, d, a)));
-    table.op1::<FromS16>(narrow!(|e, d, a| {
-        extend(e, 16, d, a)?;
-        e.asm.vcvtdq2ps(d, d)
-    }));
-    table.op1::<FromS8>(narrow!(|e, d, a| {
-        extend(e, 24, d, a)?;
-        e.asm.vcvtdq2ps(d, d)
-    }));
-    table.op1::<ToS32Zero>(narrow!(|e, d, a| {
-        // Numbers above the greatest integer become that, and NaN becomes 0.
-        let (end, most) = (e.constant(2_147_483_648_f32.to_bits()), e.word(i32::MAX as u32));
-        e.asm.vcvttps2dq(d, a)?;
-        e.asm.vcmpps(k5, a, end, 13)?;
-        e.asm.vpbroadcastd(d.k5(), most)?;
-        e.asm.vcmpps(k5, a, a, 3)?;
-        e.asm.vpxord(d.k5(), d, d)
-    }));
-    table.op1::<Zero>(narrow!(|e, d, a| {
-        let nan = e.word(0x7fff_ffff);
-        e.asm.vrndscaleps(d, a, 0b1011)?;
-        e.asm.vcmpps(k5, a, a, 3)?;
-        e.asm.vpbroadcastd(d.k5(), nan)
-    }));
-    table.op2::<Halves<Add, true>>(narrow!(|e, d, a, b| halves(e, true, ADD, d, [a, b])));
-    table.op2::<Halves<Add, false>>(narrow!(|e, d, a, b| halves(e, false, ADD, d, [a, b])));
-    table.op2::<Halves<Sub, true>>(narrow!(|e, d, a, b| halves(e, true, SUBTRACT, d, [a, b])));
-    table.op2::<Halves<Sub, false>>(narrow!(|e, d, a, b| halves(e, false, SUBTRACT, d, [a, b])));
-    table.op2::<Halves<Mul, true>>(narrow!(|e, d, a, b| halves(e, true, MULTIPLY, d, [a, b])));
-    table.op2::<Halves<Mul, false>>(narrow!(|e, d, a, b| halves(e, false, MULTIPLY, d, [a, b])));
+    table.lanes(
+        Opcode::Pack16,
+        narrow!(|e, d, a, b| {
+            let mask = e.constant(0xffff);
+            e.asm.vpslld(d, b, 16)?;
+            e.asm.vpternlogd(d, a, mask, 0xf8)
+        }),
+    );
+    table.lanes(
+        Opcode::Low8,
+        narrow!(|e, d, a| {
+            let mask = e.constant(0xff);
+            e.asm.vpandd(d, a, mask)
+        }),
+    );
+    table.lanes(
+        Opcode::Low16,
+        narrow!(|e, d, a| {
+            let mask = e.constant(0xffff);
+            e.asm.vpandd(d, a, mask)
+        }),
+    );
+    table.lanes(Opcode::Sign8, narrow!(|e, d, a| extend(e, 24, d, a)));
+    table.lanes(Opcode::Sign16, narrow!(|e, d, a| extend(e, 16, d, a)));
+    table.lanes(
+        Opcode::FromS16,
+        narrow!(|e, d, a| {
+            extend(e, 16, d, a)?;
+            e.asm.vcvtdq2ps(d, d)
+        }),
+    );
+    table.lanes(
+        Opcode::FromS8,
+        narrow!(|e, d, a| {
+            extend(e, 24, d, a)?;
+            e.asm.vcvtdq2ps(d, d)
+        }),
+    );
+    table.lanes(
+        Opcode::ToS32Zero,
+        narrow!(|e, d, a| {
+            // Numbers above the greatest integer become that, and NaN becomes 0.
+            let (end, most) = (e.constant(2_147_483_648_f32.to_bits()), e.word(i32::MAX as u32));
+            e.asm.vcvttps2dq(d, a)?;
+            e.asm.vcmpps(k5, a, end, 13)?;
+            e.asm.vpbroadcastd(d.k5(), most)?;
+            e.asm.vcmpps(k5, a, a, 3)?;
+            e.asm.vpxord(d.k5(), d, d)
+        }),
+    );
+    table.lanes(
+        Opcode::ZeroF32,
+        narrow!(|e, d, a| {
+            let nan = e.word(0x7fff_ffff);
+            e.asm.vrndscaleps(d, a, 0b1011)?;
+            e.asm.vcmpps(k5, a, a, 3)?;
+            e.asm.vpbroadcastd(d.k5(), nan)
+        }),
+    );
+    table.lanes(Opcode::AddF16x2, narrow!(|e, d, a, b| halves(e, true, ADD, d, [a, b])));
+    table.lanes(Opcode::AddF16, narrow!(|e, d, a, b| halves(e, false, ADD, d, [a, b])));
+    table.lanes(Opcode::SubF16x2, narrow!(|e, d, a, b| halves(e, true, SUBTRACT, d, [a, b])));
+    table.lanes(Opcode::SubF16, narrow!(|e, d, a, b| halves(e, false, SUBTRACT, d, [a, b])));
+    table.lanes(Opcode::MulF16x2, narrow!(|e, d, a, b| halves(e, true, MULTIPLY, d, [a, b])));
+    table.lanes(Opcode::MulF16, narrow!(|e, d, a, b| halves(e, false, MULTIPLY, d, [a, b])));
 }

@@ -21,7 +21,7 @@ use crate::jit::template::{Elements, MemSpace};
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, SlotKind};
 use crate::jit::{flow, gate, predicate};
-use crate::machine::{Context, Inst, Slot, Tables};
+use crate::machine::{Context, Inst, Slot, Tables, set};
 use memory::LaneAccess;
 
 /// State of assembling one program.
@@ -128,7 +128,7 @@ impl<'a> Emitter<'a> {
     fn uses(&self, superblock: &Superblock, number: usize, live: &Liveness) -> Uses {
         let mut uses = Uses::default();
         for part in &superblock.parts {
-            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            let effects = effects(&self.steps[part.index], self.tables);
             for root in superblock.roots.iter().filter(|root| root.index == part.index) {
                 uses.reads(part.index, root.slot);
             }
@@ -166,7 +166,7 @@ impl<'a> Emitter<'a> {
                 check(&mut e, superblock, part.index, (access.group, group), steps)?;
             }
             match part.entry {
-                entry if entry.ends() => {
+                _ if step.opcode.row().ends => {
                     e.flush()?;
                     let pc = part.index as u32;
                     match part.entry {
@@ -204,7 +204,7 @@ impl<'a> Emitter<'a> {
             }
             e.end();
         }
-        if !superblock.parts.last().is_some_and(|part| part.entry.ends()) {
+        if !superblock.parts.last().is_some_and(|part| steps[part.index].opcode.row().ends) {
             e.flush()?;
         }
         self.exit_sites.append(&mut exit_sites);
@@ -365,7 +365,7 @@ fn scalar_of_lanes(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit 
         e.asm.kmovw(eax, k5)?;
         e.asm.shl(eax, 31)?;
         e.asm.sar(eax, 31)?;
-        if step.y != 0 {
+        if step.form.inversion(set::D) != 0 {
             e.asm.not(eax)?;
         }
         e.asm.mov(dword_ptr(rbx + step.d.offset() as i32), eax)?;
@@ -393,7 +393,7 @@ fn compare(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     } else {
         e.asm.kmovw(eax, k5)?;
     }
-    if step.y != 0 {
+    if step.form.inversion(set::D) != 0 {
         e.asm.not(eax)?;
     }
     predicate::merge(e.asm, step.d)

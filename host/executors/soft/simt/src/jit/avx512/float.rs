@@ -9,11 +9,7 @@ use super::cache::Cache;
 use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
 use crate::jit::value::{Emit, SlotKind};
-use crate::machine::Inst;
-use crate::ops::float::{
-    Abs, AbsFtz, Add, AddZero, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate,
-    Sqrt, Sub,
-};
+use crate::machine::{Inst, Opcode};
 
 const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
@@ -107,59 +103,83 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegiste
 }
 
 /// Template of sums, also used to combine the values of two lanes in a reduction.
-pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
-pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
+const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
+const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
-    table.float2::<Add>(ADD);
-    table.float2::<Max>(MAX);
-    table.float2::<AddZero>(narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
-    table.float2::<Div>(|e, step, d, [a, b, _]| {
+    table.lanes(Opcode::AddF32, ADD);
+    table.lanes(Opcode::MaxF32, MAX);
+    table.butterfly(Opcode::Butterfly, None);
+    table.butterfly(Opcode::ButterflyAdd, Some(ADD));
+    table.butterfly(Opcode::ButterflyMax, Some(MAX));
+    table.lanes(Opcode::AddZeroF32, narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
+    table.lanes(Opcode::DivF32, |e, step, d, [a, b, _]| {
         if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { e.asm.vdivps(d.low, a.low, b.low) }
     });
-    table.float2::<DivApprox>(|e, step, d, [a, b, _]| {
+    table.lanes(Opcode::DivApproxF32, |e, step, d, [a, b, _]| {
         if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { divide(e, d.low, a.low, b.low) }
     });
-    table.float1::<Rcp>(narrow!(|e, d, a| {
-        let one = e.word(ONE);
-        e.asm.vpbroadcastd(d, one)?;
-        e.asm.vdivps(d, d, a)
-    }));
-    table.float1::<Rsqrt>(narrow!(|e, d, a| {
-        let (one, t) = (e.word(ONE), e.temporary()?);
-        e.asm.vsqrtps(t, a)?;
-        e.asm.vpbroadcastd(d, one)?;
-        e.asm.vdivps(d, d, t)
-    }));
-    table.op1::<Saturate>(narrow!(|e, d, a| {
-        // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
-        // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
-        let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
-        e.asm.vpxord(d, d, d)?;
-        e.asm.vpmaxsd(d, a, d)?;
-        e.asm.vpcmpgtd(k5, d, infinity)?;
-        e.asm.vpminsd(d, d, one)?;
-        e.asm.vpxord(d.k5(), d, d)
-    }));
-    table.op1::<Abs>(narrow!(|e, d, a| {
-        let magnitude = e.constant(!SIGN);
-        e.asm.vpandd(d, a, magnitude)
-    }));
-    table.op1::<Neg>(narrow!(|e, d, a| {
-        let sign = e.constant(SIGN);
-        e.asm.vpxord(d, a, sign)
-    }));
-    table.op1::<AbsFtz>(narrow!(|e, d, a| {
-        let magnitude = e.constant(!SIGN);
-        flush(e, d, a)?;
-        e.asm.vpandd(d, d, magnitude)
-    }));
-    table.op1::<NegFtz>(narrow!(|e, d, a| {
-        let sign = e.constant(SIGN);
-        flush(e, d, a)?;
-        e.asm.vpxord(d, d, sign)
-    }));
+    table.lanes(
+        Opcode::RcpF32,
+        narrow!(|e, d, a| {
+            let one = e.word(ONE);
+            e.asm.vpbroadcastd(d, one)?;
+            e.asm.vdivps(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::RsqrtF32,
+        narrow!(|e, d, a| {
+            let (one, t) = (e.word(ONE), e.temporary()?);
+            e.asm.vsqrtps(t, a)?;
+            e.asm.vpbroadcastd(d, one)?;
+            e.asm.vdivps(d, d, t)
+        }),
+    );
+    table.lanes(
+        Opcode::SaturateF32,
+        narrow!(|e, d, a| {
+            // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
+            // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
+            let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
+            e.asm.vpxord(d, d, d)?;
+            e.asm.vpmaxsd(d, a, d)?;
+            e.asm.vpcmpgtd(k5, d, infinity)?;
+            e.asm.vpminsd(d, d, one)?;
+            e.asm.vpxord(d.k5(), d, d)
+        }),
+    );
+    table.lanes(
+        Opcode::AbsF32,
+        narrow!(|e, d, a| {
+            let magnitude = e.constant(!SIGN);
+            e.asm.vpandd(d, a, magnitude)
+        }),
+    );
+    table.lanes(
+        Opcode::NegF32,
+        narrow!(|e, d, a| {
+            let sign = e.constant(SIGN);
+            e.asm.vpxord(d, a, sign)
+        }),
+    );
+    table.lanes(
+        Opcode::AbsFtzF32,
+        narrow!(|e, d, a| {
+            let magnitude = e.constant(!SIGN);
+            flush(e, d, a)?;
+            e.asm.vpandd(d, d, magnitude)
+        }),
+    );
+    table.lanes(
+        Opcode::NegFtzF32,
+        narrow!(|e, d, a| {
+            let sign = e.constant(SIGN);
+            flush(e, d, a)?;
+            e.asm.vpxord(d, d, sign)
+        }),
+    );
 }
 
 /// Replaces subnormal numbers by zero of the same sign. All other numbers stay unchanged.

@@ -1,7 +1,5 @@
 //! Templates of integer arithmetic, logic and shifts.
 
-use std::any::TypeId;
-
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 use vgpu_ptx::ir::window;
 
@@ -12,18 +10,7 @@ use crate::jit::effects::SIGNS;
 use crate::jit::plain::plain_integers;
 use crate::jit::template::{narrow, wide};
 use crate::jit::value::{Emit, SlotKind};
-use crate::machine::{Field, Inst};
-use crate::ops::Splat;
-use crate::ops::bits::{
-    And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrS64, ShrU32,
-    ShrU64, SignedDot4, Xor32, Xor64,
-};
-use crate::ops::integer::{
-    Abs32, Add16, Add32, Add64, MadLo32, MadLo64, MadWideS32, MadWideU32, MaxS32, MaxU32, MinS32, MinU32,
-    Mov32, Mov64, MulHiS32, MulHiU32, MulLo16, MulLo32, MulLo64, MulWideS32, MulWideU32, Neg32, Neg64, Sub16,
-    Sub32, Sub64,
-};
-use crate::ops::special::{GenericToLocal, GenericToShared, LocalToGeneric, SharedToGeneric};
+use crate::machine::{Field, Inst, Opcode};
 
 /// Emits the extension of lanes from 32 to 64 bits, with sign or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm) -> Emit {
@@ -142,7 +129,7 @@ fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -
 
 /// Returns whether an instruction adds products to its third operand.
 pub(super) fn sums_up(step: &Inst) -> bool {
-    step.opcode == TypeId::of::<SignedDot4>() || step.opcode == TypeId::of::<Dot4<true, true>>()
+    step.opcode == Opcode::Dp4aLanes
 }
 
 /// Emits the combination of bit fields of several words in one word.
@@ -178,75 +165,95 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
 
 pub(super) fn register(table: &mut Templates) {
     plain_integers!(table);
-    table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa64(d, a)));
-    table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa64(d, a)));
-    table.op1::<SharedToGeneric>(wide!(|e, d, a| {
-        let base = e.wide_constant(window::SHARED);
-        e.asm.vpaddq(d, a, base)
-    }));
-    table.op1::<GenericToShared>(wide!(|e, d, a| {
-        let base = e.wide_constant(window::SHARED);
-        e.asm.vpsubq(d, a, base)
-    }));
-    table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpandd(d, a, b)));
-    table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpord(d, a, b)));
-    table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxord(d, a, b)));
-    table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpandq(d, a, b)));
-    table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vporq(d, a, b)));
-    table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxorq(d, a, b)));
-    table.op2::<ShrS64>(|e, _, d, [a, by, _]| {
+    table.lanes(Opcode::Mov32, narrow!(|e, d, a| e.asm.vmovdqa64(d, a)));
+    table.lanes(Opcode::Mov64, wide!(|e, d, a| e.asm.vmovdqa64(d, a)));
+    table.lanes(
+        Opcode::SharedToGeneric,
+        wide!(|e, d, a| {
+            let base = e.wide_constant(window::SHARED);
+            e.asm.vpaddq(d, a, base)
+        }),
+    );
+    table.lanes(
+        Opcode::GenericToShared,
+        wide!(|e, d, a| {
+            let base = e.wide_constant(window::SHARED);
+            e.asm.vpsubq(d, a, base)
+        }),
+    );
+    table.lanes(Opcode::And32, narrow!(|e, d, a, b| e.asm.vpandd(d, a, b)));
+    table.lanes(Opcode::Or32, narrow!(|e, d, a, b| e.asm.vpord(d, a, b)));
+    table.lanes(Opcode::Xor32, narrow!(|e, d, a, b| e.asm.vpxord(d, a, b)));
+    table.lanes(Opcode::And64, wide!(|e, d, a, b| e.asm.vpandq(d, a, b)));
+    table.lanes(Opcode::Or64, wide!(|e, d, a, b| e.asm.vporq(d, a, b)));
+    table.lanes(Opcode::Xor64, wide!(|e, d, a, b| e.asm.vpxorq(d, a, b)));
+    table.lanes(Opcode::ShrS64, |e, _, d, [a, by, _]| {
         let count = e.result(true)?;
         widen(e, false, count, by.low)?;
         e.asm.vpsravq(d.low, a.low, count.low)?;
         e.asm.vpsravq(d.high, a.high, count.high)
     });
-    table.op2::<MulLo64>(wide!(|e, d, a, b| e.asm.vpmullq(d, a, b)));
-    table.op2::<Add16>(narrow!(|e, d, a, b| {
-        let mask = e.constant(0xffff);
-        e.asm.vpaddd(d, a, b)?;
-        e.asm.vpandd(d, d, mask)
-    }));
-    table.op2::<Sub16>(narrow!(|e, d, a, b| {
-        let mask = e.constant(0xffff);
-        e.asm.vpsubd(d, a, b)?;
-        e.asm.vpandd(d, d, mask)
-    }));
-    table.op2::<MulLo16>(narrow!(|e, d, a, b| {
-        let mask = e.constant(0xffff);
-        e.asm.vpmulld(d, a, b)?;
-        e.asm.vpandd(d, d, mask)
-    }));
-    table.op3::<MadLo64>(|e, _, d, [a, b, c]| {
+    table.lanes(Opcode::MulLo64, wide!(|e, d, a, b| e.asm.vpmullq(d, a, b)));
+    table.lanes(
+        Opcode::Add16,
+        narrow!(|e, d, a, b| {
+            let mask = e.constant(0xffff);
+            e.asm.vpaddd(d, a, b)?;
+            e.asm.vpandd(d, d, mask)
+        }),
+    );
+    table.lanes(
+        Opcode::Sub16,
+        narrow!(|e, d, a, b| {
+            let mask = e.constant(0xffff);
+            e.asm.vpsubd(d, a, b)?;
+            e.asm.vpandd(d, d, mask)
+        }),
+    );
+    table.lanes(
+        Opcode::MulLo16,
+        narrow!(|e, d, a, b| {
+            let mask = e.constant(0xffff);
+            e.asm.vpmulld(d, a, b)?;
+            e.asm.vpandd(d, d, mask)
+        }),
+    );
+    table.lanes(Opcode::MadLo64, |e, _, d, [a, b, c]| {
         e.asm.vpmullq(d.low, a.low, b.low)?;
         e.asm.vpmullq(d.high, a.high, b.high)?;
         e.asm.vpaddq(d.low, d.low, c.low)?;
         e.asm.vpaddq(d.high, d.high, c.high)
     });
-    table.op3::<MadWideS32>(|e, _, d, operands| multiply_add_wide(e, true, d, operands));
-    table.op3::<MadWideU32>(|e, _, d, operands| multiply_add_wide(e, false, d, operands));
-    table.op1::<Neg32>(narrow!(|e, d, a| {
-        e.asm.vpxord(d, d, d)?;
-        e.asm.vpsubd(d, d, a)
-    }));
-    table.op1::<Neg64>(wide!(|e, d, a| {
-        e.asm.vpxorq(d, d, d)?;
-        e.asm.vpsubq(d, d, a)
-    }));
-    table.op1::<Not32>(narrow!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
-    table.op1::<Not64>(wide!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
-    table.op1::<Cnot32>(narrow!(|e, d, a| {
-        let one = e.word(1);
-        e.asm.vptestnmd(k5, a, a)?;
-        e.asm.vpbroadcastd(d.k5().z(), one)
-    }));
+    table.lanes(Opcode::MadWideS32, |e, _, d, operands| multiply_add_wide(e, true, d, operands));
+    table.lanes(Opcode::MadWideU32, |e, _, d, operands| multiply_add_wide(e, false, d, operands));
+    table.lanes(
+        Opcode::Neg32,
+        narrow!(|e, d, a| {
+            e.asm.vpxord(d, d, d)?;
+            e.asm.vpsubd(d, d, a)
+        }),
+    );
+    table.lanes(
+        Opcode::Neg64,
+        wide!(|e, d, a| {
+            e.asm.vpxorq(d, d, d)?;
+            e.asm.vpsubq(d, d, a)
+        }),
+    );
+    table.lanes(Opcode::Not32, narrow!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
+    table.lanes(Opcode::Not64, wide!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
+    table.lanes(
+        Opcode::Cnot32,
+        narrow!(|e, d, a| {
+            let one = e.word(1);
+            e.asm.vptestnmd(k5, a, a)?;
+            e.asm.vpbroadcastd(d.k5().z(), one)
+        }),
+    );
     let body: Body = |e, step, d, operands| dot4(e, step, d, operands);
-    table.op3::<Dot4<true, true>>(body);
-    let all = SlotKind::Vector { wide: false };
-    table.add::<SignedDot4>(Action::bitwise([all; 3], all, body));
-    table.add::<Fields>(Action::Fields);
-    let one = |wide| [SlotKind::Scalar { wide }, SlotKind::None, SlotKind::None];
-    let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa64(d, a));
-    table.add::<Splat<u32>>(Action::bitwise(one(false), all, copy));
-    let copy: Body = wide!(|e, d, a| e.asm.vmovdqa64(d, a));
-    table.add::<Splat<u64>>(Action::bitwise(one(true), SlotKind::Vector { wide: true }, copy));
+    table.lanes(Opcode::Dp4aS32, body);
+    table.lanes(Opcode::Dp4aLanes, body);
+    table.add(Opcode::Fields, Action::Fields);
+    table.lanes(Opcode::Splat32, narrow!(|e, d, a| e.asm.vmovdqa64(d, a)));
+    table.lanes(Opcode::Splat64, wide!(|e, d, a| e.asm.vmovdqa64(d, a)));
 }

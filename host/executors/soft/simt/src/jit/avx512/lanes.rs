@@ -8,8 +8,8 @@ use super::body::{Action, Template, Templates};
 use super::cache::Cache;
 use super::registers::Pair;
 use crate::jit::value::Emit;
-use crate::machine::{Context, Inst, Slot};
-use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
+use crate::machine::{Context, Inst, Opcode, Slot};
+use crate::ops::warps::{BFLY, DOWN, IDX, UP, source_lane};
 
 /// Emits loads of the masks of the active lanes, and of the pointer to the warp's address-range cache.
 pub(super) fn begin(asm: &mut CodeAssembler) -> Emit {
@@ -92,10 +92,10 @@ pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -
 }
 
 pub(super) fn register(table: &mut Templates) {
-    table.add::<Shuffle<UP, true, false>>(Action::Shuffle { mode: UP });
-    table.add::<Shuffle<DOWN, true, false>>(Action::Shuffle { mode: DOWN });
-    table.add::<Shuffle<BFLY, true, false>>(Action::Shuffle { mode: BFLY });
-    table.add::<Shuffle<IDX, true, false>>(Action::Shuffle { mode: IDX });
+    table.add(Opcode::ShflUp, Action::Shuffle { mode: UP });
+    table.add(Opcode::ShflDown, Action::Shuffle { mode: DOWN });
+    table.add(Opcode::ShflBfly, Action::Shuffle { mode: BFLY });
+    table.add(Opcode::ShflIdx, Action::Shuffle { mode: IDX });
 }
 
 /// Emits the exchange of values between lanes whose indices differ in the bit `by`, and their combination

@@ -11,8 +11,7 @@ use super::cache::Cache;
 use super::lanes::all_active;
 use super::registers::{Pair, xmm};
 use crate::jit::value::Emit;
-use crate::machine::{Context, Inst, Slot};
-use crate::ops::matrix::{LoadMatrices, Transpose};
+use crate::machine::{Context, Inst, Opcode, Slot};
 
 /// Size of a row of a matrix in bytes.
 const ROW: i32 = 16;
@@ -20,17 +19,14 @@ const ROW: i32 = 16;
 const GREATER: u32 = 6;
 
 pub(super) fn register(table: &mut Templates) {
-    table.add::<Transpose>(Action::Transpose);
-    macro_rules! add {
-        ($($generic:literal $trans:literal $count:literal;)*) => { $(
-            table.add::<LoadMatrices<$generic, $trans, $count>>(
-                Action::Matrices { generic: $generic, trans: $trans, count: $count },
-            );
-        )* };
-    }
-    add! {
-        false false 1; false false 2; false false 4; false true 1; false true 2; false true 4;
-        true false 1; true false 2; true false 4; true true 1; true true 2; true true 4;
+    table.add(Opcode::MovMatrix, Action::Transpose);
+    for (opcode, generic, trans) in [
+        (Opcode::LdMatrix, false, false),
+        (Opcode::LdMatrixTrans, false, true),
+        (Opcode::LdMatrixGeneric, true, false),
+        (Opcode::LdMatrixGenericTrans, true, true),
+    ] {
+        table.add(opcode, Action::Matrices { generic, trans, count: 0 });
     }
 }
 

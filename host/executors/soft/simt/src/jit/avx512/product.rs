@@ -13,8 +13,7 @@ use super::convert::{from_half, to_halves};
 use super::lanes::all_active;
 use super::registers::Pair;
 use crate::jit::value::{Emit, SlotKind};
-use crate::machine::{Inst, ProductOperands, Slot, Tables};
-use crate::ops::matrix::{Bytes, Halves, Multiply};
+use crate::machine::{Inst, Opcode, ProductOperands, Slot, Tables};
 
 const VECTOR: SlotKind = SlotKind::Vector { wide: false };
 /// Mask of the sign bits of four bytes. Flipping the sign bit of a byte adds 128 to its unsigned value.
@@ -26,8 +25,8 @@ const EXPONENT: u32 = 0x7f80_0000;
 const EQUAL: u32 = 0;
 
 pub(super) fn register(table: &mut Templates) {
-    table.add::<Multiply<Bytes<true>, Bytes<true>>>(Action::Product { halves: false });
-    table.add::<Multiply<Halves, Halves>>(Action::Product { halves: true });
+    table.add(Opcode::MmaS8, Action::Product { halves: false });
+    table.add(Opcode::MmaF16, Action::Product { halves: true });
 }
 
 /// Returns whether the translator supports the shape of a product.

@@ -9,8 +9,8 @@ use super::convert::to_halves;
 use super::lanes::all_active;
 use super::product::{read_half, singles};
 use crate::jit::value::Emit;
-use crate::machine::{Inst, LANES, QuadsOperands, Tables};
-use crate::ops::matrix::{MultiplyQuads, a_element, b_element, c_element, place};
+use crate::machine::{Inst, LANES, Opcode, QuadsOperands, Tables};
+use crate::ops::matrix::{a_element, b_element, c_element, place};
 
 /// Length of the products along `k`; the next constant is the number of elements of C and D in a lane.
 const DEPTH: usize = 4;
@@ -25,7 +25,7 @@ const FLUSHES: u32 = 0x1fc0;
 type FactorSource = (usize, [usize; LANES]);
 
 pub(super) fn register(table: &mut Templates) {
-    table.add::<MultiplyQuads>(Action::Quads);
+    table.add(Opcode::MmaQuads, Action::Quads);
 }
 
 /// Returns whether the translator supports the form of a product.

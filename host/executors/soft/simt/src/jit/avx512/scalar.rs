@@ -1,19 +1,10 @@
 //! Scalar integer arithmetic in general registers.
 
-use std::any::TypeId;
-
 use iced_x86::code_asm::{dword_ptr, eax, ecx, edx, qword_ptr, rax, rbx, rcx, rdx};
 
 use super::cache::Cache;
 use crate::jit::value::Emit;
-use crate::machine::{Inst, Slot};
-use crate::ops::bits::{And32, Not32, Or32, Shl32, Shl64, ShrS32, ShrU32, ShrU64, Xor32};
-use crate::ops::convert::{Narrow, Upper32, Widen, WidenSigned};
-use crate::ops::integer::{
-    Add32, Add64, MadLo32, MadWideS32, MadWideU32, MaxS32, MaxU32, MinS32, MinU32, Mov32, Mov64, MulHiS32,
-    MulHiU32, MulLo32, MulLo64, MulWideS32, MulWideU32, Neg32, Sub32, Sub64,
-};
-use crate::ops::{Scalar1, Scalar2, Scalar3};
+use crate::machine::{Inst, Opcode, Slot, set};
 
 /// A scalar operation that general registers can compute.
 #[derive(Clone, Copy)]
@@ -58,53 +49,49 @@ enum ScalarOp {
 
 /// Returns the operation of a scalar instruction, and whether its operands have 64 bits.
 fn scalar_op(step: &Inst) -> Option<(ScalarOp, bool)> {
-    macro_rules! table {
-        ($($step:ty => $does:expr, $wide:literal;)*) => { $(
-            if step.opcode == TypeId::of::<$step>() {
-                return Some(($does, $wide));
-            }
-        )* };
-    }
     use ScalarOp::{
         Add, And, Copy, Greatest, High, Least, Multiply, MultiplyAdd, Negate, Not, Or, Product, ShiftLeft,
         ShiftRight, Subtract, Word, Xor,
     };
-    table! {
-        Scalar1<Mov32> => Copy, false;
-        Scalar1<Mov64> => Copy, true;
-        Scalar2<Add32> => Add, false;
-        Scalar2<Add64> => Add, true;
-        Scalar2<Sub32> => Subtract, false;
-        Scalar2<Sub64> => Subtract, true;
-        Scalar2<MulLo32> => Multiply, false;
-        Scalar2<MulLo64> => Multiply, true;
-        Scalar2<And32> => And, false;
-        Scalar2<Or32> => Or, false;
-        Scalar2<Xor32> => Xor, false;
-        Scalar1<Not32> => Not, false;
-        Scalar1<Neg32> => Negate, false;
-        Scalar2<MinS32> => Least { signed: true }, false;
-        Scalar2<MinU32> => Least { signed: false }, false;
-        Scalar2<MaxS32> => Greatest { signed: true }, false;
-        Scalar2<MaxU32> => Greatest { signed: false }, false;
-        Scalar2<Shl32> => ShiftLeft, false;
-        Scalar2<Shl64> => ShiftLeft, true;
-        Scalar2<ShrU32> => ShiftRight { signed: false }, false;
-        Scalar2<ShrU64> => ShiftRight { signed: false }, true;
-        Scalar2<ShrS32> => ShiftRight { signed: true }, false;
-        Scalar2<MulHiU32> => High { signed: false }, false;
-        Scalar2<MulHiS32> => High { signed: true }, false;
-        Scalar1<Widen> => ScalarOp::Widen { signed: false }, true;
-        Scalar1<WidenSigned> => ScalarOp::Widen { signed: true }, true;
-        Scalar2<MulWideU32> => Product { signed: false, adds: false }, true;
-        Scalar2<MulWideS32> => Product { signed: true, adds: false }, true;
-        Scalar3<MadWideU32> => Product { signed: false, adds: true }, true;
-        Scalar3<MadWideS32> => Product { signed: true, adds: true }, true;
-        Scalar3<MadLo32> => MultiplyAdd, false;
-        Scalar1<Narrow> => Word { upper: false }, false;
-        Scalar1<Upper32> => Word { upper: true }, false;
+    if !step.form.shares(set::D) {
+        return None;
     }
-    None
+    Some(match step.opcode {
+        Opcode::Mov32 => (Copy, false),
+        Opcode::Mov64 => (Copy, true),
+        Opcode::Add32 => (Add, false),
+        Opcode::Add64 => (Add, true),
+        Opcode::Sub32 => (Subtract, false),
+        Opcode::Sub64 => (Subtract, true),
+        Opcode::MulLo32 => (Multiply, false),
+        Opcode::MulLo64 => (Multiply, true),
+        Opcode::And32 => (And, false),
+        Opcode::Or32 => (Or, false),
+        Opcode::Xor32 => (Xor, false),
+        Opcode::Not32 => (Not, false),
+        Opcode::Neg32 => (Negate, false),
+        Opcode::MinS32 => (Least { signed: true }, false),
+        Opcode::MinU32 => (Least { signed: false }, false),
+        Opcode::MaxS32 => (Greatest { signed: true }, false),
+        Opcode::MaxU32 => (Greatest { signed: false }, false),
+        Opcode::Shl32 => (ShiftLeft, false),
+        Opcode::Shl64 => (ShiftLeft, true),
+        Opcode::ShrU32 => (ShiftRight { signed: false }, false),
+        Opcode::ShrU64 => (ShiftRight { signed: false }, true),
+        Opcode::ShrS32 => (ShiftRight { signed: true }, false),
+        Opcode::MulHiU32 => (High { signed: false }, false),
+        Opcode::MulHiS32 => (High { signed: true }, false),
+        Opcode::Widen => (ScalarOp::Widen { signed: false }, true),
+        Opcode::WidenSigned => (ScalarOp::Widen { signed: true }, true),
+        Opcode::MulWideU32 => (Product { signed: false, adds: false }, true),
+        Opcode::MulWideS32 => (Product { signed: true, adds: false }, true),
+        Opcode::MadWideU32 => (Product { signed: false, adds: true }, true),
+        Opcode::MadWideS32 => (Product { signed: true, adds: true }, true),
+        Opcode::MadLo32 => (MultiplyAdd, false),
+        Opcode::Narrow => (Word { upper: false }, false),
+        Opcode::Upper32 => (Word { upper: true }, false),
+        _ => return None,
+    })
 }
 
 /// Emits a scalar instruction in general registers. Returns false if there is no such code for it.

@@ -6,7 +6,6 @@
 //! Addresses of device memory are mostly the sum of a vector, the *root*, and scalars. The span of a root is
 //! computed once, so that only scalars are compared for each access.
 
-use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
 use super::body::Action;
@@ -14,9 +13,7 @@ use super::{product, quads, scheduler, table};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, MemSpace};
-use crate::machine::{Inst, RANGE_ENTRIES, SUMS, Slot, Tables};
-use crate::ops::integer::{Add64, Mov64};
-use crate::ops::{Vector1, Vector2};
+use crate::machine::{Inst, Opcode, RANGE_ENTRIES, SUMS, Slot, Tables, set};
 
 /// Maximum number of instructions in a superblock. It limits the time to assemble it.
 const LONGEST: usize = 256;
@@ -193,7 +190,7 @@ impl Divider<'_> {
             let fits = |entry: &Action| {
                 flushing(*entry) != unfit && is_near(step, *entry) && self.knows(step, *entry)
             };
-            let entry = table::template(step).filter(fits);
+            let entry = table::templates().get(step).filter(fits);
             let full = superblock.full || superblock.parts.len() >= LONGEST;
             if superblock.first < index && (starts.contains(&(index as u32)) || full || entry.is_none()) {
                 superblocks.push(std::mem::replace(
@@ -250,9 +247,9 @@ impl Superblock {
         }
         // If a generic address names unexpected memory, a side exit is taken. Machine code continues after
         // the instruction.
-        self.full = entry.ends() || step.opcode == TypeId::of::<table::GenericLoad>();
+        self.full = step.opcode.row().ends || step.opcode == Opcode::LdGeneric32;
         let address = self.derive(step, from);
-        for slot in effects(step, entry, from.tables).writes {
+        for slot in effects(step, from.tables).writes {
             self.forget(slot);
         }
         let mut sum = None;
@@ -280,10 +277,10 @@ impl Superblock {
         if step.blend {
             return None;
         }
-        let (vector, scalar) = match step.opcode {
-            does if does == TypeId::of::<Vector2<Add64, false, true>>() => (step.a, Some(step.b)),
-            does if does == TypeId::of::<Vector2<Add64, true, false>>() => (step.b, Some(step.a)),
-            does if does == TypeId::of::<Vector1<Mov64>>() => (step.a, None),
+        let (vector, scalar) = match (step.opcode, step.form.shared) {
+            (Opcode::Add64, set::B) => (step.a, Some(step.b)),
+            (Opcode::Add64, set::A) => (step.b, Some(step.a)),
+            (Opcode::Mov64, 0) => (step.a, None),
             _ => return None,
         };
         if vector == step.d {
@@ -426,8 +423,7 @@ impl Superblock {
 
     /// Describes the superblock to the liveness analysis.
     pub(super) fn segment(&self, steps: &[Inst], tables: &Tables) -> Segment {
-        let effects =
-            |part: &BlockPart| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
+        let effects = |part: &BlockPart| (effects(&steps[part.index], tables), steps[part.index].blend);
         let next =
             self.parts.last().map_or(Next::Behind, |part| Next::after(&steps[part.index], &part.entry));
         let steps = self.parts.iter().map(effects).collect();
