@@ -233,7 +233,9 @@ impl DeviceMemory {
         let whole = state.own.whole(body.address, body.bytes).ok_or(invalid)?;
         let mappings: Vec<GuestMapping> =
             whole.iter().filter_map(|start| state.own.mappings.remove(start)).collect();
-        mappings.iter().for_each(|mapping| self.end_use(&mapping.of));
+        for mapping in &mappings {
+            self.end_use(&mapping.of);
+        }
         state.own.ending.insert(body.address, body.bytes);
         drop(state);
         self.note_change();
