@@ -244,8 +244,9 @@ vgpu_findings::chain! {
             OLD_SYSTEM => NEWER_SYSTEM;
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
             => LIBRARIES_AGAIN,
-            CLEAN => Remedy::new("Remove the library directory and install Ollama again.").command("{install}").as_root(),
-            ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path.");
+            CLEAN => Remedy::new("Remove {folder}, and install Ollama again.").command("{install}").as_root(),
+            ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path."),
+            OTHER_THAN_THE_SERVICES => Remedy::new("Remove {other}, or name it in ExecStart= of {unit} if it is the one to use.").command("systemctl edit {unit}").as_root();
         OLLAMA_DAMAGED "ollama-damaged" "A damaged file keeps Ollama from starting, or from loading models."
             => Remedy::new("Install Ollama again: that file was copied or unpacked in part.")
                 .command("{install}").as_root();
