@@ -65,6 +65,8 @@ pub enum ValueTrouble {
     TemporaryRefused,
     /// The file system has no room for what the server creates at its start.
     NoRoom,
+    /// The server may listen, and may not take connections.
+    ConnectionsRefused,
 }
 
 /// A value with which the server would end or do less.

@@ -456,6 +456,8 @@ vgpu_findings::chain! {
             => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
         NO_ROOM "no-room" "Ollama's server ends where it cannot write its key or create its directories."
             => Remedy::new("Free space in that file system.").command("df -h {path}; df -i {path}");
+        CONNECTIONS_REFUSED "connections-refused" "Ollama's server ends where it cannot take connections, after it has found its GPUs."
+            => Remedy::new("Allow the system call accept4: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         LAUNCHER_REFUSED "launcher-refused" "A program that cannot get the GPU is not started, unless --allow-cpu is given."
             => Remedy::new("Follow the advice that vgpu-run printed.").command("vgpu-run ollama serve");
     }
