@@ -30,7 +30,6 @@ mod contiguous_pages;
 mod data_bar;
 mod device_lock;
 mod facts;
-mod holders;
 mod host_session;
 mod lock_files;
 mod mailbox;
@@ -47,5 +46,4 @@ mod translate;
 mod window;
 
 pub use bridge::open;
-pub use holders::holders_of_any;
 pub use lock_files::{lock_files, share_lock_file};

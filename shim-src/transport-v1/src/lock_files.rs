@@ -43,13 +43,10 @@ impl LockFiles {
         if function.bars[0].bytes >= V2_BAR0_BYTES {
             return None;
         }
-        Some(Self::new(&function.dir, is_simulated(&function.dir)))
+        let simulated = std::fs::metadata(function.dir.join("resource0"))
+            .is_ok_and(|metadata| metadata.file_type().is_socket());
+        Some(Self::new(&function.dir, simulated))
     }
-}
-
-/// Returns whether a function is one of a simulated bus, whose registers are a socket.
-pub(crate) fn is_simulated(function: &Path) -> bool {
-    std::fs::metadata(function.join("resource0")).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// Returns the paths of the files by which processes share a function, whether they exist or not. The first

@@ -26,22 +26,13 @@ struct File {
     inode: u64,
 }
 
-/// Returns the processes that have a session on the function of version 2 with this directory in sysfs, in the
-/// order of their channels. Those that this process's namespace does not show are omitted.
+/// Returns the processes that have a session on the function with this directory in sysfs, in the order of
+/// their channels. Those that this process's namespace does not show are omitted.
 ///
 /// # Errors
 /// Fails if the function's window file or `/proc/locks` cannot be read.
 pub fn holders(function: &Path) -> io::Result<Vec<Holder>> {
-    holders_of(&function.join("resource2"))
-}
-
-/// Returns the processes that hold record locks on the first bytes of a file, with the byte's offset as the
-/// channel.
-///
-/// # Errors
-/// Fails if the file's metadata or `/proc/locks` cannot be read.
-pub fn holders_of(path: &Path) -> io::Result<Vec<Holder>> {
-    let metadata = fs::metadata(path)?;
+    let metadata = fs::metadata(function.join("resource2"))?;
     let file = File {
         major: libc::major(metadata.dev()),
         minor: libc::minor(metadata.dev()),

@@ -3,7 +3,6 @@
 
 pub use crate::bar_mappings::map;
 pub use crate::descriptor::Descriptor;
-pub use crate::holders::holders_of;
 pub use crate::lock::LockFile;
 pub use crate::log_hook::notify;
 pub use crate::mapping::{Mapping, MemoryType};
