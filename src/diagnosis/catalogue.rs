@@ -246,7 +246,7 @@ vgpu_findings::chain! {
             => LIBRARIES_AGAIN,
             CLEAN => Remedy::new("Remove {folder}, and install Ollama again.").command("{install}").as_root(),
             ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path."),
-            OTHER_THAN_THE_SERVICES => Remedy::new("Remove {other}, or name it in ExecStart= of {unit} if it is the one to use.").command("systemctl edit {unit}").as_root();
+            OTHER_THAN_THE_SERVICES => Remedy::new("Remove it if nobody uses it: {unit} starts the other, whatever PATH has.");
         OLLAMA_DAMAGED "ollama-damaged" "A damaged file keeps Ollama from starting, or from loading models."
             => Remedy::new("Install Ollama again: that file was copied or unpacked in part.")
                 .command("{install}").as_root();

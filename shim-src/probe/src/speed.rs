@@ -8,9 +8,9 @@ use vgpu_probe_steps::{Bandwidth, Fault, Latency};
 use crate::driver::{Driver, Kernel, Stream};
 use crate::say::Say;
 
-/// Size of a copy in bytes: several staging buffers, and little enough that the measurement costs a healthy check
-/// little processor time.
-const BYTES: u32 = 8 << 20;
+/// Size of a copy in bytes: twice all staging buffers, so that a copy waits for the host and not for its own
+/// writes alone, and little enough that the measurement costs a healthy check little processor time.
+const BYTES: u32 = 16 << 20;
 /// Number of times that a copy is repeated, unless it takes too long.
 const TIMES: usize = 4;
 const ENOUGH: Duration = Duration::from_millis(400);

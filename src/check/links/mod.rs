@@ -25,6 +25,7 @@ pub mod window;
 use std::time::Duration;
 
 use super::child::ChildOutcome;
+use super::contention;
 use super::context::CheckContext;
 use super::probe;
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
@@ -52,9 +53,11 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
     if let Some(failure) = failures(&findings) {
         return Some(failure);
     }
-    // What was not examined hides no warning, and is not hidden by one.
-    if let Some((_, skipped)) = findings.iter().find(|(_, finding)| !finding.holds()) {
-        return Some(skipped.clone());
+    // What was not examined is not hidden by a warning.
+    if let Some((at, (_, skipped))) = findings.iter().enumerate().find(|(_, (_, finding))| !finding.holds()) {
+        let others = findings.iter().enumerate().filter(|(other, _)| *other != at);
+        let others = others.map(|(_, (address, finding))| format!("{address}: {}", finding.found));
+        return Some(skipped.clone().details(others));
     }
     let found: Vec<String> =
         findings.iter().map(|(address, finding)| format!("{address}: {}", finding.found)).collect();
@@ -64,11 +67,13 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
     Some(Finding { found: found.join("; "), details, ..worst })
 }
 
-/// Combines the failures of several devices: the cause and the remedy are those of the first device that fails.
-/// Other remedies are details. Returns `None` if no device fails.
+/// Combines the failures of several devices: the cause and the remedy are those of the first device that fails
+/// and that no running server explains, or else of the first. Other remedies are details. Returns `None` if no
+/// device fails.
 fn failures(findings: &[(String, Finding)]) -> Option<Finding> {
     let failed = || findings.iter().filter(|(_, finding)| finding.status == Status::Fail);
-    let (_, first) = failed().next()?;
+    let decides = failed().find(|(_, finding)| !contention::may_excuse(finding));
+    let (_, first) = decides.or_else(|| failed().next())?;
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for (address, finding) in failed() {
         match said.iter_mut().find(|(found, _)| *found == finding.found) {
@@ -80,20 +85,25 @@ fn failures(findings: &[(String, Finding)]) -> Option<Finding> {
         .into_iter()
         .map(|(found, addresses)| {
             let named = addresses.iter().all(|address| found.contains(address));
-            if named { found.to_owned() } else { format!("{}: {found}", addresses.join(" and ")) }
+            if named { found.to_owned() } else { format!("{}: {found}", addresses.join(", ")) }
         })
         .collect();
-    let (all, count) = (findings.len(), failed().count());
-    let fail = if count == 1 { "fails" } else { "fail" };
     let others = findings.iter().filter(|(_, finding)| finding.status != Status::Fail);
     let others = others.map(|(address, finding)| format!("{address}: {}", finding.found));
     let remedies = failed().filter_map(|(address, finding)| {
         let fix = finding.fix.as_ref().filter(|_| finding.fix != first.fix)?;
-        Some(format!("{address}: {}", fix.sentence()))
+        let as_root = if fix.needs_root { " (as root)" } else { "" };
+        Some(format!("remedy for {address}{as_root}: {}", fix.sentence()))
     });
-    let evidence = failed().flat_map(|(_, finding)| finding.details.clone());
+    let evidence = failed().flat_map(|(address, finding)| {
+        finding.details.iter().map(move |detail| format!("{address}: {detail}"))
+    });
     let details = remedies.chain(others).chain(evidence).collect();
-    let found = format!("{count} of {all} devices {fail}: {}", said.join("; "));
+    // The words must not be those of a part that works.
+    let found = match (failed().count(), findings.len()) {
+        (1, all) => format!("1 device of {all} fails: {}", said.join("; ")),
+        (count, all) => format!("{count} devices of {all} fail: {}", said.join("; ")),
+    };
     Some(Finding { found, details, ..first.clone() })
 }
 
@@ -157,22 +167,30 @@ mod tests {
             |address: &str| of(address, Finding::fail(cause::host::BAD_FACTS, "bad facts").detail("0"));
         let pass = of("8", Finding::pass(LinkId::Host, "fine"));
         let one = together(vec![pass.clone(), facts("7")]).unwrap();
-        assert_eq!((one.status, &*one.found), (Status::Fail, "1 of 2 devices fails: 7: bad facts"));
-        assert_eq!(one.details, ["8: fine", "0"], "what works is said too");
+        assert_eq!((one.status, &*one.found), (Status::Fail, "1 device of 2 fails: 7: bad facts"));
+        assert_eq!(one.details, ["8: fine", "7: 0"], "what works is said too");
         let all = together(vec![facts("6"), facts("7")]).unwrap();
-        assert_eq!(all.found, "2 of 2 devices fail: 6 and 7: bad facts");
+        assert_eq!(all.found, "2 devices of 2 fail: 6, 7: bad facts");
         let two = together(vec![facts("6"), mute("7"), pass]).unwrap();
-        assert_eq!(two.found, "2 of 3 devices fail: 6: bad facts; 7 is silent");
+        assert_eq!(two.found, "2 devices of 3 fail: 6: bad facts; 7 is silent");
         assert_eq!(two.cause, Some(cause::host::BAD_FACTS), "the first one's");
-        assert!(two.details[0].starts_with("7: "), "the other's remedy: {:?}", two.details);
+        assert!(two.details[0].starts_with("remedy for 7"), "the other's remedy: {:?}", two.details);
+        let two = together(vec![mute("5"), facts("6")]).unwrap();
+        assert_eq!(
+            two.cause,
+            Some(cause::host::BAD_FACTS),
+            "a server that holds the turn excuses no bad facts"
+        );
+        assert!(!Finding { status: Status::Warn, ..two }.in_part());
     }
 
     #[test]
     fn what_was_not_examined_hides_no_failure() {
         let skip = || ("6".to_owned(), Finding::skip(LinkId::Window, "not reached"));
         let broken = ("7".to_owned(), Finding::fail(cause::window::NO_CHANNEL, "full"));
-        assert_eq!(together(vec![skip(), broken]).unwrap().found, "1 of 2 devices fails: 7: full");
+        assert_eq!(together(vec![skip(), broken]).unwrap().found, "1 device of 2 fails: 7: full");
         let pass = ("5".to_owned(), Finding::pass(LinkId::Window, "fine"));
-        assert_eq!(together(vec![pass, skip()]).unwrap().status, Status::Skip);
+        let skipped = together(vec![pass, skip()]).unwrap();
+        assert_eq!((skipped.status, &*skipped.details), (Status::Skip, &["5: fine".to_owned()][..]));
     }
 }

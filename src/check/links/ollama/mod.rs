@@ -122,7 +122,7 @@ fn second(found: &str, other: &Path, unit: Option<&Unit>) -> Finding {
     let other = other.display();
     let finding = Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {other}"));
     match unit {
-        Some(unit) => finding.fix(fix::OTHER_THAN_THE_SERVICES).with("other", other).with("unit", &unit.name),
+        Some(unit) => finding.fix(fix::OTHER_THAN_THE_SERVICES).with("unit", &unit.name),
         None => finding.fix(fix::ONE_OF_TWO),
     }
 }

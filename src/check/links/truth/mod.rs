@@ -74,12 +74,17 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
 }
 
 /// Returns the finding with the remedy for a limit of this process, if it is a failure that the limit may
-/// explain: one whose words name a limit, or one that has no remedy but that of its cause.
+/// explain: one whose words are those of this limit, or one that has no reason and no remedy but that of its
+/// cause.
 fn limited(finding: Finding, limit: Limit) -> Finding {
     let usual = finding.cause.and_then(Cause::remedy).map(Fix::from);
-    let unexplained = reconcile::is_unexplained(&finding) && finding.fix == usual;
-    let may_explain = unexplained || limits::named(&finding.found).is_some();
-    if finding.status == Status::Fail && may_explain { finding.fix(limit.fix()) } else { finding }
+    let explains = match limits::named(&finding.found) {
+        // A process that may have no more data says the same words as one that may have no more addresses.
+        Some(Limit::AddressSpace | Limit::Processes) if limit == Limit::Data => true,
+        Some(named) => named == limit,
+        None => reconcile::is_unexplained(&finding) && finding.fix == usual,
+    };
+    if finding.status == Status::Fail && explains { finding.fix(limit.fix()) } else { finding }
 }
 
 /// Skips the link because the server's answer is unknown. The check is then incomplete.
@@ -118,8 +123,9 @@ mod tests {
             lift,
             "nothing else says why"
         );
-        let scarce = Finding::fail(cause::SERVER_DIED, "x: newosproc").fix(fix::SCARCE);
-        assert_eq!(of(scarce), lift, "the limit itself is more than a list of limits");
+        let scarce = || Finding::fail(cause::SERVER_DIED, "x: newosproc").fix(fix::SCARCE);
+        assert_ne!(of(scarce()), lift, "its words name another limit");
+        assert_eq!(limited(scarce(), Limit::Data).fix, scarce().fix(Limit::Data.fix()).fix);
         let taken = || Finding::fail(cause::ADDRESS_TAKEN, "process 7 listens at 127.0.0.1:11434");
         assert_ne!(of(taken()), lift);
         let locked = Finding::fail(cause::SERVER_SILENT, "it waits for a lock").fix(fix::LOCKED);

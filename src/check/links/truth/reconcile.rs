@@ -74,13 +74,15 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         }
         Status::Fail => {
             if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
-                truth.details.insert(0, format!("the broken link {} predicts it", title(broken.link)));
+                // A service that runs is another process.
+                if is_unexplained(truth) && broken.link != LinkId::Service {
+                    truth.details.insert(0, format!("the broken link {} predicts it", title(broken.link)));
+                }
                 return false;
             }
             if !is_unexplained(truth) {
                 return false;
             }
-            // A service that runs is another process.
             let mut chain = before.iter().filter(|finding| finding.link != LinkId::Service);
             if let Some(last) = chain.rfind(|finding| finding.holds()) {
                 let shown = format!("; the last link that holds is {}", title(last.link));

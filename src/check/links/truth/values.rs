@@ -31,7 +31,6 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
     }
     for value in &served.refused {
         let judged = match value.trouble {
-            ValueTrouble::ConnectionsRefused => Some(of_value(value, log)),
             // The server has it, and does with it what it can.
             _ if value.left && works => None,
             ValueTrouble::TemporaryRefused if era != Some(Era::B) => None,
@@ -53,11 +52,8 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
         } else if works || value.left {
             let own = evidence::last_words(log).filter(|words| !judged.found.contains(words.as_str()));
             let judged = with_unit(context, value, judged).details(own);
-            let when = match value.trouble {
-                ValueTrouble::ConnectionsRefused => "before that",
-                _ => "with another value",
-            };
-            return judged.details(works.then(|| format!("{when}, {}", finding.found)));
+            let otherwise = works.then(|| format!("with another value, {}", finding.found));
+            return judged.details(otherwise);
         } else {
             finding = finding.detail(judged.found);
         }
@@ -169,12 +165,6 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             cause::TEMPORARY_UNUSABLE,
             format!("{variable} is {tried}, in which ollama serve cannot create a file: {why}"),
         ),
-        ValueTrouble::ConnectionsRefused => fail(
-            cause::CONNECTIONS_REFUSED,
-            format!(
-                "ollama serve cannot take connections, because a filter of system calls refuses {tried}: {why}"
-            ),
-        ),
         ValueTrouble::NoRoom => {
             fail(cause::NO_ROOM, format!("there is no room for {tried} in the file system of {at}: {why}"))
                 .with("path", at)
@@ -259,9 +249,6 @@ mod tests {
         assert!(unset.found.ends_with("ends: Error: $HOME is not defined"), "{}", unset.found);
         let room = of_value(&value(ValueTrouble::NoRoom, Errno::ENOSPC), "");
         assert!(room.found.contains("/h") && room.fix.unwrap().command.unwrap().contains("df -h /h"));
-        let refused = of_value(&value(ValueTrouble::ConnectionsRefused, Errno::ENOSYS), "");
-        assert!(refused.found.ends_with("Function not implemented"), "{}", refused.found);
-        assert!(refused.fix.unwrap().text.contains("accept4"));
         let read_only = of_value(&value(ValueTrouble::ModelsReadOnly, Errno::EROFS), "");
         assert_eq!(read_only.status, Status::Warn);
     }

@@ -48,25 +48,7 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
         store_of(environment).and_then(|(variable, models)| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let temporary = temporary(&given.unwrap_or_else(|| "/tmp".into()));
-    [address(environment), connections(), key, models, temporary].into_iter().flatten().collect()
-}
-
-/// Tries to take a connection at an address of its own, where none waits. A filter of system calls that refuses
-/// `accept4` ends the server only after it has reported its compute devices.
-fn connections() -> Option<RefusedValue> {
-    // Without a loopback address the server's own run says so.
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-    listener.set_nonblocking(true).ok()?;
-    let error = listener.accept().err().filter(|error| error.kind() != ErrorKind::WouldBlock)?;
-    Some(RefusedValue {
-        trouble: ValueTrouble::ConnectionsRefused,
-        // No value would help.
-        variable: String::new(),
-        value: "accept4".to_owned(),
-        at: PathBuf::new(),
-        errno: Some(errno(&error) as i32),
-        left: true,
-    })
+    [address(environment), key, models, temporary].into_iter().flatten().collect()
 }
 
 /// Returns the directory of models, and the variable that sets it.
