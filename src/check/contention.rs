@@ -27,6 +27,11 @@ const HELD: [(Cause, HeldResource); 4] = [
     (device::DEVICE_MUTE, HeldResource::Turn),
 ];
 
+/// Returns whether a running server may explain the finding's failure.
+pub fn may_excuse(finding: &Finding) -> bool {
+    held(finding).is_some()
+}
+
 fn held(finding: &Finding) -> Option<HeldResource> {
     let cause = finding.cause.filter(|_| finding.status == Status::Fail)?;
     HELD.iter().find(|(known, _)| *known == cause).map(|(_, held)| *held)

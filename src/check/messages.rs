@@ -295,6 +295,8 @@ messages! {
         output: Option<PathBuf>,
         /// Address at which the API of a server answered that had said nothing.
         answered: Option<std::net::SocketAddr>,
+        /// Whether the server had reported its compute devices and then ended in place of an answer.
+        unanswered: bool,
         /// Whether a process of the server was seen with the CUDA backend and vgpu-run's libraries.
         with_shims: bool,
         /// Whether a process of the server was seen with the CUDA backend and without them.

@@ -19,10 +19,11 @@ pub fn mended(finding: Finding, log: &str) -> Finding {
 
 /// Returns the finding with the remedy for a library that it names and that does not suit: out of the variable
 /// that brings it, away with a file below Ollama's directory `libraries`, or a newer system. `environment` is
-/// that of the program.
-pub fn blamed(finding: Finding, environment: &Environment, libraries: &Path) -> Finding {
+/// that of the program. `libraries` is `None` if there is no Ollama.
+pub fn blamed(finding: Finding, environment: &Environment, libraries: Option<&Path>) -> Finding {
     let Some((file, says)) = unsuitable(&finding.found) else { return finding };
-    let (file, own) = (file.to_owned(), file.starts_with(libraries));
+    let own = libraries.is_some_and(|libraries| file.starts_with(libraries));
+    let file = file.to_owned();
     // The loader names the library that asks for the symbol, not the one that lacks it.
     if own && says.starts_with(UNDEFINED) {
         return finding;
@@ -70,6 +71,11 @@ const UNSUITABLE: [&str; 7] = [
     ": ELF load command",
     ": cannot read file data",
 ];
+
+/// Returns the line in which the loader says that it has found a library and cannot use it.
+pub fn of_unsuitable(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| unsuitable(line).is_some())
+}
 
 /// Returns the path of a library that the loader has found and cannot use, and what follows it in the line.
 /// vgpu-run's own libraries are none.
@@ -162,7 +168,7 @@ mod tests {
         let environment = Environment::from_iter([("LD_LIBRARY_PATH", "/a:/opt/old/lib")]);
         let of = |line: &str| {
             let finding = Finding::fail(cause::truth::SERVER_DIED, line);
-            blamed(finding, &environment, Path::new("/x/lib")).fix.unwrap().sentence()
+            blamed(finding, &environment, Some(Path::new("/x/lib"))).fix.unwrap().sentence()
         };
         let line = "/x/ollama: /opt/old/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/l.so)";
         assert_eq!(

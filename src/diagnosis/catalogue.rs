@@ -244,8 +244,9 @@ vgpu_findings::chain! {
             OLD_SYSTEM => NEWER_SYSTEM;
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
             => LIBRARIES_AGAIN,
-            CLEAN => Remedy::new("Remove the library directory and install Ollama again.").command("{install}").as_root(),
-            ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path.");
+            CLEAN => Remedy::new("Remove {folder}, and install Ollama again.").command("{install}").as_root(),
+            ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path."),
+            OTHER_THAN_THE_SERVICES => Remedy::new("Remove it if nobody uses it: {unit} starts the other, whatever PATH has.");
         OLLAMA_DAMAGED "ollama-damaged" "A damaged file keeps Ollama from starting, or from loading models."
             => Remedy::new("Install Ollama again: that file was copied or unpacked in part.")
                 .command("{install}").as_root();
@@ -455,6 +456,8 @@ vgpu_findings::chain! {
             => Remedy::new("Set TMPDIR to a directory in which Ollama's user may create files.").command("export TMPDIR=/tmp");
         NO_ROOM "no-room" "Ollama's server ends where it cannot write its key or create its directories."
             => Remedy::new("Free space in that file system.").command("df -h {path}; df -i {path}");
+        CONNECTIONS_REFUSED "connections-refused" "Ollama's server ends where it cannot take connections, after it has found its GPUs."
+            => Remedy::new("Allow the system call accept4: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         LAUNCHER_REFUSED "launcher-refused" "A program that cannot get the GPU is not started, unless --allow-cpu is given."
             => Remedy::new("Follow the advice that vgpu-run printed.").command("vgpu-run ollama serve");
     }

@@ -128,18 +128,19 @@ pub struct Lacking<'a> {
 pub fn lacking<'a>(own: &'a Symbols, libraries: &[&Symbols]) -> Lacking<'a> {
     let mut lacking = Lacking::default();
     for import in &own.imports {
-        let meetings = libraries.iter().map(|symbols| symbols.meets(import));
-        match meetings.max_by_key(|meeting| match meeting {
-            Meeting::Met => 2,
-            Meeting::OtherNode => 1,
-            Meeting::Absent => 0,
+        let mut meetings = libraries.iter().map(|symbols| symbols.meets(import));
+        let mut other_node = false;
+        if meetings.any(|meeting| {
+            other_node |= meeting == Meeting::OtherNode;
+            meeting == Meeting::Met
         }) {
-            Some(Meeting::Met) => {}
-            Some(Meeting::OtherNode) => lacking.other_node.push(import),
-            Some(Meeting::Absent) | None => {
-                let from = import.version.as_ref().map(|(_, file)| file.clone()).unwrap_or_default();
-                lacking.absent.entry(from).or_default().push(import);
-            }
+            continue;
+        }
+        if other_node {
+            lacking.other_node.push(import);
+        } else {
+            let from = import.version.as_ref().map(|(_, file)| file.clone()).unwrap_or_default();
+            lacking.absent.entry(from).or_default().push(import);
         }
     }
     lacking

@@ -9,7 +9,6 @@ use goblin::elf::section_header::{
 use goblin::elf::sym::{STB_WEAK, STV_DEFAULT, STV_PROTECTED};
 use goblin::elf::symver::{VerdefSection, VerneedSection, VersymSection};
 use goblin::elf::{Symtab, sym};
-use goblin::strtab::Strtab;
 
 use crate::program::elf::{self, ElfError, ReadAt};
 
@@ -18,6 +17,8 @@ const MOST: u64 = 256 << 20;
 /// First number of a version node. Numbers 0 and 1 stand for local symbols and for global symbols without a
 /// node.
 const FIRST_NODE: u16 = 2;
+/// Number of a name without a version node.
+const NO_NODE: u16 = 0;
 
 /// A symbol that another library has to provide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +34,51 @@ pub struct Import {
 pub struct Symbols {
     /// Names without which the loader rejects the library. Weak names are not included.
     pub imports: BTreeSet<Import>,
-    /// Exported names with their version nodes. A node of `None` stands for a name without a node.
-    pub exports: BTreeMap<String, BTreeSet<Option<String>>>,
+    exports: Exports,
+}
+
+/// Exported names of a library with their version nodes. A C++ library has thousands, of which few are asked
+/// for, so that the names stay in the file's own string table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Exports {
+    /// The file's string table.
+    strings: Vec<u8>,
+    /// The names, in the order of their hashes.
+    names: Vec<Export>,
+    /// Names of the version nodes by number.
+    nodes: BTreeMap<u16, String>,
+}
+
+/// An exported name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Export {
+    hash: u32,
+    /// Offset of the name in the string table.
+    at: u32,
+    /// Number of the version node; [`NO_NODE`] stands for a name without one.
+    node: u16,
+}
+
+impl Exports {
+    /// Returns the version nodes of a name. A node of `None` stands for a name without a node.
+    fn nodes(&self, name: &str) -> impl Iterator<Item = Option<&str>> {
+        let (hash, name) = (hash(name.as_bytes()), name.as_bytes());
+        let first = self.names.partition_point(|export| export.hash < hash);
+        let same = self.names[first..].iter().take_while(move |export| export.hash == hash);
+        let own = same.filter(move |export| text(&self.strings, export.at as usize) == Some(name));
+        own.map(|export| self.nodes.get(&export.node).map(String::as_str))
+    }
+}
+
+/// Returns the hash of a name that the dynamic loader uses too (`DT_GNU_HASH`).
+fn hash(name: &[u8]) -> u32 {
+    name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
+}
+
+/// Returns the string at an offset of a string table.
+fn text(strings: &[u8], at: usize) -> Option<&[u8]> {
+    let rest = strings.get(at..)?;
+    Some(&rest[..memchr::memchr(0, rest)?])
 }
 
 impl Symbols {
@@ -46,7 +90,6 @@ impl Symbols {
         let strings = tables.sections.get(dynsym.sh_link as usize).ok_or(ElfError::Damaged(WHAT))?;
         let read = |section: &SectionHeader| elf::content(file, section, MOST, WHAT);
         let (symbols, strings) = (read(dynsym)?, read(strings)?);
-        let names = Strtab::parse(&strings, 0, strings.len(), 0).map_err(|_| ElfError::Damaged(WHAT))?;
         let ctx = tables.ctx;
         let count = symbols.len() / sym::Sym::size(ctx.container);
         let table = Symtab::parse(&symbols, 0, count, ctx).map_err(|_| ElfError::Damaged(WHAT))?;
@@ -63,38 +106,49 @@ impl Symbols {
             Some((bytes, headers)) => VersymSection::parse(bytes, headers, ctx).map_err(damaged)?,
             None => None,
         };
-        let nodes = nodes(needed.as_ref(), defined.as_ref(), &names, ctx)?;
+        let nodes = nodes(needed.as_ref(), defined.as_ref(), &strings, ctx)?;
 
-        let mut found = Self::default();
+        let (mut imports, mut names) = (BTreeSet::new(), Vec::with_capacity(count));
         for (index, symbol) in table.iter().enumerate() {
-            let Some(name) = names.get_at(symbol.st_name).filter(|name| !name.is_empty()) else { continue };
+            let Some(name) = text(&strings, symbol.st_name).filter(|name| !name.is_empty()) else { continue };
             let version =
                 versions.as_ref().and_then(|table| table.get_at(index)).map(|version| version.version());
-            let node =
-                version.filter(|version| *version >= FIRST_NODE).and_then(|version| nodes.get(&version));
+            let node = version.filter(|version| *version >= FIRST_NODE);
             if symbol.st_shndx == SHN_UNDEF as usize {
                 if symbol.st_bind() != STB_WEAK {
-                    found.imports.insert(Import { name: name.to_owned(), version: node.cloned() });
+                    let version = node.and_then(|version| nodes.get(&version)).cloned();
+                    imports.insert(Import { name: String::from_utf8_lossy(name).into_owned(), version });
                 }
             } else if matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED) {
-                let node = node.map(|(node, _)| node.clone());
-                found.exports.entry(name.to_owned()).or_default().insert(node);
+                let at = u32::try_from(symbol.st_name).map_err(|_| ElfError::Damaged(WHAT))?;
+                names.push(Export { hash: hash(name), at, node: node.unwrap_or(NO_NODE) });
             }
         }
-        Ok(found)
+        names.sort_unstable();
+        let nodes = nodes.into_iter().map(|(number, (node, _))| (number, node)).collect();
+        Ok(Self { imports, exports: Exports { strings, names, nodes } })
+    }
+
+    /// Returns whether the library exports a name.
+    pub fn has(&self, name: &str) -> bool {
+        self.exports.nodes(name).next().is_some()
     }
 
     /// Returns how this library satisfies an import. The loader accepts any definition for an import without
     /// a node, and a definition without a node for any import.
     pub fn meets(&self, import: &Import) -> Meeting {
-        let Some(nodes) = self.exports.get(&import.name) else { return Meeting::Absent };
-        match &import.version {
-            None => Meeting::Met,
-            Some((wanted, _)) if nodes.iter().any(|node| node.as_ref().is_none_or(|node| node == wanted)) => {
-                Meeting::Met
+        let mut meeting = Meeting::Absent;
+        for node in self.exports.nodes(&import.name) {
+            let met = match (&import.version, node) {
+                (Some((wanted, _)), Some(node)) => node == wanted,
+                (None, _) | (_, None) => true,
+            };
+            if met {
+                return Meeting::Met;
             }
-            Some(_) => Meeting::OtherNode,
+            meeting = Meeting::OtherNode;
         }
+        meeting
     }
 }
 
@@ -122,10 +176,10 @@ type Section = (Vec<u8>, [SectionHeader; 1]);
 fn nodes(
     needed: Option<&Section>,
     defined: Option<&Section>,
-    names: &Strtab<'_>,
+    strings: &[u8],
     ctx: goblin::container::Ctx,
 ) -> Result<BTreeMap<u16, (String, String)>, ElfError> {
-    let text = |at: usize| names.get_at(at).unwrap_or_default().to_owned();
+    let text = |at: usize| String::from_utf8_lossy(text(strings, at).unwrap_or_default()).into_owned();
     let mut nodes = BTreeMap::new();
     if let Some((bytes, headers)) = needed
         && let Some(section) = VerneedSection::parse(bytes, headers, ctx).map_err(damaged)?
@@ -170,6 +224,23 @@ mod tests {
         assert_eq!(runtime.meets(&import("cudaMalloc", "libcudart.so.13")), Meeting::OtherNode);
         assert_eq!(runtime.meets(&import("cudaNoSuch", "libcudart.so.12")), Meeting::Absent);
         assert_eq!(runtime.meets(&Import { name: "cudaMalloc".into(), version: None }), Meeting::Met);
+        assert!(runtime.has("cudaMalloc") && !runtime.has("cudaNoSuch") && !runtime.has(""));
+    }
+
+    #[test]
+    fn names_of_one_hash_are_told_apart() {
+        // 33 * 'a' + 'b' is 33 * 'b' + 'A'.
+        assert_eq!(hash(b"ab"), hash(b"bA"));
+        let export = |at: u32, node: u16| Export { hash: hash(b"ab"), at, node };
+        let exports = Exports {
+            strings: b"\0ab\0bA\0".to_vec(),
+            names: vec![export(1, 2), export(1, 3), export(4, NO_NODE)],
+            nodes: BTreeMap::from([(2, "V1".to_owned()), (3, "V2".to_owned())]),
+        };
+        let nodes = |name: &str| exports.nodes(name).collect::<Vec<_>>();
+        assert_eq!(nodes("ab"), [Some("V1"), Some("V2")]);
+        assert_eq!(nodes("bA"), [None]);
+        assert_eq!(nodes("b"), []);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! is none.
 
 use std::num::NonZero;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Interval at which a budget is spent.
@@ -17,8 +18,11 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 /// Returns the fraction of a processor, at most 1, that each runnable program gets now.
 pub fn share() -> f64 {
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    // Asked for once, because the quota of the control group stands in four files, and a wait asks a hundred
+    // times a second.
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    let processors = u32::try_from(*PROCESSORS).unwrap_or(u32::MAX);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     runnable(&load).map_or(1.0, |runnable| part(processors, runnable))
 }

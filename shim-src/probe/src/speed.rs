@@ -8,11 +8,13 @@ use vgpu_probe_steps::{Bandwidth, Fault, Latency};
 use crate::driver::{Driver, Kernel, Stream};
 use crate::say::Say;
 
-const BYTES: u32 = 32 << 20;
+/// Size of a copy in bytes: twice all staging buffers, so that a copy waits for the host and not for its own
+/// writes alone, and little enough that the measurement costs a healthy check little processor time.
+const BYTES: u32 = 16 << 20;
 /// Number of times that a copy is repeated, unless it takes too long.
 const TIMES: usize = 4;
 const ENOUGH: Duration = Duration::from_millis(400);
-const ROUND_TRIPS: usize = 200;
+const ROUND_TRIPS: usize = 100;
 
 /// Measures copies and launches, and reports each figure.
 pub fn measure(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {

@@ -49,8 +49,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     // If the user may choose among devices, one that works is enough.
     let chosen = context.environment.get(CUDA_VISIBLE_DEVICES).is_some();
-    let mut refused: Option<Finding> = None;
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
+    let mut working = Vec::new();
     for function in context.functions.clone() {
         let opened = match open_function(context, &function).await {
             Ok(opened) => opened,
@@ -58,16 +58,16 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         };
         let finding = judge(&opened);
         if finding.holds() {
-            found.push((finding, opened));
-        } else if refused.is_none() {
-            refused = Some(finding);
+            working.push(opened);
         }
+        findings.push((function.address.to_string(), finding));
     }
-    match refused {
-        Some(finding) if !chosen || found.is_empty() => return finding,
-        _ => {}
+    let all_work = working.len() == findings.len();
+    let none = || Finding::skip(LINK, "there is no device");
+    if !all_work && !(chosen && !working.is_empty()) {
+        return together(findings).unwrap_or_else(none);
     }
-    context.opened = found.iter().map(|(_, opened)| opened.clone()).collect();
+    context.opened = working;
     context.devices = context.opened.iter().filter_map(report).collect();
     let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
     if let Some(value) = value {
@@ -84,11 +84,12 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     if let Some(Open { wire, digest, .. }) = context.opened.first().and_then(|opened| opened.steps.said()) {
         context.versions.insert("wire", format!("{}.{} ({digest})", wire >> 16, wire & 0xffff));
     }
-    if let Some(refused) = refused {
-        return Finding { status: Status::Warn, expected: None, fix: None, ..refused };
+    if all_work {
+        return together(findings).unwrap_or_else(none);
     }
-    let findings = found.into_iter().map(|(finding, opened)| (opened.function.address.to_string(), finding));
-    together(findings.collect()).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+    // The chosen ones may all be among those that work.
+    let refused = together(findings).unwrap_or_else(none);
+    Finding { status: Status::Warn, expected: None, fix: None, ..refused }
 }
 
 /// Returns the devices that a value of CUDA_VISIBLE_DEVICES selects, in its order. CUDA reads names, which

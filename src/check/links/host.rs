@@ -45,18 +45,19 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let judged =
         |opened: &OpenedFunction| (opened.function.address.to_string(), judge(opened, left_free.bytes));
     let findings: Vec<(String, Finding)> = context.opened.iter().map(judged).collect();
-    if let Some((_, broken)) = findings.iter().find(|(_, finding)| !finding.holds()) {
-        return broken.clone();
-    }
-    if let Some(finding) = shared_addresses(&context.opened)
-        .or_else(|| limited(context.unit.as_ref(), &context.opened))
-        .or_else(|| memory(&context.devices, &left_free, context.unit.as_ref()))
-    {
+    let all_work = findings.iter().all(|(_, finding)| finding.holds());
+    let of_all = || {
+        shared_addresses(&context.opened)
+            .or_else(|| limited(context.unit.as_ref(), &context.opened))
+            .or_else(|| memory(&context.devices, &left_free, context.unit.as_ref()))
+    };
+    if let Some(finding) = all_work.then(of_all).flatten() {
         return finding;
     }
     let total = context.devices.iter().map(|device| device.total).sum();
     match together(findings) {
-        Some(finding) => finding.details(default_context(total)),
+        Some(finding) if all_work => finding.details(default_context(total)),
+        Some(finding) => finding,
         None => Finding::skip(LINK, "there is no device"),
     }
 }

@@ -49,7 +49,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
         };
         let finding = judge(&variant.name(), &outcome);
-        let finding = words::blamed(finding, &context.environment, &ollama.libraries);
+        let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries));
         if finding.holds() {
             context.started = Some((variant, major));
             return finding
@@ -208,7 +208,7 @@ mod tests {
         let remedy = |error: &str| {
             let said = format!("{OPEN}{{\"step\":\"open\",\"ok\":false,\"error\":\"{error}\"}}");
             let finding = judged(&said, "", ChildEnd::Exit(1));
-            let blamed = words::blamed(finding, &Environment::default(), Path::new("/l/ollama"));
+            let blamed = words::blamed(finding, &Environment::default(), Some(Path::new("/l/ollama")));
             blamed.fix.unwrap().text
         };
         let lacks = remedy("/l/ollama/cuda_v12/libggml-cuda.so: undefined symbol: cuNew");

@@ -33,8 +33,7 @@ impl DiscoveryRun<'_> {
         let path = driver.file;
         let file = vgpu_paths::open_regular(&path).map_err(|error| error.to_string())?;
         let symbols = Symbols::read(&file).map_err(|error| error.to_string())?;
-        let absent: Vec<_> =
-            MANDATORY.iter().filter(|name| !symbols.exports.contains_key(**name)).copied().collect();
+        let absent: Vec<_> = MANDATORY.iter().filter(|name| !symbols.has(name)).copied().collect();
         if !absent.is_empty() {
             let found = format!("{} lacks {}", path.display(), absent.join(", "));
             return Ok(Finding::fail(cause::BACKEND_NOT_LOADED, found).fix(fix::UPDATE));
@@ -133,6 +132,6 @@ mod tests {
     fn the_driver_has_what_the_first_era_wants() {
         let driver = OBJECTS.iter().find(|object| object.soname == "libcuda.so.1").unwrap();
         let symbols = Symbols::read(&driver.bytes).unwrap();
-        assert!(MANDATORY.iter().all(|name| symbols.exports.contains_key(*name)));
+        assert!(MANDATORY.iter().all(|name| symbols.has(name)));
     }
 }

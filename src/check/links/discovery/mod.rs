@@ -64,7 +64,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            Ok(finding) => words::blamed(finding, &context.environment, &ollama.libraries),
+            Ok(finding) => words::blamed(finding, &context.environment, Some(&ollama.libraries)),
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {

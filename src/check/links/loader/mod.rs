@@ -19,8 +19,8 @@ use super::unable;
 use crate::check::child::ChildOutcome;
 use crate::check::context::CheckContext;
 use crate::check::facts::{Loser, ResolvedLibrary};
-use crate::check::probe;
 use crate::check::steps::{StepReport, Steps};
+use crate::check::{probe, words};
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::fix::loader as fix;
 use crate::diagnosis::{Finding, LinkId};
@@ -82,7 +82,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     context.libraries = table(&asked[0], &ours, &global, run_path.as_deref());
     let finding = judge(&asked, &ours, &global, &context.libraries);
     if !finding.holds() {
-        return finding;
+        let libraries = ollama.as_ref().map(|ollama| ollama.libraries.as_path());
+        return words::blamed(finding, &context.environment, libraries);
     }
     if let Some(other) = by_path(context, &ours) {
         return other.details(finding.details);
@@ -234,7 +235,9 @@ fn judge(
         if steps.done.len() < OBJECTS.len() {
             let how = asked.outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
             let at = steps.open.map(|step| format!(" at {step}")).unwrap_or_default();
-            return Finding::unknown(LINK, format!("the process that asked the loader {how}{at}"))
+            let why = words::of_unsuitable(&asked.outcome.stderr).map(|line| format!(": {line}"));
+            let found = format!("the process that asked the loader {how}{at}{}", why.unwrap_or_default());
+            return Finding::unknown(LINK, found)
                 .details(super::init::lines(&asked.outcome.stderr))
                 .details(details);
         }
@@ -404,6 +407,23 @@ mod tests {
         let crashed =
             judge(&[asked("a program", &BTreeMap::new(), ""), asked("s", &ours, "")], &ours, &[], &[]);
         assert_eq!(crashed.cause, Some(Cause::unknown(LINK)));
+    }
+
+    /// A library of LD_LIBRARY_PATH that ends every program was taken for a fault of this program.
+    #[test]
+    fn who_brought_a_library_that_ends_the_probe_is_named() {
+        let scratch = Scratch::new();
+        let ours = ours(&scratch);
+        let environment = Environment::from_iter([("LD_LIBRARY_PATH", "/fds:/opt/old")]);
+        let said = "vgpu-probe: error while loading shared libraries: /opt/old/libm.so.6: file too short\n";
+        let probe = Asked {
+            outcome: ended(ChildEnd::Exit(127), "", said),
+            ..asked("a program", &BTreeMap::new(), "")
+        };
+        let finding = judge(&[probe, asked("s", &ours, "")], &ours, &[], &[]);
+        let finding = words::blamed(finding, &environment, None);
+        assert!(finding.found.contains("/opt/old/libm.so.6: file too short"), "{}", finding.found);
+        assert_eq!(finding.fix.unwrap().command.as_deref(), Some("unset LD_LIBRARY_PATH"));
     }
 
     #[test]

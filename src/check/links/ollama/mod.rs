@@ -14,6 +14,7 @@ use super::home;
 use super::unable;
 use crate::check::child;
 use crate::check::context::CheckContext;
+use crate::check::unit::Unit;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::fix::ollama as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
@@ -104,15 +105,26 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let finding = if let Some(other) = mixed.first() {
         Finding::warn(cause::MIXED_INSTALL, format!("{name} at {shown} is beside files of another release"))
             .fix(fix::CLEAN)
+            .with("folder", ollama.libraries.display())
             .with("install", installer::command())
             .detail(other.clone())
     } else if let Some(other) = others.first() {
-        Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {}", other.display()))
-            .fix(fix::ONE_OF_TWO)
+        second(&found, other, context.unit.as_ref())
     } else {
         Finding::pass(LINK, found)
     };
     evidence(finding.details(details))
+}
+
+/// Returns the finding for another Ollama beside the examined one. A service starts the one that its unit names,
+/// whatever PATH has.
+fn second(found: &str, other: &Path, unit: Option<&Unit>) -> Finding {
+    let other = other.display();
+    let finding = Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {other}"));
+    match unit {
+        Some(unit) => finding.fix(fix::OTHER_THAN_THE_SERVICES).with("unit", &unit.name),
+        None => finding.fix(fix::ONE_OF_TWO),
+    }
 }
 
 /// Describes how an Ollama of this era looks for GPUs.
@@ -321,6 +333,16 @@ mod tests {
 
     use super::*;
     use crate::scratch::Scratch;
+
+    #[test]
+    fn a_second_ollama_beside_a_service_is_named_with_the_unit() {
+        let other = Path::new("/usr/bin/ollama");
+        let sentence = |unit: Option<&Unit>| second("Ollama", other, unit).fix.unwrap().sentence();
+        let unit = Unit::with(&[]);
+        let text = sentence(Some(&unit));
+        assert!(text.contains("/usr/bin/ollama") && text.ends_with(&format!("systemctl edit {}", unit.name)));
+        assert!(sentence(None).contains("by its path"), "a shell takes the first on PATH");
+    }
 
     #[test]
     fn scripts_that_confine() {

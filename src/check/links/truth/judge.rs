@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use vgpu_findings::time;
 
 use crate::check::child::{ChildEnd, ChildOutcome};
@@ -67,6 +68,9 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
             return Err(format!("there was no time left after {took}"));
         }
         return Ok(without_answer(&served, log, &took).details(left));
+    }
+    if served.unanswered {
+        return Ok(without_answer(&served, log, &took).details(served.lines).details(left));
     }
     let ours: Vec<&FoundDevice> =
         found.iter().filter(|found| found.is_cuda() && devices.have(found)).collect();
@@ -217,11 +221,16 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
     }
     let text = match &last {
         Some(words) => format!("ollama serve {how}: {words}"),
+        None if served.unanswered => format!("ollama serve {how} when it was asked for its version"),
         None => format!("ollama serve {how} before it said what it computes on"),
     };
-    let finding = evidence(Finding::fail(cause::SERVER_DIED, text));
     let said =
         |words: &[&str]| words.iter().any(|words| last.as_deref().is_some_and(|last| last.contains(words)));
+    let filtered = said(&["accept4: "]) || last.is_none() && served.signal == Some(Signal::SIGSYS as i32);
+    if served.unanswered && filtered {
+        return evidence(Finding::fail(cause::CONNECTIONS_REFUSED, text));
+    }
+    let finding = evidence(Finding::fail(cause::SERVER_DIED, text));
     if said(&["annot allocate memory", "OS thread", "newosproc", "page summary", "ulimit"]) {
         finding.fix(fix::SCARCE)
     } else {

@@ -17,10 +17,11 @@ use super::loader::follow;
 use super::shims::ensure_user;
 use crate::check::child::ChildEnd;
 use crate::check::context::CheckContext;
+use crate::check::limits::{self, Limit};
 use crate::check::messages::{Facts, Serve};
 use crate::check::steps::Steps;
-use crate::check::{child, limits, words};
-use crate::diagnosis::{Finding, LinkId, Status};
+use crate::check::{child, words};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
 use judge::{Devices, judge};
 
 const LINK: LinkId = LinkId::Truth;
@@ -60,16 +61,30 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
         Ok(finding) => {
             let served = Steps::read(&outcome.stdout).said::<Serve>().unwrap_or_default();
             let finding = values::consider(context, &served, finding, &outcome.stderr).await;
-            let finding = words::blamed(finding, &context.environment, &ollama.libraries);
+            let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries));
             let finding = finding.details(context.reservation.clone());
             // A unit has limits of its own.
-            match limits::scarce().filter(|_| finding.status == Status::Fail && context.unit.is_none()) {
-                Some(limit) => finding.fix(limit.fix()),
+            match limits::scarce().filter(|_| context.unit.is_none()) {
+                Some(limit) => limited(finding, limit),
                 None => finding,
             }
         }
         Err(why) => not_known(context, &why),
     }
+}
+
+/// Returns the finding with the remedy for a limit of this process, if it is a failure that the limit may
+/// explain: one whose words are those of this limit, or one that has no reason and no remedy but that of its
+/// cause.
+fn limited(finding: Finding, limit: Limit) -> Finding {
+    let usual = finding.cause.and_then(Cause::remedy).map(Fix::from);
+    let explains = match limits::named(&finding.found) {
+        // A process that may have no more data says the same words as one that may have no more addresses.
+        Some(Limit::AddressSpace | Limit::Processes) if limit == Limit::Data => true,
+        Some(named) => named == limit,
+        None => reconcile::is_unexplained(&finding) && finding.fix == usual,
+    };
+    if finding.status == Status::Fail && explains { finding.fix(limit.fix()) } else { finding }
 }
 
 /// Skips the link because the server's answer is unknown. The check is then incomplete.
@@ -90,5 +105,31 @@ fn devices(context: &CheckContext) -> Devices {
         addresses: functions.iter().map(|function| function.address.to_string()).collect(),
         uuids: facts.iter().map(|facts| facts.uuid.clone()).collect(),
         names: facts.into_iter().map(|facts| facts.name).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::cause::truth as cause;
+    use crate::diagnosis::fix::truth as fix;
+
+    #[test]
+    fn a_low_limit_is_no_remedy_for_a_failure_with_a_reason() {
+        let of = |finding: Finding| limited(finding, Limit::Stack).fix.unwrap_or_else(|| "none".into()).text;
+        let lift = Limit::Stack.fix();
+        assert_eq!(
+            of(Finding::fail(cause::SERVER_DIED, "ended by signal 11")),
+            lift,
+            "nothing else says why"
+        );
+        let scarce = || Finding::fail(cause::SERVER_DIED, "x: newosproc").fix(fix::SCARCE);
+        assert_ne!(of(scarce()), lift, "its words name another limit");
+        assert_eq!(limited(scarce(), Limit::Data).fix, scarce().fix(Limit::Data.fix()).fix);
+        let taken = || Finding::fail(cause::ADDRESS_TAKEN, "process 7 listens at 127.0.0.1:11434");
+        assert_ne!(of(taken()), lift);
+        let locked = Finding::fail(cause::SERVER_SILENT, "it waits for a lock").fix(fix::LOCKED);
+        assert_ne!(of(locked), lift);
+        assert_eq!(of(Finding::pass(LINK, "fine")), "none");
     }
 }

@@ -1,7 +1,7 @@
 //! Corrects the findings of earlier links by what the server did. The links predict the server's behaviour,
 //! so the server's own report is authoritative.
 
-use crate::diagnosis::catalogue::cause;
+use crate::diagnosis::catalogue::{self, cause};
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::ollama::era::Era;
 
@@ -38,6 +38,11 @@ const LATER: [Cause; 15] = [
 const UNEXPLAINED: [Cause; 3] =
     [cause::truth::FOUND_CPU, cause::truth::SERVER_DIED, cause::truth::SERVER_SILENT];
 
+/// Returns whether a finding names no reason.
+pub fn is_unexplained(finding: &Finding) -> bool {
+    finding.cause.is_some_and(|cause| UNEXPLAINED.contains(&cause))
+}
+
 /// Returns whether a failure is disproved by a server of that era that found the GPU.
 fn disproved(finding: &Finding, era: Era) -> bool {
     let link = &finding.link;
@@ -69,22 +74,29 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         }
         Status::Fail => {
             if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
-                truth.details.insert(0, format!("as link {} would have it", broken.link.as_str()));
+                // A service that runs is another process.
+                if is_unexplained(truth) && broken.link != LinkId::Service {
+                    truth.details.insert(0, format!("the broken link {} predicts it", title(broken.link)));
+                }
                 return false;
             }
-            if !truth.cause.is_some_and(|cause| UNEXPLAINED.contains(&cause)) {
+            if !is_unexplained(truth) {
                 return false;
             }
-            // A service that runs is another process.
             let mut chain = before.iter().filter(|finding| finding.link != LinkId::Service);
             if let Some(last) = chain.rfind(|finding| finding.holds()) {
-                truth.found.push_str("; the last link that holds is ");
-                truth.found.push_str(last.link.as_str());
+                let shown = format!("; the last link that holds is {}", title(last.link));
+                truth.found.push_str(&shown);
             }
             false
         }
         Status::Skip => false,
     }
+}
+
+/// Returns the name of a link in the report for people.
+fn title(link: LinkId) -> &'static str {
+    catalogue::entry(link).title
 }
 
 /// Makes failures of the warnings about the running server. No other server can be started beside one that has
@@ -148,9 +160,9 @@ mod tests {
             Finding::pass(LinkId::Service, "fine"),
             truth(),
         ]);
-        assert_eq!(found[2].found, "cpu; the last link that holds is discovery");
+        assert_eq!(found[2].found, "cpu; the last link that holds is Ollama's discovery");
         let found = reconciled(vec![Finding::fail(cause::backend::BACKEND_MISSING, "none"), truth()]);
-        assert_eq!(found[1].details, ["as link backend would have it"]);
+        assert_eq!(found[1].details, ["the broken link CUDA backend predicts it"]);
         assert_eq!(issues(&found)[0], (Status::Fail, "backend/backend-missing".into()));
     }
 

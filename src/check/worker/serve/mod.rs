@@ -17,6 +17,7 @@ mod watch;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -49,6 +50,8 @@ const ENDING: Duration = Duration::from_secs(5);
 const TRIES: usize = 3;
 /// Time after the end of what starts a server, in which a process that it left may become the server.
 const DAEMON: Duration = Duration::from_millis(500);
+/// Time limit for the answer of a server that has reported its compute devices.
+const ANSWER: Duration = Duration::from_secs(1);
 /// Time after which a server that waits for a lock is not waited for.
 const LOCKED: Duration = Duration::from_secs(1);
 /// Go's message for a port in use.
@@ -203,10 +206,17 @@ fn attempt(
             break;
         }
     }
+    served.address = environment.get(OLLAMA_HOST).and_then(|host| host.to_str()?.parse().ok());
+    if let Some(address) = served.address
+        && ended.is_none()
+        && !watch.lines().is_empty()
+        && !stop.asked()
+    {
+        served.unanswered = ends_when_asked(address, &mut child, stop, watch, &mut served)?;
+    }
     if refused.iter().any(|value| value.trouble == ValueTrouble::AddressTaken) {
         served.listened = family::listening();
     }
-    served.address = environment.get(OLLAMA_HOST).and_then(|host| host.to_str()?.parse().ok());
     served.lines = watch.lines().to_vec();
     served.stopped = stop.asked();
     served.output = otherwise.output;
@@ -218,6 +228,32 @@ fn attempt(
     served.waits_for = otherwise.waits_for;
     served.ms = begin.elapsed().as_millis() as u64;
     Ok(served)
+}
+
+/// Asks a server that has reported its compute devices for its version, because it takes connections only then.
+/// Returns whether it ended instead.
+fn ends_when_asked(
+    address: SocketAddr,
+    child: &mut ServerChild,
+    stop: &Stop,
+    watch: &mut Watch,
+    served: &mut Serve,
+) -> io::Result<bool> {
+    if http::get(address, "/api/version", ANSWER).is_ok() {
+        return Ok(false);
+    }
+    // A script may have given it another address, where it goes on.
+    let deadline = Instant::now() + DAEMON;
+    while Instant::now() < deadline && !stop.asked() {
+        if let Some(status) = child.process.try_wait()? {
+            // The server's last output may still be in the pipe.
+            while wait(Some(&child.log), stop, TICK)? && child.relay(watch)? {}
+            (served.code, served.signal) = (status.code(), status.signal());
+            return Ok(!otherwise::serves());
+        }
+        wait(None, stop, TICK)?;
+    }
+    Ok(false)
 }
 
 /// A running server and the pipe with its output.

@@ -135,6 +135,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
             plan.sandbox.extend(["--refuse".to_owned(), number.to_owned()]);
         }
     }),
+    ("connections-refused", |plan| {
+        // accept4(2), which old filters do not know and answer with ENOSYS.
+        plan.sandbox.extend(["--errno", "38", "--refuse", "288"].map(str::to_owned));
+    }),
+    ("connections-kill", |plan| plan.sandbox.extend(["--kill", "288"].map(str::to_owned))),
     ("no-loopback", |plan| plan.limits.push("exec unshare --net -- \"$@\"".to_owned())),
     // ---- healthy
     ("second-device-too-old", |plan| {

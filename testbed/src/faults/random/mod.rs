@@ -10,10 +10,13 @@ mod surroundings;
 mod truth;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
@@ -45,6 +48,9 @@ struct RandomSystem {
     headline: String,
     /// Final sentence of the check, and the links that did not pass.
     words: Value,
+    /// The check's whole report.
+    #[serde(skip)]
+    report: Value,
     /// Duration of the case in seconds.
     seconds: f64,
     /// Agreement of the verdict with what the server did.
@@ -148,6 +154,7 @@ fn run_case(seed: u64, number: u64, release: Option<&Release>) -> RandomSystem {
                 verdict,
                 headline,
                 words,
+                report,
                 seconds,
                 outcome,
             }
@@ -160,6 +167,7 @@ fn run_case(seed: u64, number: u64, release: Option<&Release>) -> RandomSystem {
             verdict: String::new(),
             headline: format!("not made: {error:#}"),
             words: Value::Null,
+            report: Value::Null,
             seconds,
             outcome: Outcome::NotMade,
         },
@@ -175,16 +183,42 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     let release = arguments.ollama.as_deref().map(Release::find).transpose()?;
     let first = arguments.case.unwrap_or(0);
     let count = if arguments.case.is_some() { 1 } else { count };
-    let numbers: Vec<u64> = (first..first + count).collect();
+    let record = arguments.record.as_deref();
+    if let Some(folder) = record {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let known = |number: &u64| record.is_some_and(|folder| recorded(folder, *number).exists());
+    let numbers: Vec<u64> = (first..first + count).filter(|number| !known(number)).collect();
+    let failed = Mutex::new(None);
     let run = |number: &u64| run_case(seed, *number, release.as_ref());
     let told = |case: &RandomSystem| {
         if !arguments.json {
             print_case(case, arguments.verbose);
         }
+        if let Some(error) = record.and_then(|folder| write_record(folder, case).err()) {
+            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
     };
     let mut cases = run_all(&numbers, arguments.jobs(), &run, &told);
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
     cases.sort_by_key(|case| case.number);
     Ok(report(arguments, seed, cases))
+}
+
+fn recorded(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number}.json"))
+}
+
+/// Writes the record of a case. A run that is interrupted leaves no half of one.
+fn write_record(folder: &Path, case: &RandomSystem) -> Result<()> {
+    let path = recorded(folder, case.number);
+    let part = path.with_extension("part");
+    let text = json!({ "case": case, "report": case.report }).to_string();
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, &path))
+        .with_context(|| format!("write {}", path.display()))
 }
 
 fn print_case(case: &RandomSystem, verbose: bool) {
@@ -243,6 +277,28 @@ mod tests {
             assert_eq!((one.1, one.2.words()), (other.1, other.2.words()));
             assert_eq!(one.0.limits, other.0.limits);
         }
+    }
+
+    #[test]
+    fn a_recorded_system_keeps_its_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let case = RandomSystem {
+            number: 7,
+            families: vec![Family::Files],
+            made: "x".into(),
+            truth: None,
+            verdict: "broken".into(),
+            headline: "truth/found-cpu".into(),
+            words: Value::Null,
+            report: json!({ "verdict": "broken" }),
+            seconds: 1.0,
+            outcome: Outcome::Right,
+        };
+        write_record(folder.path(), &case).unwrap();
+        let text = fs::read(recorded(folder.path(), 7)).unwrap();
+        let record: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!((&record["report"]["verdict"], &record["case"]["number"]), (&json!("broken"), &json!(7)));
+        assert!(record["case"]["report"].is_null(), "once");
     }
 
     #[test]

@@ -55,6 +55,18 @@ pub fn listen(host: &str) -> Result<Server> {
     Server::from_listener(listener, None).map_err(|error| anyhow!("listen tcp {address}: {error}"))
 }
 
+/// Tries whether this process may take connections. A filter of system calls answers before the kernel looks at
+/// the descriptor.
+pub fn may_accept(host: &str) -> Result<()> {
+    // SAFETY: there is no such descriptor, and no memory is involved.
+    unsafe { libc::accept4(-1, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
+    let error = std::io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EBADF) {
+        return Ok(());
+    }
+    bail!("accept tcp {host}: accept4: {}", error.to_string().to_lowercase())
+}
+
 /// Answers requests forever. `handler` receives path and body and returns the body of the answer.
 pub fn answer(server: &Server, handler: &dyn Fn(&str, &str) -> Result<String>) {
     for mut request in server.incoming_requests() {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::device::{self, Device};
 use super::era::{Era, Way};
-use super::http::{answer, ask, host, listen};
+use super::http::{answer, ask, host, listen, may_accept};
 use super::runner::ON_DEVICE;
 use super::{llama_servers, log, own_process, paths, runner, runners};
 
@@ -153,6 +153,7 @@ pub fn serve(era: &Era) -> Result<()> {
     log::info("routes.go:1534", &format!("Listening on {host} (version {})", era.version), &[]);
     log::info("gpu.go:217", era.lines.looking, &[]);
     let devices = find_devices(era, &libraries)?;
+    may_accept(&host)?;
     let loaded: Mutex<Option<Model>> = Mutex::new(None);
     answer(&listener, &|path, body| {
         let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
