@@ -64,7 +64,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     let all_work = working.len() == findings.len();
     let none = || Finding::skip(LINK, "there is no device");
-    if !all_work && !(chosen && !working.is_empty()) {
+    if !(all_work || chosen && !working.is_empty()) {
         return together(findings).unwrap_or_else(none);
     }
     context.opened = working;
