@@ -90,7 +90,7 @@ impl<'t> Parser<'t> {
     /// the ISA's syntax has one order, and some of its examples the other. All threads of the block see the same
     /// memory in the same order.
     fn ordered_space(&self, s: &mut Spelling<'t>, orders: &[&str]) -> Result<Option<Space>, PtxError> {
-        let mut semantics = |s: &mut Spelling<'t>| {
+        let semantics = |s: &mut Spelling<'t>| {
             let ordered = orders.iter().any(|order| s.accept(order));
             s.pick(&[("cta", ()), ("cluster", ())]).is_some() || ordered
         };
