@@ -57,6 +57,8 @@ pub enum ValueTrouble {
     HomeUnset,
     /// The server's key can be neither found nor created.
     KeyRefused,
+    /// The file of the server's settings is one that blocks whoever opens it.
+    SettingsBlock,
     /// The models can be neither read nor created, or not pruned.
     ModelsRefused,
     /// The models can be read, and none can be added.

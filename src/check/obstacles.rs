@@ -60,7 +60,7 @@ impl Obstacle {
             }
             Self::Process(why) => {
                 let by = |errno: Errno| why.ends_with(errno.desc());
-                let remedy = if by(Errno::EPERM) || by(Errno::ENOSYS) {
+                let remedy = if [Errno::EPERM, Errno::EACCES, Errno::ENOSYS].into_iter().any(by) {
                     Some(fix::CALL_REFUSED)
                 } else if by(Errno::ENOMEM) {
                     Some(fix::NO_MEMORY)
@@ -112,7 +112,9 @@ fn of_start(name: &str, error: &io::Error, null: Option<&io::Error>) -> Option<O
     }
     let errno = error.raw_os_error().map(Errno::from_raw)?;
     let of_system = [Errno::EAGAIN, Errno::ENOMEM, Errno::ENOSYS, Errno::EPERM];
-    of_system.contains(&errno).then(|| Obstacle::Process(format!("{name}: {}", errno.desc())))
+    // This program may be executed, since it runs.
+    let own = name.starts_with("vgpu-run ") && errno == Errno::EACCES;
+    (own || of_system.contains(&errno)).then(|| Obstacle::Process(format!("{name}: {}", errno.desc())))
 }
 
 /// Remembers that no address of the loopback interface could be bound and reached.
@@ -162,6 +164,7 @@ mod tests {
         let error = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
         assert_eq!(of_start("x", &error(Errno::ENOENT), None), None);
         assert_eq!(of_start("x", &error(Errno::EACCES), None), None);
+        assert!(of_start("vgpu-run __worker", &error(Errno::EACCES), None).is_some(), "it runs already");
         let no_process = of_start("x", &error(Errno::EAGAIN), None);
         assert!(matches!(no_process, Some(Obstacle::Process(why)) if why.starts_with("x: ")));
         let null = error(Errno::ENOENT);

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
 use super::{contention, http, limits, links, obstacles};
-use crate::diagnosis::catalogue::{self, LINKS};
+use crate::diagnosis::catalogue::{self, LINKS, cause};
 use crate::diagnosis::{Finding, LinkId};
+use crate::program::find;
 use crate::waits;
 
 /// A link with the function that examines it.
@@ -116,6 +119,19 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
     findings
 }
 
+/// Returns the findings of a walk that cannot begin, because a filter refuses the calls by which a process waits
+/// for events. Go's runtime makes them too, and ends where they are refused. Other errors are check's own.
+pub fn without_events(only: &[LinkId], error: &io::Error) -> Option<Vec<Finding>> {
+    let errno = find::errno(error);
+    if !matches!(errno, Errno::EACCES | Errno::EPERM | Errno::ENOSYS) {
+        return None;
+    }
+    let found = format!("a filter of system calls refuses epoll_create1 or eventfd2: {}", errno.desc());
+    let others = wanted(only).into_iter().filter(|link| *link != LinkId::Kernel);
+    let skipped = others.map(|link| Finding::skip(link, "not reached (needs kernel)"));
+    Some(std::iter::once(Finding::fail(cause::kernel::EVENTS_REFUSED, found)).chain(skipped).collect())
+}
+
 /// Examines a link and records how long that takes.
 async fn measured(
     step: &LinkStep,
@@ -212,11 +228,19 @@ fn wanted(only: &[LinkId]) -> Vec<LinkId> {
 mod tests {
     use super::*;
     use crate::cli::{CheckOptions, Options};
-    use crate::diagnosis::cause;
 
     #[test]
     fn steps_are_in_the_order_of_the_chain() {
         assert!(STEPS.is_sorted_by_key(|step| step.link));
+    }
+
+    #[test]
+    fn a_walk_without_events_names_the_filter() {
+        let error = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
+        let findings = without_events(&[], &error(Errno::ENOSYS)).unwrap();
+        assert_eq!(findings.len(), LINKS.len());
+        assert_eq!(findings[0].cause, Some(cause::kernel::EVENTS_REFUSED));
+        assert!(without_events(&[], &error(Errno::EMFILE)).is_none(), "a limit of check itself");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::ending::{signalled, stuck};
 use super::walk::{self, WalkEvent};
 use super::walk_message::{FindingRecord, PrintedReport, WalkMessage};
 use crate::cli::{CheckOptions, Options};
-use crate::diagnosis::Verdict;
+use crate::diagnosis::{Finding, Verdict};
 use crate::error::LauncherError as _;
 use crate::report::redact::Redaction;
 use crate::report::{CheckReport, bundle, human, json};
@@ -50,27 +50,16 @@ pub fn here(launch: &Options, options: &CheckOptions) -> ExitCode {
 
 fn walk_and_report(launch: &Options, options: &CheckOptions, style: Style, reporter: &Reporter) -> ExitCode {
     let begin = Instant::now();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return stuck(&format!("failed to begin: {error}")),
-    };
     let mut context = CheckContext::new(launch.clone(), options.clone());
     let limit = options.limit();
     context.deadline = begin + limit.saturating_sub(AFTER.0.min(limit / AFTER.1));
-    let walked = runtime.block_on(async {
-        let walk = async {
-            context.load_unit().await;
-            walk::walk(&mut context, |event| reporter.event(&event)).await
-        };
-        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with
-        // the walk.
-        tokio::select! {
-            // Signals first: they are waited for before the first child begins.
-            biased;
-            number = signalled() => Err(number),
-            findings = walk => Ok(findings),
-        }
-    });
+    let walked = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(walked(&mut context, reporter)),
+        Err(error) => match walk::without_events(&options.only, &error) {
+            Some(findings) => Ok(findings),
+            None => return stuck(&format!("failed to begin: {error}")),
+        },
+    };
     let findings = match walked {
         Ok(findings) => findings,
         // As a shell says it.
@@ -86,6 +75,22 @@ fn walk_and_report(launch: &Options, options: &CheckOptions, style: Style, repor
         Some(stream) => {
             say(stream, &WalkMessage::Done(shown)).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
+    }
+}
+
+/// Walks the chain. The error is the number of a signal that ended the walk.
+async fn walked(context: &mut CheckContext, reporter: &Reporter) -> Result<Vec<Finding>, u8> {
+    let walk = async {
+        context.load_unit().await;
+        walk::walk(context, |event| reporter.event(&event)).await
+    };
+    // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with the
+    // walk.
+    tokio::select! {
+        // Signals first: they are waited for before the first child begins.
+        biased;
+        number = signalled() => Err(number),
+        findings = walk => Ok(findings),
     }
 }
 

@@ -63,6 +63,8 @@ vgpu_findings::chain! {
                 .command("cat /sys/fs/cgroup/$(cut -d: -f3 /proc/self/cgroup)/pids.max"),
             NO_MEMORY => Remedy::new("Free memory, or raise the limit on it: ulimit -v, memory.max of the control group, or LimitAS= and MemoryMax= in a unit.").command("free -h"),
             CALL_REFUSED => Remedy::new("Allow the system calls clone and clone3: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
+        EVENTS_REFUSED "events-refused" "Ollama's server waits for its connections by these calls, and ends without them."
+            => Remedy::new("Allow the system calls epoll_create1 and eventfd2: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners over the loopback interface."
             => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();
         NO_PROC "no-proc" "The libraries are named by paths in /proc, which is not mounted here."
@@ -447,6 +449,7 @@ vgpu_findings::chain! {
         HOME_UNUSABLE "home-unusable" "Ollama's server keeps its key in HOME, and ends where it can neither find nor create it."
             => Remedy::new("Set HOME to a directory in which Ollama's user may create .ollama.").command("ls -ld {path}"),
             HOME_UNSET => Remedy::new("Set HOME to the user's home directory.").command("export HOME=$(getent passwd $(id -u) | cut -d: -f6)"),
+            NO_FILE => Remedy::new("Move {path} away: the server reads a regular file there.").command("mv {path} {path}.away"),
             HOME_IN_UNIT => Remedy::new("Set User= in the service's unit, which sets HOME, or Environment=HOME=, and restart it.").command("systemctl edit {unit}").as_root();
         MODELS_UNUSABLE "models-unusable" "Ollama's server creates and reads the directory of its models when it starts, and ends where it may not."
             => Remedy::new("Give the directory to the user that Ollama runs as, or set OLLAMA_MODELS to another one.").command("ls -ld {path}");

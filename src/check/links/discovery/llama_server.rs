@@ -14,7 +14,7 @@ use crate::check::refusals;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
-use crate::env::CUDA_VISIBLE_DEVICES;
+use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::answers::{self, DiscoveredDevice, ListedDevice};
 use crate::ollama::processes;
 use crate::ollama::variable::var;
@@ -24,8 +24,15 @@ const LINK: LinkId = LinkId::Discovery;
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 /// Variable with the type of the KV cache, which Ollama passes to llama-server with a model.
 const CACHE_TYPE: &str = "OLLAMA_KV_CACHE_TYPE";
-/// Text in the line after which llama-server is stopped.
+/// Text in the line after which Ollama stops llama-server.
 const READY: &str = "system_info:";
+/// Text in the line with the address at which llama-server listens. What it does not accept later than that, it
+/// does not accept with a model.
+const LISTENS: &str = "listening on ";
+/// Number of looks at llama-server between the two lines.
+const LOOKS: u32 = 20;
+/// Start of the names of variables that select models, in whose place Ollama names one.
+const MODELS: [&str; 2] = ["LLAMA_ARG_MODEL", "LLAMA_ARG_HF_"];
 /// Line before the list of devices, or before `(none)`.
 const HEAD: &str = "Available devices:";
 
@@ -35,15 +42,21 @@ impl DiscoveryRun<'_> {
         let server = self.ollama.libraries.join("llama-server");
         let port = http::free_port().map_err(|error| error.to_string())?.to_string();
         let words = ["--port", &port, "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"];
-        let mut stripped = false;
+        let (mut stripped, mut looks) = (false, 0);
         let ready = &mut |stderr: &str, pid: Option<u32>| {
             let process = pid.and_then(|pid| processes::process(Path::new("/proc"), pid));
             // The last look counts: a script may stand there at first.
             stripped = process.map_or(stripped, |process| process.wrapped() == Some(false));
+            let Some(at) = stderr.find(READY) else { return false };
+            looks += 1;
             // With the rest of its line.
-            stderr.find(READY).is_some_and(|at| stderr[at..].contains('\n'))
+            stderr[at..].contains('\n') && (stderr[at..].contains(LISTENS) || looks > LOOKS)
         };
-        let about = self.start(&server, &words, &self.environment, LIMIT, ready).await?;
+        let selects = |name: &str| MODELS.iter().any(|start| name.starts_with(start));
+        let environment = self.environment.iter();
+        let without_models: Environment =
+            environment.filter(|(name, _)| !name.to_str().is_some_and(selects)).collect();
+        let about = self.start(&server, &words, &without_models, LIMIT, ready).await?;
         if let Some(finding) = died("llama-server", &about) {
             return Ok(finding);
         }

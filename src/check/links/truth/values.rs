@@ -34,6 +34,7 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
             // The server has it, and does with it what it can.
             _ if value.left && works => None,
             ValueTrouble::TemporaryRefused if era != Some(Era::B) => None,
+            ValueTrouble::SettingsBlock if era != Some(Era::C) => None,
             ValueTrouble::AddressTaken if !is_used(served) => None,
             // With `--service` link `service` has judged who has the address.
             ValueTrouble::AddressTaken if context.unit.is_some() => None,
@@ -147,6 +148,12 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             cause::HOME_UNUSABLE,
             format!("ollama serve cannot create its key {tried}, because of {at}: {why}"),
         )
+        .with("path", at),
+        ValueTrouble::SettingsBlock => fail(
+            cause::HOME_UNUSABLE,
+            format!("ollama serve waits for ever for its settings, because {at} is a FIFO"),
+        )
+        .fix(fix::NO_FILE)
         .with("path", at),
         ValueTrouble::ModelsRefused => fail(
             cause::MODELS_UNUSABLE,

@@ -8,6 +8,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -43,12 +44,13 @@ pub fn refused(environment: &Environment) -> Vec<RefusedValue> {
             left: true,
         }),
     };
+    let settings = home.as_deref().and_then(settings);
     let prunes = !is_on(environment, NO_PRUNE);
     let models =
         store_of(environment).and_then(|(variable, models)| store::models(variable, &models, prunes));
     let given = environment.get(TMPDIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let temporary = temporary(&given.unwrap_or_else(|| "/tmp".into()));
-    [address(environment), key, models, temporary].into_iter().flatten().collect()
+    [address(environment), key, settings, models, temporary].into_iter().flatten().collect()
 }
 
 /// Returns the directory of models, and the variable that sets it.
@@ -145,11 +147,29 @@ fn key(home: &Path) -> Option<RefusedValue> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Ok(_) | Err(_) => return None,
     }
+    let public = home.join(".ollama/id_ed25519.pub");
+    let kind = fs::metadata(&public).map(|metadata| metadata.file_type());
+    if let Ok(kind) = kind.as_ref()
+        && !kind.is_file()
+    {
+        // Before it ends, or waits for a reader, the server would leave its private key behind.
+        let errno = if kind.is_dir() { Errno::EISDIR } else { Errno::ENXIO };
+        return Some(tried::refused(ValueTrouble::KeyRefused, HOME, &public, false, (public.clone(), errno)));
+    }
     let made = creatable(&home.join(".ollama")).and_then(|folder| {
         let made = room(&folder).and_then(|()| writable(&folder));
         made.map_err(|errno| (folder, errno))
     });
     Some(tried::refused(ValueTrouble::KeyRefused, HOME, &key, true, made.err()?))
+}
+
+/// Finds settings that a server of the third era would wait for: it opens the file when it starts, and a FIFO
+/// opens only when somebody writes.
+fn settings(home: &Path) -> Option<RefusedValue> {
+    let path = home.join(".ollama/server.json");
+    let blocks = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    let obstacle = (path.clone(), Errno::ENXIO);
+    blocks.then(|| tried::refused(ValueTrouble::SettingsBlock, HOME, &path, false, obstacle))
 }
 
 /// Tries whether the server could create a temporary file.
@@ -225,6 +245,17 @@ mod tests {
         assert_eq!(of(foreign, &home, &home, "/tmp"), [own(ValueTrouble::AddressUnusable, "OLLAMA_HOST")]);
         assert_eq!(of(&taken, &home, &home, "/tmp"), [own(ValueTrouble::AddressTaken, "OLLAMA_HOST")]);
         drop(held);
+    }
+
+    #[test]
+    fn what_lies_in_the_place_of_a_file_of_the_home() {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.join(".ollama/id_ed25519.pub")).unwrap();
+        nix::unistd::mkfifo(&scratch.join(".ollama/server.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let home = scratch.path().display().to_string();
+        let found = troubles(&[("HOME", &home), ("OLLAMA_HOST", "127.0.0.1:0"), ("TMPDIR", &home)]);
+        let own = |trouble| (trouble, "HOME".to_owned());
+        assert_eq!(found, [own(ValueTrouble::KeyRefused), own(ValueTrouble::SettingsBlock)]);
     }
 
     #[test]

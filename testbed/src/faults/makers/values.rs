@@ -98,6 +98,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.set("LLAMA_ARG_SSL_KEY_FILE", "/etc/ssl/key.pem");
         plan.set("LLAMA_ARG_SSL_CERT_FILE", "/etc/ssl/cert.pem");
     }),
+    ("tool-unknown", |plan| plan.set("LLAMA_ARG_TOOLS", "x")),
+    ("events-refused", |plan| {
+        // epoll_create1(2).
+        plan.sandbox.extend(["--errno", "13", "--refuse", "291"].map(str::to_owned));
+    }),
     ("draft-model-gone", |plan| plan.set("LLAMA_ARG_SPEC_DRAFT_MODEL", "/nonexistent.gguf")),
     ("server-says-why", |plan| {
         wrapper(

@@ -212,7 +212,8 @@ const VARIABLES: &[(&str, &[&str])] = &[
     ("LLAMA_ARG_N_GPU_LAYERS", &["0", "1", "999"]),
     ("LLAMA_ARG_DEVICE", &["none", "CUDA0", "CUDA7"]),
     ("LLAMA_ARG_FIT", &["off"]),
-    ("HOME", &["/nonexistent", "/"]),
+    // Of no directory that root could create: the server would leave its key there.
+    ("HOME", &["/proc/nonexistent", "$SCENE"]),
     ("TMPDIR", &["/nonexistent", "$SCENE/home"]),
     ("GOMAXPROCS", &["1"]),
     ("GODEBUG", &["madvdontneed=1"]),

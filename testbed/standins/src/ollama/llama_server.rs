@@ -101,7 +101,12 @@ fn serve_model(arguments: &[&str]) -> Result<()> {
         };
         eprintln!("load_tensors: offloaded {offloaded}/31 layers to GPU");
     }
-    http::answer(&http::listen(&format!("127.0.0.1:{port}"))?, &move |path, _| match path {
+    let server = http::listen(&format!("127.0.0.1:{port}"))?;
+    if std::env::var("LLAMA_ARG_TOOLS").is_ok_and(|name| name == "x") {
+        bail!("srv  llama_server: tools setup failed: unknown tool \"x\". available tools: read_file");
+    }
+    eprintln!("0.00.030.112 I srv  llama_server: listening on http://127.0.0.1:{port}");
+    http::answer(&server, &move |path, _| match path {
         "/health" => Ok(json!({ "status": "ok", ON_DEVICE: on_device }).to_string()),
         other => bail!("{other}: not found"),
     });
