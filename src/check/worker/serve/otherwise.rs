@@ -275,7 +275,9 @@ mod tests {
         let begin = Instant::now();
         let seen = |looks: &[(&RunningProcess, Duration)]| {
             let mut otherwise = Otherwise::new(true, None);
-            looks.iter().for_each(|(process, after)| otherwise.loaded(process, begin + *after));
+            for (process, after) in looks {
+                otherwise.loaded(process, begin + *after);
+            }
             (otherwise.with_shims, otherwise.without_shims)
         };
         let bare = process(&[backend]);

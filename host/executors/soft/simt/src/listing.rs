@@ -7,7 +7,7 @@ use crate::machine::{Opcode, OperandClass, OperandRow, Place};
 use crate::ops::{DenormalMode, Row};
 
 /// Returns an operand as text: place, class, and width of a lane in bits.
-fn operand(row: &OperandRow) -> String {
+fn operand(row: OperandRow) -> String {
     let place = match row.place {
         Place::A => "a",
         Place::B => "b",
@@ -32,7 +32,7 @@ fn operand(row: &OperandRow) -> String {
 /// Returns what an instruction writes and reads.
 fn operands(row: &Row) -> String {
     let those = |written| {
-        let operands = row.operands.iter().filter(|operand| operand.written == written).map(operand);
+        let operands = row.operands.iter().copied().filter(|operand| operand.written == written).map(operand);
         operands.collect::<Vec<_>>().join(", ")
     };
     match (those(true), those(false)) {

@@ -11,11 +11,13 @@ use crate::machine::{
 };
 
 /// Returns the function of an operation that is compiled for each instruction set.
+#[allow(clippy::unnecessary_wraps, reason = "the functions of all rows have one type")]
 pub(super) fn isa<R: Operation>(_: Form, features: Features) -> Option<InstFn> {
     Some(inst_fn::<R>(features))
 }
 
 /// Returns the function of an operation that is compiled once for all CPUs.
+#[allow(clippy::unnecessary_wraps, reason = "the functions of all rows have one type")]
 pub(super) fn base<R: Operation>(_: Form, _: Features) -> Option<InstFn> {
     Some(baseline_fn::<R>())
 }
@@ -72,7 +74,7 @@ pub(super) fn lanes3<O: Op3<A = A, B = B, C = C, R = R>, A, B, C, R, const MIXED
 /// of its own for operands that are known not to be subnormal.
 macro_rules! floats {
     ($($name:ident: $op:ident, $lanes:ident, ($($t:ident),*), ($($f32:ty),*);)*) => { $(
-        pub(super) fn $name<O: $op<$($t = f32,)* R = f32>, $($t,)* R, const NORMAL: bool>(
+        pub(super) fn $name<O: $op<$($t = f32,)* R = f32>, const NORMAL: bool>(
             form: Form,
             features: Features,
         ) -> Option<InstFn> {
@@ -93,7 +95,7 @@ floats! {
     floats3: Op3, lanes3, (A, B, C), (f32, f32, f32);
 }
 
-pub(super) fn floats1<O: Op1<A = f32, R = f32>, A, R>(form: Form, features: Features) -> Option<InstFn> {
+pub(super) fn floats1<O: Op1<A = f32, R = f32>>(form: Form, features: Features) -> Option<InstFn> {
     match form.subnormals {
         Subnormals::Keep => lanes1::<float::Float<O, false, false>, f32, f32>(form, features),
         _ => lanes1::<float::Float<O, true, true>, f32, f32>(form, features),

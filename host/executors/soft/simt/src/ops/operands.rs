@@ -45,17 +45,25 @@ impl Inst {
         let index = self.x as usize;
         let mut matrices = |[a, b, c, d]: [&[Slot]; 4], members, kind| {
             visit(members, SlotKind::Scalar { wide: false }, false);
-            [a, b, c].into_iter().flatten().for_each(|&slot| visit(slot, kind, false));
-            d.iter().for_each(|&slot| visit(slot, kind, true));
+            for &slot in [a, b, c].into_iter().flatten() {
+                visit(slot, kind, false);
+            }
+            for &slot in d {
+                visit(slot, kind, true);
+            }
         };
         match self.opcode {
             Opcode::Fields => {
                 let fields = tables.fields.get(index..index + self.y as usize).unwrap_or_default();
-                fields.iter().for_each(|field| visit(field.at, NARROW, false));
+                for field in fields {
+                    visit(field.at, NARROW, false);
+                }
             }
             Opcode::Rare => {
                 let Some(rare) = tables.rare.get(index) else { return };
-                rare.sources.iter().for_each(|&source| visit(source.at, rare_kind(source), false));
+                for &source in &rare.sources {
+                    visit(source.at, rare_kind(source), false);
+                }
                 visit(rare.dst.at, rare_kind(rare.dst), true);
             }
             Opcode::Atomic => {
@@ -64,26 +72,41 @@ impl Inst {
                 };
                 let kind = SlotKind::Vector { wide: *bytes == 8 };
                 visit(*base, SlotKind::Vector { wide: true }, false);
-                [*b, *c].into_iter().for_each(|slot| visit(slot, kind, false));
-                dst.iter().for_each(|&slot| visit(slot, kind, true));
+                for slot in [*b, *c] {
+                    visit(slot, kind, false);
+                }
+                if let &Some(slot) = dst {
+                    visit(slot, kind, true);
+                }
             }
             Opcode::Print => {
                 let Some(print) = tables.prints.get(index) else { return };
-                let sources = [print.format, print.arguments];
-                sources.into_iter().for_each(|slot| visit(slot, SlotKind::Vector { wide: true }, false));
-                print.dst.iter().for_each(|&slot| visit(slot, NARROW, true));
+                for slot in [print.format, print.arguments] {
+                    visit(slot, SlotKind::Vector { wide: true }, false);
+                }
+                if let Some(slot) = print.dst {
+                    visit(slot, NARROW, true);
+                }
             }
             Opcode::MmaQuads => {
                 let Some(QuadsOperands { a, b, c, d, members, .. }) = tables.quads.get(index) else { return };
                 matrices([a, b, c, d], *members, NARROW);
             }
-            _ => {
+            Opcode::MmaF16
+            | Opcode::MmaBf16
+            | Opcode::MmaTf32
+            | Opcode::MmaF64
+            | Opcode::MmaS8
+            | Opcode::MmaS8U8
+            | Opcode::MmaU8S8
+            | Opcode::MmaU8 => {
                 let Some(ProductOperands { a, b, c, d, members, .. }) = tables.products.get(index) else {
                     return;
                 };
                 let wide = self.opcode == Opcode::MmaF64;
                 matrices([a, b, c, d], *members, SlotKind::Vector { wide });
             }
+            _ => unreachable!("{:?} has no record", self.opcode),
         }
     }
 }

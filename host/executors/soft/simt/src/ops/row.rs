@@ -196,6 +196,26 @@ macro_rules! function {
     };
 }
 
+/// Selects the function that chooses the interpretation of arithmetic of 32-bit floating-point numbers. A row
+/// with other types is not compiled.
+macro_rules! float_function {
+    ((f32 => f32) [] $f:ty) => {
+        floats1::<$f>
+    };
+    ((f32, f32 => f32) [] $f:ty) => {
+        floats2::<$f, false>
+    };
+    ((f32, f32 => f32) [normal] $f:ty) => {
+        floats2::<$f, true>
+    };
+    ((f32, f32, f32 => f32) [] $f:ty) => {
+        floats3::<$f, false>
+    };
+    ((f32, f32, f32 => f32) [normal] $f:ty) => {
+        floats3::<$f, true>
+    };
+}
+
 /// Creates the row of an opcode in a section.
 macro_rules! entry {
     (lanes $ptx:literal ($($types:tt)*) [] ($f:ty)) => {
@@ -210,19 +230,15 @@ macro_rules! entry {
         row($ptx, function_operands!($($types)*), DenormalMode::Keep,
             function!(lanes1 lanes2 lanes3 false ($($types)*) $f))
     };
-    (floats $ptx:literal ($($types:tt)*) [] ($f:ty)) => {
+    (floats $ptx:literal ($($types:tt)*) $flag:tt ($f:ty)) => {
         Row { arithmetic: true, ..row($ptx, function_operands!($($types)*), DenormalMode::OfForm,
-            function!(floats1 floats2 floats3 false ($($types)*) $f)) }
+            float_function!(($($types)*) $flag $f)) }
     };
-    (floats $ptx:literal ($($types:tt)*) [normal] ($f:ty)) => {
-        Row { arithmetic: true, ..row($ptx, function_operands!($($types)*), DenormalMode::OfForm,
-            function!(floats1 floats2 floats3 true ($($types)*) $f)) }
+    (flushed $ptx:literal (f32 => $r:ty) [] ($f:ty)) => {
+        row($ptx, function_operands!(f32 => $r), DenormalMode::OfForm, flushed::<$f, $r>)
     };
-    (flushed $ptx:literal ($a:ty => $r:ty) [] ($f:ty)) => {
-        row($ptx, function_operands!($a => $r), DenormalMode::OfForm, flushed::<$f, $r>)
-    };
-    (flushed $ptx:literal ($a:ty => $r:ty) [any] ($f:ty)) => {
-        row($ptx, function_operands!($a => $r), DenormalMode::Any, flushed::<$f, $r>)
+    (flushed $ptx:literal (f32 => $r:ty) [any] ($f:ty)) => {
+        row($ptx, function_operands!(f32 => $r), DenormalMode::Any, flushed::<$f, $r>)
     };
     (tests $ptx:literal ($t:ty) [] ($f:ty)) => {
         row($ptx, &compared::<$t>(), DenormalMode::Any, test::<$f, $t>)
@@ -230,11 +246,11 @@ macro_rules! entry {
     (tests $ptx:literal ($t:ty) [keep] ($f:ty)) => {
         row($ptx, &compared::<$t>(), DenormalMode::Keep, test::<$f, $t>)
     };
-    (float_tests $ptx:literal ($t:ty) [] ($f:ty)) => {
-        Row { arithmetic: true, ..row($ptx, &compared::<$t>(), DenormalMode::OfForm, float_test::<$f>) }
+    (float_tests $ptx:literal (f32) [] ($f:ty)) => {
+        Row { arithmetic: true, ..row($ptx, &compared::<f32>(), DenormalMode::OfForm, float_test::<$f>) }
     };
-    (float_tests $ptx:literal ($t:ty) [any] ($f:ty)) => {
-        Row { arithmetic: true, ..row($ptx, &compared::<$t>(), DenormalMode::Any, float_test::<$f>) }
+    (float_tests $ptx:literal (f32) [any] ($f:ty)) => {
+        Row { arithmetic: true, ..row($ptx, &compared::<f32>(), DenormalMode::Any, float_test::<$f>) }
     };
     (@ $ptx:literal ($($operand:tt)*) [$($property:ident)*] ($function:expr)) => {
         entry!(@operands $ptx [$($property)*] ($function) [] $($operand)*)
