@@ -4,38 +4,10 @@
 
 use super::context::CheckContext;
 use super::facts::RunningServer;
+use super::held::{HeldResource, held};
 use super::links;
-use crate::diagnosis::cause::{device, host, window};
-use crate::diagnosis::{Cause, Finding, LinkId, Status};
+use crate::diagnosis::{Finding, LinkId, Status};
 use crate::ollama::models::LoadedModel;
-
-/// Resource that a running server can hold exclusively.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HeldResource {
-    /// Channels or memory, which belong to the server's sessions on the device.
-    Session,
-    /// A place for an owner on a version 1 host. Only the server's loaded models show that it holds one.
-    Owner,
-    /// The turn at a version 1 device.
-    Turn,
-}
-
-const HELD: [(Cause, HeldResource); 4] = [
-    (window::NO_CHANNEL, HeldResource::Session),
-    (host::NO_MEMORY, HeldResource::Session),
-    (host::OWNERS_TAKEN, HeldResource::Owner),
-    (device::DEVICE_MUTE, HeldResource::Turn),
-];
-
-/// Returns whether a running server may explain the finding's failure.
-pub fn may_excuse(finding: &Finding) -> bool {
-    held(finding).is_some()
-}
-
-fn held(finding: &Finding) -> Option<HeldResource> {
-    let cause = finding.cause.filter(|_| finding.status == Status::Fail)?;
-    HELD.iter().find(|(known, _)| *known == cause).map(|(_, held)| *held)
-}
 
 /// Turns findings into warnings if the resources of a running server explain them.
 pub async fn excuse(context: &mut CheckContext, findings: &mut [Finding]) {
@@ -97,7 +69,7 @@ mod tests {
     use super::*;
     use crate::check::facts::HeldSession;
     use crate::cli::{CheckOptions, Options};
-    use crate::diagnosis::cause::truth;
+    use crate::diagnosis::cause::{device, truth, window};
 
     fn running(wrapped: bool, alive: bool, on_gpu: u64) -> RunningServer {
         RunningServer {

@@ -12,6 +12,7 @@ mod contention;
 pub mod context;
 mod ending;
 pub mod facts;
+mod held;
 pub mod http;
 pub mod identity;
 mod kernel_log;

@@ -25,8 +25,8 @@ pub mod window;
 use std::time::Duration;
 
 use super::child::ChildOutcome;
-use super::contention;
 use super::context::CheckContext;
+use super::held::held;
 use super::probe;
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::env::{CUDA_VISIBLE_DEVICES, VGPU_LOG};
@@ -72,7 +72,7 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
 /// device fails.
 fn failures(findings: &[(String, Finding)]) -> Option<Finding> {
     let failed = || findings.iter().filter(|(_, finding)| finding.status == Status::Fail);
-    let decides = failed().find(|(_, finding)| !contention::may_excuse(finding));
+    let decides = failed().find(|(_, finding)| held(finding).is_none());
     let (_, first) = decides.or_else(|| failed().next())?;
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for (address, finding) in failed() {
