@@ -104,9 +104,16 @@ pub fn hit(outcome: &ChildOutcome) -> Option<(Limit, String)> {
 /// Returns the limit that a program's output mentions first, and the line.
 pub fn said(text: &str) -> Option<(Limit, &str)> {
     let (limit, line) = text.lines().find_map(|line| Some((named(line)?, line.trim())))?;
-    // A process that may have no more data says the same words as one that may have no more addresses.
-    let data = matches!(limit, Limit::AddressSpace | Limit::Processes) && scarce() == Some(Limit::Data);
-    Some((if data { Limit::Data } else { limit }, line))
+    Some((meant(limit, scarce()), line))
+}
+
+/// Returns the limit that words name where `scarce` is low. A process that may have no more data says the same
+/// words as one that may have no more addresses.
+pub fn meant(named: Limit, scarce: Option<Limit>) -> Limit {
+    match (named, scarce) {
+        (Limit::AddressSpace | Limit::Processes, Some(Limit::Data)) => Limit::Data,
+        _ => named,
+    }
 }
 
 /// Returns the limit of this process, which its children inherit, that is lower than what a server is known

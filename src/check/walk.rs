@@ -119,8 +119,9 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
     findings
 }
 
-/// Returns the findings of a walk that cannot begin, because a filter refuses the calls by which a process waits
-/// for events. Go's runtime makes them too, and ends where they are refused. Other errors are check's own.
+/// Returns the findings of a walk that cannot begin, because a filter refuses the calls by which a process
+/// waits for events. Go's runtime makes them too, and ends where they are refused. Other errors are check's
+/// own.
 pub fn without_events(only: &[LinkId], error: &io::Error) -> Option<Vec<Finding>> {
     let errno = find::errno(error);
     if !matches!(errno, Errno::EACCES | Errno::EPERM | Errno::ENOSYS) {

@@ -46,7 +46,7 @@ fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
 /// Combines the findings of several devices, given with their addresses, into one: a failure that names every
 /// device that fails and how many these are, otherwise the first warning, with the findings of the other
 /// devices as details. Returns `None` if there is no finding.
-fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
+fn together(mut findings: Vec<(String, Finding)>) -> Option<Finding> {
     if findings.len() < 2 {
         return findings.into_iter().next().map(|(_, finding)| finding);
     }
@@ -54,22 +54,25 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
         return Some(failure);
     }
     // What was not examined is not hidden by a warning.
-    if let Some((at, (_, skipped))) = findings.iter().enumerate().find(|(_, (_, finding))| !finding.holds()) {
-        let others = findings.iter().enumerate().filter(|(other, _)| *other != at);
-        let others = others.map(|(_, (address, finding))| format!("{address}: {}", finding.found));
-        return Some(skipped.clone().details(others));
+    if let Some(at) = findings.iter().position(|(_, finding)| !finding.holds()) {
+        let (_, skipped) = findings.remove(at);
+        return Some(skipped.details(findings.iter().map(with_address)));
     }
-    let found: Vec<String> =
-        findings.iter().map(|(address, finding)| format!("{address}: {}", finding.found)).collect();
+    let found: Vec<String> = findings.iter().map(with_address).collect();
     let details = findings.iter().flat_map(|(_, finding)| finding.details.clone()).collect();
     let warns = findings.iter().find(|(_, finding)| finding.cause.is_some());
     let (_, worst) = warns.or(findings.first())?.clone();
     Some(Finding { found: found.join("; "), details, ..worst })
 }
 
-/// Combines the failures of several devices: the cause and the remedy are those of the first device that fails
-/// and that no running server explains, or else of the first. Other remedies are details. Returns `None` if no
-/// device fails.
+/// Returns what was found, behind the address of the device.
+fn with_address((address, finding): &(String, Finding)) -> String {
+    format!("{address}: {}", finding.found)
+}
+
+/// Combines the failures of several devices: the cause and the remedy are those of the first device that
+/// fails and that no running server explains, or else of the first. Other remedies are details. Returns
+/// `None` if no device fails.
 fn failures(findings: &[(String, Finding)]) -> Option<Finding> {
     let failed = || findings.iter().filter(|(_, finding)| finding.status == Status::Fail);
     let decides = failed().find(|(_, finding)| held(finding).is_none());
@@ -89,7 +92,7 @@ fn failures(findings: &[(String, Finding)]) -> Option<Finding> {
         })
         .collect();
     let others = findings.iter().filter(|(_, finding)| finding.status != Status::Fail);
-    let others = others.map(|(address, finding)| format!("{address}: {}", finding.found));
+    let others = others.map(with_address);
     let remedies = failed().filter_map(|(address, finding)| {
         let fix = finding.fix.as_ref().filter(|_| finding.fix != first.fix)?;
         let as_root = if fix.needs_root { " (as root)" } else { "" };

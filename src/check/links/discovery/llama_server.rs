@@ -26,8 +26,8 @@ const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 const CACHE_TYPE: &str = "OLLAMA_KV_CACHE_TYPE";
 /// Text in the line after which Ollama stops llama-server.
 const READY: &str = "system_info:";
-/// Text in the line with the address at which llama-server listens. What it does not accept later than that, it
-/// does not accept with a model.
+/// Text in the line with the address at which llama-server listens. What it does not accept later than that,
+/// it does not accept with a model.
 const LISTENS: &str = "listening on ";
 /// Number of looks at llama-server between the two lines.
 const LOOKS: u32 = 20;

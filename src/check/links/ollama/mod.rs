@@ -116,8 +116,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     evidence(finding.details(details))
 }
 
-/// Returns the finding for another Ollama beside the examined one. A service starts the one that its unit names,
-/// whatever PATH has.
+/// Returns the finding for another Ollama beside the examined one. A service starts the one that its unit
+/// names, whatever PATH has.
 fn second(found: &str, other: &Path, unit: Option<&Unit>) -> Finding {
     let other = other.display();
     let finding = Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {other}"));

@@ -79,9 +79,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
 fn limited(finding: Finding, limit: Limit) -> Finding {
     let usual = finding.cause.and_then(Cause::remedy).map(Fix::from);
     let explains = match limits::named(&finding.found) {
-        // A process that may have no more data says the same words as one that may have no more addresses.
-        Some(Limit::AddressSpace | Limit::Processes) if limit == Limit::Data => true,
-        Some(named) => named == limit,
+        Some(named) => limits::meant(named, Some(limit)) == limit,
         None => reconcile::is_unexplained(&finding) && finding.fix == usual,
     };
     if finding.status == Status::Fail && explains { finding.fix(limit.fix()) } else { finding }

@@ -179,14 +179,7 @@ fn attempt(
         }
         let elsewhere = otherwise.look(!open || watch.seen() == 0, begin);
         forward(watch, &elsewhere);
-        if ended.is_none()
-            && let Some(status) = child.process.try_wait()?
-        {
-            // The server's last output may still be in the pipe.
-            while open && wait(Some(&child.log), stop, TICK)? {
-                open = child.relay(watch)?;
-            }
-            (served.code, served.signal) = (status.code(), status.signal());
+        if ended.is_none() && child.has_ended(stop, watch, &mut served)? {
             ended = Some(Instant::now());
         }
         // What starts a server may end while the server goes on.
@@ -230,8 +223,8 @@ fn attempt(
     Ok(served)
 }
 
-/// Asks a server that has reported its compute devices for its version, because it takes connections only then.
-/// Returns whether it ended instead.
+/// Asks a server that has reported its compute devices for its version, because it takes connections only
+/// then. Returns whether it ended instead.
 fn ends_when_asked(
     address: SocketAddr,
     child: &mut ServerChild,
@@ -245,10 +238,7 @@ fn ends_when_asked(
     // A script may have given it another address, where it goes on.
     let deadline = Instant::now() + DAEMON;
     while Instant::now() < deadline && !stop.asked() {
-        if let Some(status) = child.process.try_wait()? {
-            // The server's last output may still be in the pipe.
-            while wait(Some(&child.log), stop, TICK)? && child.relay(watch)? {}
-            (served.code, served.signal) = (status.code(), status.signal());
+        if child.has_ended(stop, watch, served)? {
             return Ok(!otherwise::serves());
         }
         wait(None, stop, TICK)?;
@@ -277,6 +267,15 @@ fn start(words: &[OsString], environment: &Environment) -> io::Result<ServerChil
 }
 
 impl ServerChild {
+    /// Returns whether the server has ended, whose end and last output are then in `served` and `watch`.
+    fn has_ended(&mut self, stop: &Stop, watch: &mut Watch, served: &mut Serve) -> io::Result<bool> {
+        let Some(status) = self.process.try_wait()? else { return Ok(false) };
+        // The last output may still be in the pipe.
+        while wait(Some(&self.log), stop, TICK)? && self.relay(watch)? {}
+        (served.code, served.signal) = (status.code(), status.signal());
+        Ok(true)
+    }
+
     /// Reads from the pipe and forwards the content. Returns whether more may follow.
     fn relay(&mut self, watch: &mut Watch) -> io::Result<bool> {
         let mut buffer = [0; 16 << 10];

@@ -2,6 +2,7 @@
 //! it, or start the server as a daemon: it is then found among the descendants of this process, its output is
 //! read where it goes, its API is asked, and what its processes have mapped is observed.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -109,8 +110,8 @@ impl Otherwise {
         self.more()
     }
 
-    /// Notes whether a process that has mapped the CUDA backend at the time `now` has vgpu-run's libraries. The
-    /// loader maps the backend before what it needs, so the process lacks them for a moment.
+    /// Notes whether a process that has mapped the CUDA backend at the time `now` has vgpu-run's libraries.
+    /// The loader maps the backend before what it needs, so the process lacks them for a moment.
     fn loaded(&mut self, process: &RunningProcess, now: Instant) {
         match process.has_shims() {
             Some(true) => self.with_shims = true,
@@ -137,8 +138,9 @@ impl Otherwise {
         };
         let devices = self.devices.get_or_insert_with(listed);
         let mut held = devices.iter().filter_map(|device| holders(device).ok()).flatten();
-        // A process may have been started since the family was listed.
-        held.any(|holder| family.contains(&holder.process) || family::descendants().contains(&holder.process))
+        // A process may have been started since the family was listed, and strangers hold sessions, too.
+        let again = LazyCell::new(family::descendants);
+        held.any(|holder| family.contains(&holder.process) || again.contains(&holder.process))
     }
 
     /// Reads what is new in the file with the server's output.
