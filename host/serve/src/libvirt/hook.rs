@@ -1,9 +1,9 @@
-//! The command `libvirt-hook`, which libvirt calls before it starts a domain, after it has ended one, and where
-//! one arrives that migrates: `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
+//! The command `libvirt-hook`, which libvirt calls before it starts a domain, after it has ended one, and
+//! where one arrives that migrates: `DOMAIN OPERATION SUB-OPERATION EXTRA`, with the domain's XML on stdin.
 //!
 //! libvirt waits for the hook with the domain locked, so nothing here may ask libvirt. It fails a start or a
-//! migration whose hook fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be taken for
-//! another XML.
+//! migration whose hook fails, and shows what the hook wrote to stderr. Whatever it writes to stdout would be
+//! taken for another XML.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ pub struct HookArguments {
     words: Vec<String>,
 }
 
-/// Starts or stops the instance of a domain, and refuses its migration. Operations that do not concern a device
-/// succeed at once.
+/// Starts or stops the instance of a domain, and refuses its migration. Operations that do not concern a
+/// device succeed at once.
 pub fn run_hook(arguments: &HookArguments) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
     let [name, operation @ ("prepare" | "release" | "migrate"), "begin" | "end", ..] = words[..] else {

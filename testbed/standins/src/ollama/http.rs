@@ -55,8 +55,8 @@ pub fn listen(host: &str) -> Result<Server> {
     Server::from_listener(listener, None).map_err(|error| anyhow!("listen tcp {address}: {error}"))
 }
 
-/// Tries whether this process may take connections. A filter of system calls answers before the kernel looks at
-/// the descriptor.
+/// Tries whether this process may take connections. A filter of system calls answers before the kernel looks
+/// at the descriptor.
 pub fn may_accept(host: &str) -> Result<()> {
     // SAFETY: there is no such descriptor, and no memory is involved.
     unsafe { libc::accept4(-1, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };

@@ -3,22 +3,22 @@
 use std::fmt::Write as _;
 
 use crate::jit;
-use crate::machine::{Opcode, OperandClass, OperandRow, Place};
+use crate::machine::{Opcode, OperandClass, OperandPlace, OperandRow};
 use crate::ops::{DenormalMode, Row};
 
 /// Returns an operand as text: place, class, and width of a lane in bits.
 fn operand(row: OperandRow) -> String {
     let place = match row.place {
-        Place::A => "a",
-        Place::B => "b",
-        Place::C => "c",
-        Place::D => "d",
-        Place::Ds => "d...",
-        Place::Bs => "b...",
-        Place::List => "list",
-        Place::First => "list[0]",
-        Place::Second => "list[1]",
-        Place::Record => return "record".to_owned(),
+        OperandPlace::A => "a",
+        OperandPlace::B => "b",
+        OperandPlace::C => "c",
+        OperandPlace::D => "d",
+        OperandPlace::Ds => "d...",
+        OperandPlace::Bs => "b...",
+        OperandPlace::List => "list",
+        OperandPlace::First => "list[0]",
+        OperandPlace::Second => "list[1]",
+        OperandPlace::Record => return "record".to_owned(),
     };
     let width = if row.wide { 64 } else { 32 };
     match row.class {

@@ -1,8 +1,8 @@
 //! State of an `mbarrier` object, which the PTX ISA leaves opaque: 64 bits in shared memory.
 //!
 //! From the lowest bit: the arrivals that the current phase still waits for and those that each phase expects
-//! (20 bits each), the transactions that the current phase still waits for (21 bits, signed), and the number of
-//! the phase modulo 8.
+//! (20 bits each), the transactions that the current phase still waits for (21 bits, signed), and the number
+//! of the phase modulo 8.
 
 const COUNT_BITS: u32 = 20;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;

@@ -69,8 +69,8 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads `cp.async.mbarrier.arrive`. All copies are complete, so that the arrival happens at once. Without
-    /// `.noinc` it was expected in addition to the others, and changes nothing.
+    /// Reads `cp.async.mbarrier.arrive`. All copies are complete, so that the arrival happens at once.
+    /// Without `.noinc` it was expected in addition to the others, and changes nothing.
     pub fn arrive_after_copies(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         self.require(s.accept("arrive"))?;
         let arrivals = u64::from(s.accept("noinc"));
@@ -86,9 +86,9 @@ impl<'t> Parser<'t> {
         self.last(s, &[Ty::B64]).map(|_| space)
     }
 
-    /// Reads the last modifiers, of which the memory order and the scope are before or behind the state space:
-    /// the ISA's syntax has one order, and some of its examples the other. All threads of the block see the same
-    /// memory in the same order.
+    /// Reads the last modifiers, of which the memory order and the scope are before or behind the state
+    /// space: the ISA's syntax has one order, and some of its examples the other. All threads of the block
+    /// see the same memory in the same order.
     fn ordered_space(&self, s: &mut Spelling<'t>, orders: &[&str]) -> Result<Option<Space>, PtxError> {
         let semantics = |s: &mut Spelling<'t>| {
             let ordered = orders.iter().any(|order| s.accept(order));
@@ -152,8 +152,8 @@ impl<'t> Parser<'t> {
         self.push(Op::Atom { op: Atomic::Arrive, mem, float: PLAIN, dst, b, c: Some(tx) });
     }
 
-    /// Reads `test_wait` or `try_wait`, whose result is whether a phase has completed: the one in which a state
-    /// was taken, or the latest of a parity.
+    /// Reads `test_wait` or `try_wait`, whose result is whether a phase has completed: the one in which a
+    /// state was taken, or the latest of a parity.
     fn wait(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         let (parity, suspends) = (s.accept("parity"), self.word.starts_with(b"mbarrier.try_wait"));
         let space = self.ordered_space(&mut s, &["acquire", "relaxed"])?;

@@ -2,8 +2,8 @@
 //!
 //! Here lanes have the elements that they have for `mma`: a product becomes a few `mma` of 16 or 8 rows and 8
 //! columns, and loads and stores become those of registers or of single elements. A product of 8 rows and 32
-//! columns is that of the transposed matrices in reverse order. Some registers that the ISA assigns to A and B
-//! stay unused.
+//! columns is that of the transposed matrices in reverse order. Some registers that the ISA assigns to A and
+//! B stay unused.
 
 use crate::error::PtxError;
 use crate::ir::{Base, Binary, Class, Half, Mem, Mma, Op, Operand, Order, Reg, Round, Space, Special, Ty};
@@ -456,8 +456,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adds a product of numbers of 4 bits: of eight rows and columns, each with 32 numbers. Moved to the upper
-    /// half of a byte, each number is 16 times as large, and the product 256 times.
+    /// Adds a product of numbers of 4 bits: of eight rows and columns, each with 32 numbers. Moved to the
+    /// upper half of a byte, each number is 16 times as large, and the product 256 times.
     fn product_of_nibbles(
         &mut self,
         ty: Ty,

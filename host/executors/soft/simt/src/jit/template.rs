@@ -1,7 +1,7 @@
 //! Templates, which define the machine code of each opcode.
 
 use super::value::SlotKind;
-use crate::machine::{Inst, Opcode, OperandClass, Place, Subnormals, set};
+use crate::machine::{Inst, Opcode, OperandClass, OperandPlace, Subnormals, set};
 use crate::ops::DenormalMode;
 
 /// Denormal mode that an operation requires.
@@ -219,9 +219,9 @@ fn template<B>(step: &Inst, body: B) -> Template<B> {
     for operand in row.operands {
         let kind = operand.kind(step.form);
         match operand.place {
-            Place::A => found.sources[0] = kind,
-            Place::B => found.sources[1] = kind,
-            Place::C => found.sources[2] = kind,
+            OperandPlace::A => found.sources[0] = kind,
+            OperandPlace::B => found.sources[1] = kind,
+            OperandPlace::C => found.sources[2] = kind,
             _ => (found.dst, found.test) = (kind, operand.class == OperandClass::Predicate),
         }
     }
@@ -251,8 +251,10 @@ impl<B: Copy> Templates<B> {
             }
             Entry::Access { memory, bytes, vectors, scalars } => {
                 let counts = if form.shares(set::A) { scalars } else { vectors };
-                let count =
-                    counts.iter().find(|count| **count == form.count).map(|count| usize::from(*count))?;
+                if !counts.contains(&form.count) {
+                    return None;
+                }
+                let count = usize::from(form.count);
                 // Local memory is accessed word by word, in rows of the lanes.
                 let align = if let MemSpace::Local { .. } = memory { 4 } else { bytes * count as u32 };
                 let elements = Elements { memory, bytes, count, align };

@@ -54,8 +54,8 @@ impl Builder<'_> {
         if sat { self.op(Opcode::SaturateF32, dst, 4, [place]) } else { Ok(()) }
     }
 
-    /// Returns how an operation with these modifiers treats subnormal numbers. `dirty` tells that its operands
-    /// may be subnormal.
+    /// Returns how an operation with these modifiers treats subnormal numbers. `dirty` tells that its
+    /// operands may be subnormal.
     pub(super) const fn subnormals(modifiers: Float, dirty: bool) -> Subnormals {
         match (modifiers.ftz, dirty) {
             (false, _) => Subnormals::Keep,

@@ -89,8 +89,8 @@ impl Builder<'_> {
         self.finish(inst, form.shares(set::D), opcode.row().operands[0].wide, place, blend)
     }
 
-    /// Returns an instruction with these sources. If there is no such form of scalars and vectors, the scalars
-    /// are copied to lanes first.
+    /// Returns an instruction with these sources. If there is no such form of scalars and vectors, the
+    /// scalars are copied to lanes first.
     pub(super) fn inst_of_sources<const N: usize>(
         &mut self,
         opcode: Opcode,

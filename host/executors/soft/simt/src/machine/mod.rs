@@ -47,7 +47,7 @@ pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
 pub(crate) use native::{Context, NO_BARRIER, PLACES, SUMS};
-pub(crate) use opcode::{Form, Opcode, OperandClass, OperandRow, Place, SlotKind, Subnormals, set};
+pub(crate) use opcode::{Form, Opcode, OperandClass, OperandPlace, OperandRow, SlotKind, Subnormals, set};
 pub(crate) use operand::{
     AtomicFn, AtomicOperands, BARRIERS, BarrierKind, BarrierOperands, Field, PrintOperands, ProductOperands,
     QuadsOperands, RareOperand, RareOperands, SlotList, Tables,

@@ -119,7 +119,7 @@ pub(crate) enum OperandClass {
 
 /// Place of an operand in an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum OperandPlace {
     A,
     B,
     C,
@@ -140,7 +140,7 @@ pub(crate) enum Place {
 /// Description of an operand in a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperandRow {
-    pub(crate) place: Place,
+    pub(crate) place: OperandPlace,
     pub(crate) class: OperandClass,
     /// Whether a lane has 64 bits.
     pub(crate) wide: bool,
@@ -149,7 +149,7 @@ pub(crate) struct OperandRow {
 }
 
 impl OperandRow {
-    pub(crate) const fn new<T>(written: bool, place: Place, class: OperandClass) -> Self {
+    pub(crate) const fn new<T>(written: bool, place: OperandPlace, class: OperandClass) -> Self {
         Self { place, class, wide: size_of::<T>() == 8, written }
     }
 
@@ -157,11 +157,11 @@ impl OperandRow {
     pub(crate) const fn kind(self, form: Form) -> SlotKind {
         let wide = self.wide;
         let shared = match self.place {
-            Place::A => form.shares(set::A),
-            Place::B | Place::Bs => form.shares(set::B),
-            Place::C => form.shares(set::C),
-            Place::D | Place::Ds => form.shares(set::D),
-            Place::List | Place::First | Place::Second | Place::Record => false,
+            OperandPlace::A => form.shares(set::A),
+            OperandPlace::B | OperandPlace::Bs => form.shares(set::B),
+            OperandPlace::C => form.shares(set::C),
+            OperandPlace::D | OperandPlace::Ds => form.shares(set::D),
+            OperandPlace::List | OperandPlace::First | OperandPlace::Second | OperandPlace::Record => false,
         };
         match self.class {
             OperandClass::Vector => SlotKind::Vector { wide },

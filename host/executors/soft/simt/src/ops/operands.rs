@@ -2,7 +2,8 @@
 //! instruction are in its record.
 
 use crate::machine::{
-    AtomicOperands, Inst, Opcode, Place, ProductOperands, QuadsOperands, RareOperand, Slot, SlotKind, Tables,
+    AtomicOperands, Inst, Opcode, OperandPlace, ProductOperands, QuadsOperands, RareOperand, Slot, SlotKind,
+    Tables,
 };
 
 const NARROW: SlotKind = SlotKind::Vector { wide: false };
@@ -17,7 +18,8 @@ const fn rare_kind(operand: RareOperand) -> SlotKind {
 }
 
 impl Inst {
-    /// Calls `visit` with the slot of each operand, its class and width, and whether the instruction writes it.
+    /// Calls `visit` with the slot of each operand, its class and width, and whether the instruction writes
+    /// it.
     pub(crate) fn operands(&self, tables: &Tables, mut visit: impl FnMut(Slot, SlotKind, bool)) {
         let count = usize::from(self.form.count);
         let list = || tables.memory.get(self.x as usize).map_or(&[][..], |list| &list.slots);
@@ -25,17 +27,19 @@ impl Inst {
             let (kind, written) = (operand.kind(self.form), operand.written);
             let mut each = |slots: &[Slot]| slots.iter().for_each(|&slot| visit(slot, kind, written));
             match operand.place {
-                Place::A => each(&[self.a]),
-                Place::B => each(&[self.b]),
-                Place::C => each(&[self.c]),
-                Place::D => each(&[self.d]),
-                Place::Ds if count == 1 => each(&[self.d]),
-                Place::Bs if count == 1 => each(&[self.b]),
-                Place::Ds | Place::Bs | Place::List => each(list().get(..count).unwrap_or_default()),
-                Place::First => each(list().get(..1).unwrap_or_default()),
-                Place::Second if count == 2 => each(list().get(1..2).unwrap_or_default()),
-                Place::Second => {}
-                Place::Record => self.recorded(tables, &mut visit),
+                OperandPlace::A => each(&[self.a]),
+                OperandPlace::B => each(&[self.b]),
+                OperandPlace::C => each(&[self.c]),
+                OperandPlace::D => each(&[self.d]),
+                OperandPlace::Ds if count == 1 => each(&[self.d]),
+                OperandPlace::Bs if count == 1 => each(&[self.b]),
+                OperandPlace::Ds | OperandPlace::Bs | OperandPlace::List => {
+                    each(list().get(..count).unwrap_or_default());
+                }
+                OperandPlace::First => each(list().get(..1).unwrap_or_default()),
+                OperandPlace::Second if count == 2 => each(list().get(1..2).unwrap_or_default()),
+                OperandPlace::Second => {}
+                OperandPlace::Record => self.recorded(tables, &mut visit),
             }
         }
     }

@@ -12,7 +12,7 @@ use super::memory::{CopyAsync, FromU8, FromU16, Generic, Global, LoadPair, LoadT
 use super::print::{Assert, Print};
 use super::rare::Rare;
 use super::{Splat, bits, compare, control, convert, double, float, half, integer, special, warps};
-use crate::machine::{Features, Form, Inst, InstFn, Opcode, OperandClass, OperandRow, Place};
+use crate::machine::{Features, Form, Inst, InstFn, Opcode, OperandClass, OperandPlace, OperandRow};
 use crate::table::instructions;
 
 /// Denormal modes in which machine code may compute an instruction.
@@ -33,8 +33,8 @@ pub(crate) struct Row {
     pub(crate) ptx: &'static str,
     pub(crate) operands: &'static [OperandRow],
     pub(crate) denormals: DenormalMode,
-    /// Whether this is arithmetic of 32-bit floating-point numbers. Machine code may leave operands and results
-    /// of such instructions neither flushed nor canonical.
+    /// Whether this is arithmetic of 32-bit floating-point numbers. Machine code may leave operands and
+    /// results of such instructions neither flushed nor canonical.
     pub(crate) arithmetic: bool,
     /// Whether the instruction may end the launch with a fault.
     pub(crate) faults: bool,
@@ -90,14 +90,14 @@ const fn with_mode(row: Row) -> Row {
 }
 
 /// Describes an operand of a function of lanes.
-const fn lanes<T>(written: bool, place: Place) -> OperandRow {
+const fn lanes<T>(written: bool, place: OperandPlace) -> OperandRow {
     OperandRow::new::<T>(written, place, OperandClass::Lanes)
 }
 
 /// Describes the operands of a comparison.
 const fn compared<T>() -> [OperandRow; 3] {
-    let d = OperandRow::new::<u32>(true, Place::D, OperandClass::Predicate);
-    [d, lanes::<T>(false, Place::A), lanes::<T>(false, Place::B)]
+    let d = OperandRow::new::<u32>(true, OperandPlace::D, OperandClass::Predicate);
+    [d, lanes::<T>(false, OperandPlace::A), lanes::<T>(false, OperandPlace::B)]
 }
 
 /// Resolves a word of the table.
@@ -109,31 +109,31 @@ macro_rules! word {
         true
     };
     (a) => {
-        Place::A
+        OperandPlace::A
     };
     (b) => {
-        Place::B
+        OperandPlace::B
     };
     (c) => {
-        Place::C
+        OperandPlace::C
     };
     (d) => {
-        Place::D
+        OperandPlace::D
     };
     (ds) => {
-        Place::Ds
+        OperandPlace::Ds
     };
     (bs) => {
-        Place::Bs
+        OperandPlace::Bs
     };
     (list) => {
-        Place::List
+        OperandPlace::List
     };
     (first) => {
-        Place::First
+        OperandPlace::First
     };
     (second) => {
-        Place::Second
+        OperandPlace::Second
     };
     (lanes) => {
         OperandClass::Lanes
@@ -147,18 +147,12 @@ macro_rules! word {
     (predicate) => {
         OperandClass::Predicate
     };
-    (any) => {
-        DenormalMode::Any
-    };
-    (keep) => {
-        DenormalMode::Keep
-    };
 }
 
 /// Describes an operand of a row.
 macro_rules! operand {
     (record) => {
-        OperandRow::new::<u32>(false, Place::Record, OperandClass::Vector)
+        OperandRow::new::<u32>(false, OperandPlace::Record, OperandClass::Vector)
     };
     ($access:ident $place:ident $class:ident $t:ty) => {
         OperandRow::new::<$t>(word!($access), word!($place), word!($class))
@@ -168,17 +162,21 @@ macro_rules! operand {
 /// Describes the operands of a function of lanes.
 macro_rules! function_operands {
     ($a:ty => $r:ty) => {
-        &[lanes::<$r>(true, Place::D), lanes::<$a>(false, Place::A)]
+        &[lanes::<$r>(true, OperandPlace::D), lanes::<$a>(false, OperandPlace::A)]
     };
     ($a:ty, $b:ty => $r:ty) => {
-        &[lanes::<$r>(true, Place::D), lanes::<$a>(false, Place::A), lanes::<$b>(false, Place::B)]
+        &[
+            lanes::<$r>(true, OperandPlace::D),
+            lanes::<$a>(false, OperandPlace::A),
+            lanes::<$b>(false, OperandPlace::B),
+        ]
     };
     ($a:ty, $b:ty, $c:ty => $r:ty) => {
         &[
-            lanes::<$r>(true, Place::D),
-            lanes::<$a>(false, Place::A),
-            lanes::<$b>(false, Place::B),
-            lanes::<$c>(false, Place::C),
+            lanes::<$r>(true, OperandPlace::D),
+            lanes::<$a>(false, OperandPlace::A),
+            lanes::<$b>(false, OperandPlace::B),
+            lanes::<$c>(false, OperandPlace::C),
         ]
     };
 }

@@ -1,11 +1,11 @@
-//! Tests of `mbarrier` objects (PTX ISA, "mbarrier"): the state of one object through its phases, and threads of
-//! a block that wait for each other.
+//! Tests of `mbarrier` objects (PTX ISA, "mbarrier"): the state of one object through its phases, and threads
+//! of a block that wait for each other.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// Returns a kernel of one thread that executes the steps on an object at `%s`. `test` adds a line that stores
-/// whether `%p` holds, and `count` one that stores the pending count of the state `%d`.
+/// Returns a kernel of one thread that executes the steps on an object at `%s`. `test` adds a line that
+/// stores whether `%p` holds, and `count` one that stores the pending count of the state `%d`.
 fn steps(lines: &[&str]) -> (String, u64) {
     let mut body = String::new();
     let mut results = 0;

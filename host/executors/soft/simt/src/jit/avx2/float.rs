@@ -117,8 +117,8 @@ pub(super) fn register(table: &mut Templates) {
     table.lanes(
         Opcode::SaturateF32,
         narrow!(|e, d, a| {
-            // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
-            // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
+            // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take
+            // a subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
             let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
             let nan = e.temporary()?;
             e.asm.vpxor(d, d, d)?;
