@@ -181,13 +181,13 @@ impl GpuShare {
         opened.map_err(|error| self.failed("open the lock of a slot of", error))
     }
 
-    /// Returns a file whose lock makes this process the node process of the GPU for as long as the file is
-    /// open, or `None` if another process is.
-    pub(crate) fn lock_for_node(&self) -> Result<Option<File>, ShareError> {
+    /// Returns a lock that makes this process the node process of the GPU until it is dropped, or `None` if
+    /// another process is.
+    pub(crate) fn lock_for_node(&self) -> Result<Option<NodeLock>, ShareError> {
         let failed = |error| self.failed("lock as the node process", error);
         let file = open_or_create(&self.0.dir, &self.node_name()).map_err(failed)?;
         let locked = lock::set(&file, LockRange::All, Kind::Exclusive).map_err(failed)?;
-        Ok(locked.then_some(file))
+        Ok(locked.then_some(NodeLock(file)))
     }
 
     /// Returns whether a node process has this GPU now. It may hang. Nothing is locked meanwhile.
@@ -259,6 +259,18 @@ impl GpuShare {
     /// Returns the 32-bit word at an offset, which comes from this crate's layout.
     pub(crate) fn u32_at(&self, offset: usize) -> &AtomicU32 {
         self.0.region.get_atomic_ref(offset).expect("an aligned word within the file")
+    }
+}
+
+/// The lock of the node process of one GPU.
+pub(crate) struct NodeLock(pub(crate) File);
+
+impl Drop for NodeLock {
+    /// Closing the file would not do: a child that another thread is starting has a duplicate of the
+    /// descriptor until it executes its program, and the lock would last as long.
+    fn drop(&mut self) {
+        // A lock that this process holds can be dropped. If not, the kernel does it when the file is closed.
+        let _ = lock::set(&self.0, LockRange::All, Kind::None);
     }
 }
 

@@ -45,6 +45,17 @@ fn end_device(share: &GpuShare, slot: Slot) {
 }
 
 #[test]
+fn a_node_process_that_ends_leaves_no_lock_to_a_child_that_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (open(folder.path()), open(folder.path()));
+    let lock = one.lock_for_node().unwrap().unwrap();
+    assert!(other.lock_for_node().unwrap().is_none() && other.has_node().unwrap());
+    let _childs = lock.0.try_clone().unwrap();
+    drop(lock);
+    assert!(!other.has_node().unwrap() && other.lock_for_node().unwrap().is_some());
+}
+
+#[test]
 fn a_slot_is_taken_over_with_its_lock_and_figures() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (open(folder.path()), open(folder.path()));
