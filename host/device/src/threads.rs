@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
+use crate::priority;
 use crate::sync::lock;
 
 /// Panic of a thread that [`spawn`] started. Rust's own message on stderr names the place in the code.
@@ -41,6 +42,7 @@ pub fn spawn(name: impl Into<String>, work: impl FnOnce() + Send + 'static) -> i
     let name = name.into();
     let thread = name.clone();
     Builder::new().name(name).spawn(move || {
+        priority::disinherit();
         // Unwinding dropped everything that `work` held. All other state that it changed is shared with
         // threads that end with the process.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use vgpu_device::RaisedPriority;
 
 /// First number that a service manager passes.
 const FIRST: RawFd = 3;
@@ -26,6 +27,9 @@ const MANAGER: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTE
 /// Variable by which a program of this process names descriptors to the next one, in the form of
 /// [`named_numbers`].
 pub const HANDED_OVER: &str = "VGPU_DEVICE_DESCRIPTORS";
+
+/// Variable by which a program of this process tells the next one that it has a raised priority.
+pub(crate) const HURRIED: &str = "VGPU_DEVICE_HURRIED";
 
 /// Reason for which the descriptors cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +73,8 @@ pub struct Inherited {
     pub kept: Vec<(String, OwnedFd)>,
     /// Those of the program that ran before in this process.
     pub handed_over: Vec<(String, OwnedFd)>,
+    /// The raised priority of that program.
+    pub priority: Option<RaisedPriority>,
 }
 
 impl Inherited {
@@ -88,7 +94,8 @@ impl Inherited {
         if TAKEN.swap(true, Ordering::AcqRel) || threads() != Some(1) {
             return Err(InheritedError::Late);
         }
-        for name in MANAGER.into_iter().chain([HANDED_OVER]) {
+        let priority = variable(HURRIED).map(|_| RaisedPriority::inherited());
+        for name in MANAGER.into_iter().chain([HANDED_OVER, HURRIED]) {
             // SAFETY: This process has one thread, so that nobody reads the environment meanwhile.
             unsafe { std::env::remove_var(name) };
         }
@@ -97,7 +104,7 @@ impl Inherited {
             let adopted = numbers.into_iter().map(|(number, name)| adopt(&mut seen, number, name));
             adopted.collect::<Result<Vec<_>, _>>()
         };
-        Ok(Self { kept: adopt_all(kept)?, handed_over: adopt_all(handed_over)? })
+        Ok(Self { kept: adopt_all(kept)?, handed_over: adopt_all(handed_over)?, priority })
     }
 }
 

@@ -47,8 +47,9 @@ impl Machine<'_> {
         announce: impl FnOnce(Served) -> Result<T>,
         end: impl FnOnce(),
     ) -> Result<()> {
-        let Self { shape, opened: Opened { socket, keeper, past }, running } = self;
+        let Self { shape, opened: Opened { socket, keeper, past, priority }, running } = self;
         let thread = SocketThread::start(lifetime, socket)?;
+        drop(priority);
         let ended = announce(Served { past, ..served }).and_then(|announced| {
             lifetime.wait_or_reload(|| {
                 let Some(running) = &running else { return Lifetime::not_reloaded() };

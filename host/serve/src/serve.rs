@@ -138,8 +138,8 @@ pub fn serve_configured(arguments: &ServeArguments, inherited: Inherited) -> Res
 fn origin(bus: &Bus, inherited: Inherited, options: &device::DeviceArguments) -> Result<Origin> {
     let Bus::VfioUser(path) = bus else { return Ok(Origin::default()) };
     let shape = options.shape(path);
-    let Inherited { kept, handed_over } = inherited;
-    Ok(match Handover::take(handed_over)? {
+    let Inherited { kept, handed_over, priority } = inherited;
+    Ok(match Handover::take(handed_over, priority)? {
         Some(handover) => Origin::Handover(Box::new(handover)),
         None => Origin::Start(Box::new(Takeover::begin(kept, shape)?)),
     })

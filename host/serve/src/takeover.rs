@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{SealFlags, fcntl_get_seals};
-use vgpu_device::{Device, PreviousDevice, Window, listen_for};
+use vgpu_device::{Device, PreviousDevice, RaisedPriority, Window, listen_for};
 use vgpu_vfio_user::record::{FileId, Image, Record, RecordError, Recorded};
 use vgpu_vfio_user::{Function, FunctionSocket, SavedConnection, SharedRam, end_connection};
 
@@ -165,7 +165,7 @@ impl Takeover {
         let Shape { path, group, .. } = shape;
         let (Some(kept), Some(device)) = (self.kept, device) else {
             let socket = FunctionSocket::bind(path, group, function, ram)?;
-            return Ok(Opened { socket, keeper: None, past: Past::None });
+            return Ok(Opened { socket, keeper: None, past: Past::None, priority: None });
         };
         let Kept { store, record, mut names, listener, left, lost } = kept;
         let listener = if let Some(listener) = listener {
@@ -228,7 +228,7 @@ impl Takeover {
         };
         let keeper = Arc::new(Keeper::new(store, record, files));
         socket.record(Arc::clone(&keeper) as _);
-        Ok(Opened { socket, keeper: Some((keeper, listener.0)), past })
+        Ok(Opened { socket, keeper: Some((keeper, listener.0)), past, priority: None })
     }
 }
 
@@ -243,6 +243,8 @@ pub(crate) struct Opened {
     /// What keeps it for the next process, and the name of its listener there.
     pub(crate) keeper: Option<(Arc<Keeper>, String)>,
     pub(crate) past: Past,
+    /// The priority of this thread, until the socket is served.
+    pub(crate) priority: Option<RaisedPriority>,
 }
 
 /// Descriptors by the names that [`crate::keeper`] gives them, by what they are.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use vgpu_device::{Addresses, DeviceConfig, DeviceState, Executor, KeptDescriptors, Window};
+use vgpu_device::{Addresses, DeviceConfig, DeviceState, Executor, KeptDescriptors, RaisedPriority, Window};
 use vgpu_vfio_user::record::{ConnectionImage, FileId, ProcessEntry, Record, Recorded};
 use vgpu_vfio_user::{Function, FunctionSocket, SavedConnection, SharedRam, V2};
 
@@ -37,6 +37,8 @@ pub(crate) struct Handover {
     connection: Option<SavedConnection>,
     /// Files of the guest's memory.
     files: BTreeSet<FileId>,
+    /// The priority with which the program before this one has executed it.
+    priority: Option<RaisedPriority>,
 }
 
 /// Adds what serves the VMM to the descriptors that survive. `keeper` has the record, if there is one.
@@ -80,7 +82,10 @@ pub(crate) fn keep_machine(
 
 impl Handover {
     /// Takes what was handed over. Returns `None` if this program was started anew.
-    pub(crate) fn take(inherited: Vec<(String, OwnedFd)>) -> Result<Option<Self>> {
+    pub(crate) fn take(
+        inherited: Vec<(String, OwnedFd)>,
+        priority: Option<RaisedPriority>,
+    ) -> Result<Option<Self>> {
         if inherited.is_empty() {
             return Ok(None);
         }
@@ -115,6 +120,7 @@ impl Handover {
             connection: connection.transpose()?,
             files: files.into_keys().collect(),
             process,
+            priority,
         }))
     }
 
@@ -199,7 +205,7 @@ impl Handover {
             socket.record(Arc::clone(&keeper) as _);
             (keeper, name)
         });
-        Ok(Opened { socket, keeper, past })
+        Ok(Opened { socket, keeper, past, priority: self.priority.take() })
     }
 }
 

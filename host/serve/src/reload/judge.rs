@@ -11,10 +11,12 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use vgpu_device::RaisedPriority;
 
 use crate::reload::saved::STATE_VERSION;
 
@@ -72,6 +74,14 @@ impl Judge {
             // It has ended, or is not the program that was expected.
             Ok(false) => Err(judge.end().map_or_else(|error| error, |ended| judge.refusal(&ended))),
             Err(_) => bail!("{shown} cannot take over: it was not ready to judge within {START_MOST:?}"),
+        }
+    }
+
+    /// Gives the program the priority of the thread that is to wait for its judgement.
+    pub(crate) fn hurry(&self, priority: Option<&RaisedPriority>) {
+        let process = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let (Some(priority), Some(process)) = (priority, process) {
+            priority.lend(process);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use vgpu_device::{Addresses, Device, KeptDescriptors, NotSaved, PauseError, PausedDevice};
+use vgpu_device::{Addresses, Device, KeptDescriptors, NotSaved, PauseError, PausedDevice, RaisedPriority};
 use vgpu_vfio_user::{FunctionSocket, record};
 
 use crate::executor::SavedExecutor;
@@ -100,6 +100,8 @@ impl RunningDevice {
             // Nobody ends a session meanwhile.
             let quiet = self.quiet.write().unwrap_or_else(PoisonError::into_inner);
             let paused = clock();
+            let priority = RaisedPriority::raise();
+            judge.hurry(priority.as_ref());
             let socket = thread.rest()?;
             let Err(error) = self.make_room(executor, paused, &socket, keep, |state, descriptors| {
                 judge.judge(state)?;
@@ -108,11 +110,11 @@ impl RunningDevice {
                 if lifetime.is_ending() {
                     bail!("the device is to stop");
                 }
-                let error = execute(&program, &arguments, descriptors);
+                let error = execute(&program, &arguments, descriptors, priority.as_ref());
                 Err(error).with_context(|| format!("execute {}", program.display()))
             });
             thread.go_on(socket)?;
-            drop(quiet);
+            drop((priority, quiet));
             let is_busy = matches!(error.downcast_ref(), Some(PauseError::Busy(_)));
             if !is_busy || Instant::now() >= end {
                 return Err(error);

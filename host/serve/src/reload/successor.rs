@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use signal_hook::consts::SIGPIPE;
-use vgpu_device::KeptDescriptors;
+use vgpu_device::{KeptDescriptors, RaisedPriority};
 
-use crate::inherited::{HANDED_OVER, named_numbers};
+use crate::inherited::{HANDED_OVER, HURRIED, named_numbers};
 
 /// Returns the path of the program, as it was when this was first called, which is at the start: an upgrade
 /// replaces the file, and the system then names the one that was removed.
@@ -30,11 +30,21 @@ pub(crate) fn arguments() -> Vec<OsString> {
 }
 
 /// Executes `program` in this process with these descriptors. They are duplicates: those that this process uses
-/// are closed with it, so that nothing survives by mistake. Returns only if that fails.
-pub(crate) fn execute(program: &Path, arguments: &[OsString], kept: &KeptDescriptors) -> io::Error {
+/// are closed with it, so that nothing survives by mistake. Returns only if that fails. The program is told of
+/// the priority, and is to end it.
+pub(crate) fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    kept: &KeptDescriptors,
+    priority: Option<&RaisedPriority>,
+) -> io::Error {
     let survive = |flags| kept.iter().try_for_each(|(_, descriptor)| fcntl_setfd(descriptor, flags));
     let error = match survive(FdFlags::empty()) {
-        Ok(()) => Command::new(program).args(arguments).env(HANDED_OVER, named_numbers(kept.iter())).exec(),
+        Ok(()) => {
+            let mut command = Command::new(program);
+            command.args(arguments).env(HANDED_OVER, named_numbers(kept.iter()));
+            command.envs(priority.map(|_| (HURRIED, "1"))).exec()
+        }
         Err(error) => error.into(),
     };
     // The descriptors are closed with their table. Until then no child may inherit them.
