@@ -29,6 +29,11 @@ const API_KEYS: [&str; 2] = ["LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE"];
 const TLS: [&str; 2] = ["LLAMA_ARG_SSL_KEY_FILE", "LLAMA_ARG_SSL_CERT_FILE"];
 /// Variable with the path prefix under which llama-server answers.
 pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
+/// Variable with the number of tokens that one request may have, which llama-server applies to whatever
+/// context Ollama asks for. Zero and less mean that it is not set.
+const PER_SLOT: &str = "LLAMA_ARG_KV_UNIFIED_PER_SLOT";
+/// Number of tokens that a short question takes with the template around it.
+const PROMPT: i64 = 32;
 /// Variable that makes GGML request managed memory, whatever its value (ggml-cuda.cu, `getenv`). GGML does
 /// not fall back to other memory.
 const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
@@ -161,6 +166,11 @@ fn judge(
     if let Some((name, value, why)) = model_lacking(environment).filter(|_| llama_server) {
         return fail(cause::MODEL_FILE, name, &value, why);
     }
+    let tokens = get(PER_SLOT).and_then(|value| value.trim().parse::<i64>().ok());
+    if let Some(tokens) = tokens.filter(|tokens| llama_server && (1..PROMPT).contains(tokens)) {
+        let why = "lets no prompt be longer than so many tokens, and refuses longer ones";
+        return fail(cause::CONTEXT_TOO_SMALL, PER_SLOT, &tokens.to_string(), why);
+    }
     if let Some(value) = get(UNIFIED_MEMORY) {
         let why = "makes every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
@@ -268,6 +278,10 @@ mod tests {
             assert_eq!(with(name, value).unwrap(), "environment/model-file", "{name}");
         }
         assert_eq!(with("LLAMA_ARG_SPEC_DRAFT_MODEL", "/proc/self/exe"), None);
+        assert_eq!(with(PER_SLOT, "1").unwrap(), "environment/context-too-small");
+        for value in ["0", "-1", "4096", "x", ""] {
+            assert_eq!(with(PER_SLOT, value), None, "{value}");
+        }
         assert_eq!(with("LLAMA_API_KEY", "secret").unwrap(), "environment/api-key");
         assert_eq!(with("LLAMA_ARG_SSL_KEY_FILE", "/k"), None, "without a certificate there is no TLS");
         let both = [("LLAMA_ARG_SSL_KEY_FILE", "/k"), ("LLAMA_ARG_SSL_CERT_FILE", "/c")];
