@@ -100,6 +100,7 @@ const CALLS: &[Call] = &[
     call("wait4", libc::SYS_wait4, [i32::MIN as c_long, 0, 0]),
     call("waitid", libc::SYS_waitid, [NONE, 0, 0]).tolerating(&[Errno::ENOSYS]),
     call("pidfd_send_signal", libc::SYS_pidfd_send_signal, [NONE, 0, 0]).tolerating(&FILTERS),
+    call("getrandom", libc::SYS_getrandom, [0, 0, NONE]).for_loads().tolerating(&[Errno::ENOSYS]),
     call("sigaltstack", libc::SYS_sigaltstack, [0, 0, 0]),
     call("rt_sigaction", libc::SYS_rt_sigaction, [0, 0, 0]),
     call("madvise", libc::SYS_madvise, [0, 0, 0]).for_loads(),
@@ -208,10 +209,9 @@ pub fn tell(findings: &mut [Finding], refused: &[RefusedCall]) {
         return;
     }
     let finding = finding(&decisive);
-    let named = |finding: &&mut Finding| {
-        finding.status == Status::Fail && finding.cause.is_some_and(|cause| NAMED.contains(&cause))
-    };
-    match findings.iter_mut().find(named) {
+    // What follows from another failure is not the headline.
+    let first = findings.iter_mut().find(|finding| finding.status == Status::Fail);
+    match first.filter(|first| first.cause.is_some_and(|cause| NAMED.contains(&cause))) {
         Some(named) => {
             named.found = format!("{}; {}", named.found, finding.found);
             named.fix = finding.fix;
@@ -298,5 +298,12 @@ mod tests {
         let [kernel, truth] = told(named, &[listen()]);
         assert_eq!((kernel.status, truth.status), (Status::Pass, Status::Fail));
         assert!(truth.found.ends_with("calls listen") && truth.fix.unwrap().text.contains("listen"));
+        let mut findings = [
+            Finding::pass(LinkId::Kernel, "fine"),
+            Finding::unknown(LinkId::Discovery, "its listener stopped"),
+            Finding::fail(truth::CONNECTIONS_REFUSED, "it ended"),
+        ];
+        tell(&mut findings, &[listen()]);
+        assert_eq!(findings[0].status, Status::Fail, "another link fails before");
     }
 }
