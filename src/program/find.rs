@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, Gid, Uid, faccessat};
+use nix::unistd::{AccessFlags, Gid, Uid, access, faccessat};
 
 use crate::waits;
 
@@ -77,12 +77,14 @@ fn executable(path: &Path) -> Result<(), Errno> {
 }
 
 /// Checks what this process may do with a path by its effective ids. Where these are the real ones the
-/// question needs no flags: with flags it is the call `faccessat2`, which older filters of system calls
-/// refuse.
-pub fn may(path: &Path, access: AccessFlags) -> Result<(), Errno> {
-    let same = Uid::current() == Uid::effective() && Gid::current() == Gid::effective();
-    let flags = if same { AtFlags::empty() } else { AtFlags::AT_EACCESS };
-    faccessat(AT_FDCWD, path, access, flags)
+/// question is the call `access`: older filters of system calls refuse `faccessat2`, which the other one
+/// is.
+pub fn may(path: &Path, mode: AccessFlags) -> Result<(), Errno> {
+    if Uid::current() == Uid::effective() && Gid::current() == Gid::effective() {
+        access(path, mode)
+    } else {
+        faccessat(AT_FDCWD, path, mode, AtFlags::AT_EACCESS)
+    }
 }
 
 /// Returns the errno of an error of the system, or EIO for an error that has none.
