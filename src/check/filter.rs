@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::child;
 use super::messages::RefusedCall;
 use super::obstacles;
-use crate::diagnosis::cause::{discovery, kernel as cause, truth};
-use crate::diagnosis::{Cause, Finding, LinkId, Status};
+use crate::diagnosis::cause::kernel as cause;
+use crate::diagnosis::{Finding, LinkId};
 
 /// File with the mode of a process's filter.
 const STATUS: &str = "/proc/self/status";
@@ -27,8 +27,6 @@ const STATUS_MOST: u64 = 64 << 10;
 const IN_FORCE: &str = "Seccomp:\t2";
 /// Time limit for the calls, which take microseconds.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Causes whose findings name a filter themselves.
-const NAMED: [Cause; 3] = [cause::EVENTS_REFUSED, discovery::KILLED_BY_FILTER, truth::CONNECTIONS_REFUSED];
 
 /// A system call that Ollama's programs make, or vgpu-run's libraries in them.
 struct Call {
@@ -37,7 +35,8 @@ struct Call {
     arguments: [c_long; 5],
     /// Whether the server starts without it, and no model is loaded.
     load: bool,
-    /// Errors at which who makes it goes on in another way. ENOSYS is the answer of kernels that do not have it.
+    /// Errors at which who makes it goes on in another way. ENOSYS is the answer of kernels that do not
+    /// have it.
     tolerated: &'static [Errno],
 }
 
@@ -199,9 +198,8 @@ fn of_call(call: &Call, errno: Option<i32>) -> RefusedCall {
     RefusedCall { name: call.name.to_owned(), errno, load: call.load }
 }
 
-/// Makes the calls in `refused` the finding of the link `kernel`, or adds them to the finding that names a
-/// filter already. A server that has found its GPUs disproves those that its start needs, and not those of
-/// loads.
+/// Makes the calls in `refused` the finding of the link `kernel`. A server that has found its GPUs disproves
+/// those that its start needs, and not those of loads.
 pub fn tell(findings: &mut [Finding], refused: &[RefusedCall]) {
     let starts = findings.iter().any(|finding| finding.link == LinkId::Truth && finding.holds());
     let decisive: Vec<&RefusedCall> = refused.iter().filter(|call| call.load || !starts).collect();
@@ -209,18 +207,8 @@ pub fn tell(findings: &mut [Finding], refused: &[RefusedCall]) {
         return;
     }
     let finding = finding(&decisive);
-    // What follows from another failure is not the headline.
-    let first = findings.iter_mut().find(|finding| finding.status == Status::Fail);
-    match first.filter(|first| first.cause.is_some_and(|cause| NAMED.contains(&cause))) {
-        Some(named) => {
-            named.found = format!("{}; {}", named.found, finding.found);
-            named.fix = finding.fix;
-        }
-        None => {
-            // Without the link there is none to blame: only some links were asked for.
-            let _ = obstacles::place(findings, finding);
-        }
-    }
+    // Without the link there is none to blame: only some links were asked for.
+    let _ = obstacles::place(findings, finding);
 }
 
 fn finding(refused: &[&RefusedCall]) -> Finding {
@@ -249,6 +237,7 @@ fn finding(refused: &[&RefusedCall]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnosis::Status;
 
     fn refused(name: &str, errno: Option<Errno>, load: bool) -> RefusedCall {
         RefusedCall { name: name.into(), errno: errno.map(|errno| errno as i32), load }
@@ -294,16 +283,5 @@ mod tests {
         assert_eq!(told(works(), &[listen()])[0].status, Status::Pass);
         let load = refused("madvise", Some(Errno::EPERM), true);
         assert_eq!(told(works(), &[load])[0].status, Status::Fail);
-        let named = Finding::fail(truth::CONNECTIONS_REFUSED, "it ended");
-        let [kernel, truth] = told(named, &[listen()]);
-        assert_eq!((kernel.status, truth.status), (Status::Pass, Status::Fail));
-        assert!(truth.found.ends_with("calls listen") && truth.fix.unwrap().text.contains("listen"));
-        let mut findings = [
-            Finding::pass(LinkId::Kernel, "fine"),
-            Finding::unknown(LinkId::Discovery, "its listener stopped"),
-            Finding::fail(truth::CONNECTIONS_REFUSED, "it ended"),
-        ];
-        tell(&mut findings, &[listen()]);
-        assert_eq!(findings[0].status, Status::Fail, "another link fails before");
     }
 }

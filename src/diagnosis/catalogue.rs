@@ -203,6 +203,8 @@ vgpu_findings::chain! {
             => UNSET;
         CONTEXT_TOO_SMALL "context-too-small" "Every prompt has more tokens than that, and llama-server refuses it."
             => UNSET;
+        SPLIT_MODE "split-mode" "Every load fails where the backend does not have such buffers."
+            => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
             => UNSET;
         UNIFIED_MEMORY "unified-memory" "Managed memory needs a GPU in the same machine as the program, and this GPU is the host's."

@@ -17,7 +17,7 @@ const PREDICT_BACKEND: [LinkId; 5] =
 
 /// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
 /// them.
-const LATER: [Cause; 17] = [
+const LATER: [Cause; 18] = [
     // It is told where it is not disproved.
     cause::kernel::CALLS_REFUSED,
     cause::environment::API_KEY,
@@ -25,6 +25,7 @@ const LATER: [Cause; 17] = [
     cause::environment::CONTEXT_TOO_SMALL,
     cause::environment::MODEL_FILE,
     cause::environment::NUM_GPU_ZERO,
+    cause::environment::SPLIT_MODE,
     cause::environment::TLS,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,

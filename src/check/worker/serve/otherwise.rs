@@ -79,6 +79,8 @@ impl Otherwise {
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
     /// time of its start. Returns new output that was read elsewhere.
     pub fn look(&mut self, silent: bool, begun: Instant) -> Vec<u8> {
+        // What is read elsewhere has to be read to its end.
+        let silent = silent || self.file.is_some();
         let quiet = silent && begun.elapsed() > QUIET;
         if !self.always && !quiet {
             return Vec::new();

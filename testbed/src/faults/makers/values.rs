@@ -141,12 +141,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
         }
     }),
     ("connections-refused", |plan| {
-        // accept4(2), which old filters do not know and answer with ENOSYS.
-        plan.sandbox.extend(["--errno", "38", "--refuse", "288"].map(str::to_owned));
-    }),
-    // listen(2), as the first call of a server that no check makes before.
-    ("listening-refused", |plan| {
-        plan.sandbox.extend(["--errno", "38", "--refuse", "50"].map(str::to_owned));
+        // accept4(2), which old filters do not know and answer with ENOSYS. A check is not under the filter.
+        wrapper(
+            plan,
+            "exec \"$PROGRAMS/vgpu-standin\" sandbox --errno 38 --refuse 288 -- \"$OLLAMA\" \"$@\"",
+        );
     }),
     ("listening-kills", |plan| plan.sandbox.extend(["--kill", "50"].map(str::to_owned))),
     ("memory-advice-refused", |plan| plan.sandbox.extend(["--refuse", "28"].map(str::to_owned))),
