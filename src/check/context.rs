@@ -13,6 +13,7 @@ use super::facts::{
     DeviceReport, ExaminedBackend, OpenedFunction, ResolvedLibrary, RunningServer, TargetProgram,
 };
 use super::identity::Become;
+use super::messages::RefusedCall;
 use super::staging::StagedShims;
 use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
@@ -62,6 +63,8 @@ pub struct CheckContext {
     pub target: Option<TargetProgram>,
     /// Script that becomes [`CheckContext::target`] when it is started, from link `loader`.
     pub script: Option<PathBuf>,
+    /// How a script ended that starts no Ollama, from link `loader`.
+    pub followed: Option<String>,
     /// Whether [`CheckContext::runs_as`] is final and the environment is that user's. Set by link `shims`, or
     /// by the first later link that runs.
     pub user_chosen: bool,
@@ -84,6 +87,8 @@ pub struct CheckContext {
     pub started: Option<(Variant, Option<u32>)>,
     /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
+    /// Calls that a filter refuses where the server was started, from link `truth`.
+    pub calls: Vec<RefusedCall>,
     /// Whether a running Ollama with vgpu-run's libraries has the address at which another server would
     /// listen. Set by link `truth`.
     pub held: bool,
@@ -109,6 +114,7 @@ impl CheckContext {
             devices: Vec::new(),
             target: None,
             script: None,
+            followed: None,
             user_chosen: false,
             runs_as: None,
             reservation: None,
@@ -119,6 +125,7 @@ impl CheckContext {
             backends: Vec::new(),
             started: None,
             running: None,
+            calls: Vec::new(),
             held: false,
         }
     }

@@ -5,7 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use super::obstacles;
+use crate::program::find::errno;
 
 /// Time limit for a connection to a port of this machine, which takes microseconds.
 const REACHED: Duration = Duration::from_secs(2);
@@ -33,7 +36,7 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
     };
-    let mut stream = TcpStream::connect_timeout(&address, left()?)?;
+    let mut stream = connect(address, left()?)?;
     stream.set_write_timeout(Some(left()?))?;
     // With 1.0 the answer is neither chunked nor followed by another.
     // At once: a server that answers what it has read of the request may close before the rest comes.
@@ -50,6 +53,16 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("the answer is not HTTP"))
 }
 
+/// Connects to an address of this machine. The time limit takes the call `ioctl`: where a filter refuses
+/// that, there is no limit.
+fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+    let limited = TcpStream::connect_timeout(&address, limit);
+    match limited.as_ref().err().map(errno) {
+        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => TcpStream::connect(address),
+        _ => limited,
+    }
+}
+
 /// Splits an answer into its status and body.
 fn parse(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -64,7 +77,7 @@ pub fn free_port() -> io::Result<u16> {
     let port = || {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        TcpStream::connect_timeout(&address, REACHED)?;
+        connect(address, REACHED)?;
         Ok(address.port())
     };
     port().inspect_err(obstacles::without_loopback)

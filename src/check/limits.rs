@@ -1,7 +1,7 @@
 //! Recognises resource limits that end Ollama's programs, from their last output or from the limits that the
 //! kernel shows while they run.
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::child::{ChildEnd, ChildOutcome};
 use super::facts::OpenedFunction;
@@ -107,8 +107,8 @@ pub fn said(text: &str) -> Option<(Limit, &str)> {
     Some((meant(limit, scarce()), line))
 }
 
-/// Returns the limit that words name where `scarce` is low. A process that may have no more data says the same
-/// words as one that may have no more addresses.
+/// Returns the limit that words name where `scarce` is low. A process that may have no more data says the
+/// same words as one that may have no more addresses.
 pub fn meant(named: Limit, scarce: Option<Limit>) -> Limit {
     match (named, scarce) {
         (Limit::AddressSpace | Limit::Processes, Some(Limit::Data)) => Limit::Data,
@@ -130,6 +130,11 @@ pub fn scarce() -> Option<Limit> {
 /// Returns the soft limit of this process if it is below `least`.
 fn lower(resource: Resource, least: u64) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft < least)
+}
+
+/// Returns the limit on address space of this process in bytes, if there is one.
+pub fn address_space() -> Option<u64> {
+    lower(Resource::RLIMIT_AS, RLIM_INFINITY)
 }
 
 /// Returns why nothing can be examined if the limit on open files is below what a check needs.

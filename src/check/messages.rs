@@ -87,6 +87,18 @@ pub struct RefusedValue {
     pub left: bool,
 }
 
+/// A system call that a filter refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RefusedCall {
+    /// Name of the call.
+    pub name: String,
+    /// Error number that the filter answers. `None` means that it ends the process.
+    pub errno: Option<i32>,
+    /// Whether a server starts without the call, and loads no model.
+    pub load: bool,
+}
+
 messages! {
     /// The worker became the requested user. Only a failure of this step is reported.
     "become" Become {}
@@ -268,7 +280,12 @@ messages! {
     }
 
     /// A program and its descendants were followed to their end.
-    "follow" Follow {}
+    "follow" Follow {
+        /// Exit code of the program, if it exited.
+        code: Option<i32>,
+        /// Number of the signal that ended it, if one did.
+        signal: Option<i32>,
+    }
 
     /// A server was started and ended, with all processes that it had started. The step fails if the server
     /// did not report its compute devices.
@@ -307,6 +324,8 @@ messages! {
         inherits: bool,
         /// Whether a process of the server was seen with a session on a device.
         session: bool,
+        /// Calls that a filter refuses where the server was started.
+        calls: Vec<RefusedCall>,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }

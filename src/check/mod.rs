@@ -12,6 +12,7 @@ mod contention;
 pub mod context;
 mod ending;
 pub mod facts;
+mod filter;
 mod held;
 pub mod http;
 pub mod identity;

@@ -124,8 +124,8 @@ pub fn without_loopback(error: &io::Error) {
     }
 }
 
-/// Returns whether an error of this kind is that of a loopback interface that is down. One that never was up has
-/// no address. One that was taken down keeps its address, and drops what is sent to it.
+/// Returns whether an error of this kind is that of a loopback interface that is down. One that never was
+/// up has no address. One that was taken down keeps its address, and drops what is sent to it.
 fn shows_no_loopback(kind: ErrorKind) -> bool {
     use ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable, PermissionDenied, TimedOut};
     matches!(kind, AddrNotAvailable | HostUnreachable | NetworkUnreachable | PermissionDenied | TimedOut)
@@ -141,7 +141,7 @@ pub fn tell(findings: &mut [Finding], reached: fn() -> bool) -> bool {
 
 /// Puts the finding about an obstacle in the place of that of the link `kernel`, unless that has failed for a
 /// reason of its own. Returns whether there is such a link.
-fn place(findings: &mut [Finding], obstacle: Finding) -> bool {
+pub fn place(findings: &mut [Finding], obstacle: Finding) -> bool {
     let Some(kernel) = findings.iter_mut().find(|finding| finding.link == LinkId::Kernel) else {
         return false;
     };

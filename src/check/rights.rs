@@ -3,19 +3,21 @@
 //! as missing.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use nix::unistd::{AccessFlags, faccessat};
+use nix::unistd::AccessFlags;
 
 use super::child;
 use super::context::CheckContext;
 use super::messages::Rights;
 use super::steps::{StepReport, Steps};
+use crate::program::find;
 
+/// Maximum number of links on the way to a file, as the kernel has one.
+const LINKS: usize = 40;
 /// Time limit for the worker's query, which takes little time.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -49,13 +51,13 @@ pub fn own_rights(path: &Path) -> Rights {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
         Ok(metadata) if metadata.is_file() => vgpu_paths::open_regular(path).map(drop),
         // Opening a file of another type may block.
-        Ok(_) => faccessat(AT_FDCWD, path, AccessFlags::R_OK, AtFlags::AT_EACCESS).map_err(io::Error::from),
+        Ok(_) => find::may(path, AccessFlags::R_OK).map_err(io::Error::from),
         Err(error) => Err(error),
     };
-    let execute = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
-    let write = faccessat(AT_FDCWD, path, AccessFlags::W_OK, AtFlags::AT_EACCESS);
+    let execute = find::may(path, AccessFlags::X_OK);
+    let write = find::may(path, AccessFlags::W_OK);
     let write = write.err().map(|errno| errno as i32);
-    let read = read.err().map(|error| crate::program::find::errno(&error) as i32);
+    let read = read.err().map(|error| find::errno(&error) as i32);
     let execute = execute.err().map(|errno| errno as i32);
     let at = if read.is_none() && execute.is_none() { PathBuf::new() } else { refusing(path) };
     Rights { path: path.to_owned(), read, execute, write, at, no_exec: no_exec(path) }
@@ -66,15 +68,38 @@ fn no_exec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// Returns the first directory on the path that does not let this process through, or `path` itself if there
-/// is none.
+/// Returns the first directory on the path that does not let this process through, or the file itself if
+/// there is none. Links are followed: what one leads to may lie in a closed directory.
 fn refusing(path: &Path) -> PathBuf {
-    let mut folders: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
-    folders.reverse();
-    let closed = folders.into_iter().find(|folder| {
-        faccessat(AT_FDCWD, *folder, AccessFlags::X_OK, AtFlags::AT_EACCESS) == Err(Errno::EACCES)
-    });
-    closed.unwrap_or(path).to_owned()
+    let mut at = path.to_owned();
+    for _ in 0..LINKS {
+        let mut folders: Vec<&Path> = at.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
+        folders.reverse();
+        let closed =
+            folders.into_iter().find(|folder| find::may(folder, AccessFlags::X_OK) == Err(Errno::EACCES));
+        // A closed directory may be reached by a link, too.
+        let link = closed.unwrap_or(&at).to_owned();
+        match std::fs::read_link(&link) {
+            Ok(target) => at = led_to(&link, &target),
+            Err(_) => return link,
+        }
+    }
+    at
+}
+
+/// Returns the path that the target of a link means, without `..`.
+fn led_to(link: &Path, target: &Path) -> PathBuf {
+    let folder = link.parent().unwrap_or(Path::new("/"));
+    let mut path = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    for part in target.components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            // An absolute path begins anew.
+            part => path.push(part),
+        }
+    }
+    path
 }
 
 /// Returns whether the file certainly does not exist. A file that cannot be examined may exist.
@@ -97,6 +122,10 @@ mod tests {
         // Nobody may execute it, root included.
         assert_eq!((file.read, file.execute), (None, Some(Errno::EACCES as i32)));
         assert_eq!(file.at, scratch.join("file"));
+        std::fs::create_dir(scratch.join("path")).unwrap();
+        std::os::unix::fs::symlink("../file", scratch.join("path/link")).unwrap();
+        let link = own_rights(&scratch.join("path/link"));
+        assert_eq!(link.at, std::fs::canonicalize(scratch.join("file")).unwrap(), "what it leads to");
         let absent = own_rights(&scratch.join("absent"));
         assert_eq!(absent.read, Some(Errno::ENOENT as i32));
         assert!(missing(&scratch.join("absent")) && !missing(scratch.path()));

@@ -90,7 +90,8 @@ impl StagedShims {
         command.args(plan.objects.iter().map(|object| object.soname));
         command.env_clear().envs(environment.iter());
         // A terminal's signals are not for it: it has to clear up.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        child::lead_group(&mut command);
         let mut child = command.spawn().map_err(|error| refused(error.to_string()))?;
         let Some(stdout) = child.stdout.take() else { return Err(refused("it has no output".into())) };
         let mut lines = BufReader::new(stdout).lines();

@@ -14,7 +14,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,7 +24,7 @@ use super::facts::TargetProgram;
 use super::progress::CheckProgress;
 use super::walk_message::{PrintedReport, WalkMessage};
 use super::worker::family;
-use super::{child, walk, walker};
+use super::{child, filter, walk, walker};
 use crate::cli::{CheckOptions, Options};
 use crate::diagnosis::{Finding, LinkId};
 use crate::program::Unfound;
@@ -111,7 +110,7 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     // readers.
     command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(end);
     // Whatever loses its parent there becomes this process's child, and is found when it has to end.
-    set_child_subreaper(true)?;
+    family::adopt();
     let process = command.spawn()?;
     Ok(Walk { process, lines, errors, signal, known: WalkState::default() })
 }
@@ -152,20 +151,21 @@ impl Walk {
         let mut progress = CheckProgress::new(options.quiet);
         let end = self.follow(&mut progress, deadline);
         progress.clear();
-        match end {
+        let ended = match end {
             WalkEnd::Done(shown) => {
                 self.errors.passed();
                 return shown.print();
             }
             WalkEnd::Signal(number) => return self.end(number),
-            WalkEnd::TimedOut => {}
+            WalkEnd::TimedOut => None,
             WalkEnd::Broken => {
                 let how = self.ended(GRACE).map_or_else(|| "said no more".to_owned(), how);
                 let _ = writeln!(io::stderr(), "vgpu-run: the process that examines {how}");
+                Some(how)
             }
-        }
+        };
         abandon();
-        self.known.report(launch, options)
+        self.known.report(launch, options, ended)
     }
 
     /// Processes messages until the walk ends, its time is up, or a signal arrives.
@@ -244,15 +244,20 @@ impl WalkState {
         }
     }
 
-    /// Prints the findings so far and what is missing.
-    fn report(self, launch: &Options, options: &CheckOptions) -> ExitCode {
+    /// Prints the findings so far and what is missing. `ended` tells how the process ended that examines,
+    /// if it did. A filter may have ended it.
+    fn report(self, launch: &Options, options: &CheckOptions, ended: Option<String>) -> ExitCode {
         let mut context = CheckContext::new(launch.clone(), options.clone());
         // It is not looked for again: that may be what does not answer.
         let missing = NotFound::Missing(OsString::new());
         context.target = Some(TargetProgram { program: Err(Unfound::Program(missing)), ollama: None });
         (context.incomplete, context.unanswered) = (self.incomplete, self.unanswered);
-        let at = self.at.map(|(link, since)| (link, since.elapsed()));
-        let findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
+        let at = self.at.map(|(link, since)| match ended {
+            Some(how) => (link, format!("not finished: the process that examines {how}"), since.elapsed()),
+            None => (link, walk::unfinished(since.elapsed(), self.waits.as_deref()), since.elapsed()),
+        });
+        let mut findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
+        filter::tell(&mut findings, &filter::refused());
         let report = CheckReport::new(&context, findings);
         let texts =
             options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));

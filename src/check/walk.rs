@@ -12,7 +12,7 @@ use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
-use super::{contention, http, limits, links, obstacles};
+use super::{contention, filter, http, limits, links, obstacles};
 use crate::diagnosis::catalogue::{self, LINKS, cause};
 use crate::diagnosis::{Finding, LinkId};
 use crate::program::find;
@@ -95,7 +95,14 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         tell(WalkEvent::Found(&finding, context));
         findings.push(finding);
     }
+    if context.script.is_some() {
+        links::host::reconsider(context, &mut findings);
+    }
     contention::excuse(context, &mut findings).await;
+    if context.calls.is_empty() {
+        context.calls = filter::refused();
+    }
+    filter::tell(&mut findings, &context.calls);
     if obstacles::tell(&mut findings, || http::free_port().is_ok()) {
         // What was not examined since has this name.
         context.incomplete.truncate(gaps);
@@ -170,22 +177,22 @@ async fn examine(step: &LinkStep, context: &mut CheckContext) -> Finding {
     drop(examined);
     context.incomplete.push(step.link.as_str().to_owned());
     context.unanswered.extend(waits.clone());
-    unfinished(step.link, begin.elapsed(), waits.as_deref())
+    Finding::skip(step.link, unfinished(begin.elapsed(), waits.as_deref()))
 }
 
-/// Returns the finding for a link whose examination did not end in time.
-fn unfinished(link: LinkId, elapsed: Duration, waits: Option<&str>) -> Finding {
+/// Describes an examination that did not end in time.
+pub fn unfinished(elapsed: Duration, waits: Option<&str>) -> String {
     let waits = waits.map(|name| format!(": {name} did not answer")).unwrap_or_default();
-    let found = format!("not finished in {:.1} s{waits}", elapsed.as_secs_f64());
-    Finding { elapsed, ..Finding::skip(link, found) }
+    format!("not finished in {:.1} s{waits}", elapsed.as_secs_f64())
 }
 
-/// Completes the findings of a walk that is abandoned at the link `at`, while it was waiting for `waits`.
-/// Every link that was not reached gets a finding, and is added to the links that could not be examined.
+/// Completes the findings of a walk that is abandoned at the link `at`, which comes with the reason and the
+/// time that its examination took, while it was waiting for `waits`. Every link that was not reached gets a
+/// finding, and is added to the links that could not be examined.
 pub fn given_up(
     context: &mut CheckContext,
     mut findings: Vec<Finding>,
-    at: Option<(LinkId, Duration)>,
+    at: Option<(LinkId, String, Duration)>,
     waits: Option<&str>,
 ) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
@@ -198,8 +205,10 @@ pub fn given_up(
             continue;
         }
         context.incomplete.push(step.link.as_str().to_owned());
-        findings.push(match at {
-            Some((link, elapsed)) if link == step.link => unfinished(link, elapsed, waits),
+        findings.push(match &at {
+            Some((link, why, elapsed)) if *link == step.link => {
+                Finding { elapsed: *elapsed, ..Finding::skip(step.link, why.clone()) }
+            }
             _ => Finding::skip(step.link, "not reached (no time left)"),
         });
     }
@@ -255,8 +264,9 @@ mod tests {
     fn a_walk_that_is_given_up_says_where() {
         let mut context = CheckContext::new(Options::default(), CheckOptions::default());
         let before = vec![Finding::pass(LinkId::Kernel, "fine"), Finding::pass(LinkId::Pci, "there")];
-        let at = Some((LinkId::Permission, Duration::from_secs(9)));
-        let findings = given_up(&mut context, before, at, Some("/mnt/dead/ollama"));
+        let (elapsed, waits) = (Duration::from_secs(9), Some("/mnt/dead/ollama"));
+        let at = Some((LinkId::Permission, unfinished(elapsed, waits), elapsed));
+        let findings = given_up(&mut context, before, at, waits);
         assert_eq!(findings.len(), LINKS.len());
         assert_eq!(findings[2].found, "not finished in 9.0 s: /mnt/dead/ollama did not answer");
         assert_eq!(findings[3].found, "not reached (needs permission)");

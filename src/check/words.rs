@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::unit::Unit;
 use crate::diagnosis::by_kind as fix;
 use crate::diagnosis::fix::backend::OLD_SYSTEM;
 use crate::diagnosis::{Finding, Remedy};
@@ -17,10 +18,16 @@ pub fn mended(finding: Finding, log: &str) -> Finding {
     }
 }
 
-/// Returns the finding with the remedy for a library that it names and that does not suit: out of the variable
-/// that brings it, away with a file below Ollama's directory `libraries`, or a newer system. `environment` is
-/// that of the program. `libraries` is `None` if there is no Ollama.
-pub fn blamed(finding: Finding, environment: &Environment, libraries: Option<&Path>) -> Finding {
+/// Returns the finding with the remedy for a library that it names and that does not suit: out of the
+/// variable that brings it, away with a file below Ollama's directory `libraries`, or a newer system.
+/// `environment` is that of the program, which `unit` sets if there is one. `libraries` is `None` if there
+/// is no Ollama.
+pub fn blamed(
+    finding: Finding,
+    environment: &Environment,
+    libraries: Option<&Path>,
+    unit: Option<&Unit>,
+) -> Finding {
     let Some((file, says)) = unsuitable(&finding.found) else { return finding };
     let own = libraries.is_some_and(|libraries| file.starts_with(libraries));
     let file = file.to_owned();
@@ -30,22 +37,26 @@ pub fn blamed(finding: Finding, environment: &Environment, libraries: Option<&Pa
     }
     let node = says.strip_prefix(VERSION).unwrap_or_default();
     let old = SYSTEM_NODES.iter().any(|start| node.starts_with(start));
-    match brought_by(&file, environment) {
-        Some(variable) => finding.fix(fix::BROUGHT).with("variable", variable),
-        None if own => finding.fix(fix::UNSUITABLE),
-        None if old => finding.fix(OLD_SYSTEM),
-        None => return finding,
+    if brought_by(&file, environment).is_some() {
+        return brought(finding, &file, environment, unit);
     }
-    .with("file", file.display())
+    match (own, old) {
+        (true, _) => finding.fix(fix::UNSUITABLE).with("file", file.display()),
+        (false, true) => finding.fix(OLD_SYSTEM),
+        (false, false) => finding,
+    }
 }
 
-/// Returns the finding about a library, with the remedy for the variable that brings it. Without such a variable
-/// the finding keeps its own.
-pub fn brought(finding: Finding, file: &Path, environment: &Environment) -> Finding {
-    match brought_by(file, environment) {
-        Some(variable) => finding.fix(fix::BROUGHT).with("variable", variable).with("file", file.display()),
-        None => finding,
+/// Returns the finding about a library, with the remedy for the variable that brings it, which `unit` sets
+/// if there is one. Without such a variable the finding keeps its own.
+pub fn brought(finding: Finding, file: &Path, environment: &Environment, unit: Option<&Unit>) -> Finding {
+    let Some(variable) = brought_by(file, environment) else { return finding };
+    match unit {
+        Some(unit) => finding.fix(fix::BROUGHT_IN_UNIT).with("unit", &unit.name),
+        None => finding.fix(fix::BROUGHT),
     }
+    .with("variable", variable)
+    .with("file", file.display())
 }
 
 /// Returns the finding about a library that lacks a function and is not vgpu-run's. One below Ollama's
@@ -55,6 +66,9 @@ pub fn unsuitable_file(finding: Finding, file: &Path, libraries: &Path) -> Findi
     finding.fix(remedy).with("file", file.display())
 }
 
+/// Names of directories in which the loader looks for libraries for a kind of processor, beside those of
+/// glibc-hwcaps. Releases before 2.37 know the others.
+const PROCESSORS: [&str; 5] = ["glibc-hwcaps", "tls", "haswell", "avx512_1", "x86_64"];
 /// Mark of the loader's words about a version that a library does not have.
 const VERSION: &str = ": version `";
 /// Mark of the loader's words about a symbol that no library has, after the path of the library that asks.
@@ -97,7 +111,18 @@ fn brought_by(file: &Path, environment: &Environment) -> Option<&'static str> {
     if names(LD_PRELOAD, file) {
         return Some(LD_PRELOAD);
     }
-    file.parent().is_some_and(|folder| names(LD_LIBRARY_PATH, folder)).then_some(LD_LIBRARY_PATH)
+    let mut folders = file.ancestors().skip(1);
+    // The loader looks into directories for kinds of processors first, below the one that is named.
+    let mut above = folders.next();
+    while let Some(folder) = above {
+        if names(LD_LIBRARY_PATH, folder) {
+            return Some(LD_LIBRARY_PATH);
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let of_processors = PROCESSORS.iter().any(|known| name == *known) || name.starts_with("x86-64-v");
+        above = folders.next().filter(|_| of_processors);
+    }
+    None
 }
 
 fn by_line(finding: Finding, decisive: &Decisive) -> Finding {
@@ -168,13 +193,21 @@ mod tests {
         let environment = Environment::from_iter([("LD_LIBRARY_PATH", "/a:/opt/old/lib")]);
         let of = |line: &str| {
             let finding = Finding::fail(cause::truth::SERVER_DIED, line);
-            blamed(finding, &environment, Some(Path::new("/x/lib"))).fix.unwrap().sentence()
+            blamed(finding, &environment, Some(Path::new("/x/lib")), None).fix.unwrap().sentence()
         };
         let line = "/x/ollama: /opt/old/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by /x/l.so)";
         assert_eq!(
             of(line),
             "Unset LD_LIBRARY_PATH, which brings /opt/old/lib/libstdc++.so.6: unset LD_LIBRARY_PATH"
         );
+        let below = line.replace("lib/libstdc", "lib/glibc-hwcaps/x86-64-v3/libstdc");
+        assert!(of(&below).starts_with("Unset LD_LIBRARY_PATH"), "{}", of(&below));
+        let other = line.replace("lib/libstdc", "lib/other/libstdc");
+        assert!(!of(&other).contains("LD_LIBRARY_PATH"), "no directory of the loader's: {}", of(&other));
+        let unit = Unit::with(&[]);
+        let finding = Finding::fail(cause::truth::SERVER_DIED, line);
+        let fix = blamed(finding, &environment, None, Some(&unit)).fix.unwrap();
+        assert_eq!(fix.command.as_deref(), Some("systemctl edit ollama.service"), "{}", fix.text);
         let line =
             "error while loading shared libraries: /x/lib/libcudart.so.12: wrong ELF class: ELFCLASS32";
         assert!(of(line).contains("file -L /x/lib/libcudart.so.12"), "{}", of(line));
@@ -197,7 +230,7 @@ mod tests {
         let libc = of("/lib/x86_64-linux-gnu/libc.so.6");
         assert!(libc.starts_with("Use a newer distribution") && !libc.contains("libc.so.6"), "{libc}");
         let bundled = of("/x/lib/ollama/libggml-base.so.0");
-        assert!(bundled.starts_with("Move /x/lib/ollama/libggml-base.so.0 away"), "{bundled}");
+        assert!(bundled.starts_with("Replace /x/lib/ollama/libggml-base.so.0 by"), "{bundled}");
     }
 
     #[test]

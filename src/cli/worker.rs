@@ -13,6 +13,11 @@ pub enum WorkerTask {
         /// Paths of the files to open
         files: Vec<PathBuf>,
     },
+    /// Makes system calls that have no effect, and reports their answers
+    Calls {
+        /// Index of the first call
+        from: usize,
+    },
     /// Opens a device, exchanges messages with its host, and measures its speed
     Device {
         /// PCI address of the function

@@ -148,6 +148,7 @@ impl LauncherError for DeviceError {
                 return Some(lift.into());
             }
             Self::Absent(_) | Self::NoSysfs(_) if named => Some(fix::pci::OTHER_FOLDER),
+            Self::Scan(error) if is_closed_file(error) => Some(fix::pci::FILE_UNREADABLE),
             Self::Scan(_) => Some(fix::pci::UNREADABLE),
             Self::Mute { silence: Silence::Mediator, .. } => Some(fix::device::MEDIATOR),
             Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => {
@@ -162,9 +163,15 @@ impl LauncherError for DeviceError {
             Self::Driver { name, dir, .. } => fix.with("device", name).with("folder", dir.display()),
             Self::Open { source: OpenError::Turn { path, .. }, .. } => fix.with("path", path.display()),
             Self::Open { dir, .. } => fix.with("folder", dir.display()),
+            Self::Scan(error) => fix.with("path", error.path.display()),
             _ => fix,
         })
     }
+}
+
+/// Returns whether one file of a function may not be read, and the bus may.
+fn is_closed_file(error: &ScanError) -> bool {
+    error.source.kind() == io::ErrorKind::PermissionDenied && !error.path.ends_with("bus/pci/devices")
 }
 
 /// Returns the cause for a function that cannot be opened.
@@ -268,6 +275,18 @@ mod tests {
             assert_eq!(error.diagnosis(), Some(cause));
             assert!(hint(&error).starts_with(remedy), "{cause:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_no_sysfs_that_is_not_mounted() {
+        let scan = |path: &str, errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            hint(&DeviceError::Scan(ScanError { path: path.into(), source }))
+        };
+        let file = scan("/sys/bus/pci/devices/0000:00:05.0/resource", libc::EACCES);
+        assert!(file.ends_with("chmod a+r /sys/bus/pci/devices/0000:00:05.0/resource"), "{file}");
+        assert!(scan("/sys/bus/pci/devices", libc::EACCES).starts_with("Mount sysfs"));
+        assert!(scan("/sys/bus/pci/devices/0000:00:05.0/resource", libc::EIO).starts_with("Mount sysfs"));
     }
 
     #[test]

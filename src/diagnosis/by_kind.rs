@@ -5,8 +5,14 @@
 use vgpu_findings::Remedy;
 
 pub const BROUGHT: Remedy = Remedy::new("Unset {variable}, which brings {file}.").command("unset {variable}");
-pub const UNSUITABLE: Remedy =
-    Remedy::new("Move {file} away, or replace it by the one of Ollama's release.").command("file -L {file}");
+pub const BROUGHT_IN_UNIT: Remedy =
+    Remedy::new("Remove {variable}, which brings {file}, from the environment of {unit}, and restart it.")
+        .command("systemctl edit {unit}")
+        .as_root();
+pub const UNSUITABLE: Remedy = Remedy::new(
+    "Replace {file} by the one of Ollama's release, or move it away if the release has none of that name.",
+)
+.command("file -L {file}");
 pub const LOADER: Remedy = Remedy::new("Install the missing library, or Ollama's release for this system.");
 pub const INTERPRETER: Remedy =
     Remedy::new("Use the file of Ollama's release, or install the interpreter that its first line names.");

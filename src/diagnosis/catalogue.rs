@@ -65,6 +65,8 @@ vgpu_findings::chain! {
             CALL_REFUSED => Remedy::new("Allow the system calls clone and clone3: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         EVENTS_REFUSED "events-refused" "Ollama's server waits for its connections by these calls, and ends without them."
             => Remedy::new("Allow the system calls epoll_create1 and eventfd2: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
+        CALLS_REFUSED "calls-refused" "Ollama's programs, or vgpu-run's libraries in them, make these calls to start or to load a model, and fail without them."
+            => Remedy::new("Allow {calls} in the filter of system calls: in SystemCallFilter= of the unit, in the container's seccomp profile, or in what else starts this process.").command("grep Seccomp /proc/self/status");
         NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners over the loopback interface."
             => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();
         NO_PROC "no-proc" "The libraries are named by paths in /proc, which is not mounted here."
@@ -74,7 +76,8 @@ vgpu_findings::chain! {
         SYSFS_MISSING "sysfs-missing" "The device is found through sysfs."
             => Remedy::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
             OTHER_FOLDER => Remedy::new("Unset VGPU_SYSFS, which makes vgpu-run look in that directory instead of /sys, or start the device there.").command("unset VGPU_SYSFS"),
-            UNREADABLE => Remedy::new("Mount sysfs, and let this user read it.");
+            UNREADABLE => Remedy::new("Mount sysfs, and let this user read it."),
+            FILE_UNREADABLE => Remedy::new("Let this user read that file, as every user of sysfs may.").command("chmod a+r {path}").as_root();
         DEVICE_ABSENT "device-absent" "This VM reaches the host's GPU through that PCI device alone."
             => Remedy::new("Have the host's administrator add the device to this VM; lspci then lists it.")
                 .command("lspci -d 10de:2331");
@@ -198,6 +201,10 @@ vgpu_findings::chain! {
             => UNSET;
         MODEL_FILE "model-file" "Every load fails where llama-server does not get this file."
             => UNSET;
+        CONTEXT_TOO_SMALL "context-too-small" "Every prompt has more tokens than that, and llama-server refuses it."
+            => UNSET;
+        SPLIT_MODE "split-mode" "Every load fails where the backend does not have such buffers."
+            => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
             => UNSET;
         UNIFIED_MEMORY "unified-memory" "Managed memory needs a GPU in the same machine as the program, and this GPU is the host's."
@@ -221,7 +228,7 @@ vgpu_findings::chain! {
         DESCRIPTORS_CLOSED "descriptors-closed" "A process on the way closes descriptors, so the libraries cannot be reached by name."
             => Remedy::new("Put the libraries into a directory.").command("vgpu-run --via folder ollama serve"),
             SCRIPT_CLOSES => Remedy::new("Put the libraries into a directory, or remove what closes descriptors from the script.").command("vgpu-run --via folder {script} serve");
-        RESOURCE_LIMIT "resource-limit" "The script that starts the program limits it to less than it needs.";
+        RESOURCE_LIMIT "resource-limit" "The program that the script starts is limited to less than it needs.";
     }
     Ollama ollama "ollama" "Ollama" needs [] {
         OLLAMA_MISSING "ollama-missing" "There is no Ollama to give the GPU to."
@@ -254,16 +261,19 @@ vgpu_findings::chain! {
                 .command("{install}").as_root();
         NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."
             => Remedy::new("Let everybody execute it.").command("chmod a+rx {path}").as_root(),
-            SEARCHABLE => Remedy::new("Let everybody execute it, and search the directories on the way to it.").command("chmod a+rx {path}").as_root();
+            SEARCHABLE => Remedy::new("Let everybody search the directory {path}, which is on the way to it.").command("chmod a+x {path}").as_root();
         LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
             => Remedy::new("Let Ollama's user read its libraries, and search the directories on the way to them.")
                 .command("chmod -R a+rX {path}").as_root();
         HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may create neither."
             => Remedy::new("Give the directory to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that this user may write.")
-                .command("ls -ld {path}");
+                .command("ls -ld {path}"),
+            READ_ONLY => Remedy::new("Have the file system of {path} mounted writable, or set HOME and OLLAMA_MODELS to directories on another one.").command("findmnt -T {path}");
         NOT_OLLAMA "not-ollama" "The program that is called ollama is another one."
             => Remedy::new("Name Ollama's own program by its path.")
                 .command("vgpu-run check --ollama /usr/local/bin/ollama"),
+            SCRIPT => Remedy::new("Correct the script, or name Ollama's own program by its path.").command("vgpu-run check --ollama /usr/local/bin/ollama"),
+            AGAIN => Remedy::new("Install Ollama again, or name its own program by its path (--ollama).").command("{install}").as_root(),
             PROGRAM_ITSELF => Remedy::new("Name the program itself.");
         PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat.",
             LINKED_IN => DYNAMIC_RUNTIME,
@@ -276,7 +286,7 @@ vgpu_findings::chain! {
             WITH_CUDA => Remedy::new("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).").command("{install}").as_root();
         SORTS_FIRST "sorts-first" "Of the libraries in a backend's directory, llama-server loads the first by name."
             => Remedy::new("Move that file away.").command("mv {path} /root/").as_root();
-        BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
+        BACKEND_UNREADABLE "backend-unreadable" "Ollama passes over a backend whose file it cannot read."
             => BACKEND_AGAIN,
             READABLE => Remedy::new("Let the user that Ollama runs as read that file.").command("chmod a+r {path}").as_root(),
             SEARCHABLE => Remedy::new("Let the user that Ollama runs as search the directories on the way to that file.").command("chmod a+x {path}").as_root();
@@ -426,12 +436,14 @@ vgpu_findings::chain! {
         FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
             => Remedy::new("Please report it, with what check found.")
                 .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+            PREDICTED => Remedy::new("Mend the link {link}, which is broken and comes first; then check again.").command("vgpu-run check"),
             DAEMON => Remedy::new("Let the script end in `exec ollama serve`, or wait for the server: one that outlives what vgpu-run started loses the libraries.").command("vgpu-run ollama serve"),
             WITHOUT_SHIMS => Remedy::new("Have vgpu-run start the program itself, without a script that changes its environment.").command("vgpu-run ollama serve");
         SOME_DEVICES "some-devices" "Models get the memory of the devices that Ollama uses, and of no other."
             => Remedy::new("Use a release of Ollama that was built for all of the devices, or leave the others to another program.");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
             => Remedy::new("Start the server by hand, without vgpu-run. If it ends in the same way, the fault is Ollama's or its settings'; if not, please report it.").command("OLLAMA_DEBUG=1 ollama serve"),
+            FILTER => Remedy::new("Start the server where no filter of system calls (seccomp) is in force. If it works there, allow the call that the filter refuses.").command("grep Seccomp /proc/self/status"),
             SCARCE => Remedy::new("Raise the limits under which it starts: ulimit -a shows those of a shell; those of a service are LimitAS=, LimitNPROC=, TasksMax= and MemoryMax=.");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
             => Remedy::new("Read the end of its log, which names what it started last: that program or its file system hangs.")
@@ -449,6 +461,7 @@ vgpu_findings::chain! {
         HOME_UNUSABLE "home-unusable" "Ollama's server keeps its key in HOME, and ends where it can neither find nor create it."
             => Remedy::new("Set HOME to a directory in which Ollama's user may create .ollama.").command("ls -ld {path}"),
             HOME_UNSET => Remedy::new("Set HOME to the user's home directory.").command("export HOME=$(getent passwd $(id -u) | cut -d: -f6)"),
+            HOME_READ_ONLY => Remedy::new("Have the file system of {path} mounted writable, or set HOME to a directory on another one.").command("findmnt -T {path}"),
             NO_FILE => Remedy::new("Move {path} away: the server reads a regular file there.").command("mv {path} {path}.away"),
             HOME_IN_UNIT => Remedy::new("Set User= in the service's unit, which sets HOME, or Environment=HOME=, and restart it.").command("systemctl edit {unit}").as_root();
         MODELS_UNUSABLE "models-unusable" "Ollama's server creates and reads the directory of its models when it starts, and ends where it may not."

@@ -3,7 +3,7 @@
 //! entries that they lack.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -98,9 +98,14 @@ fn text(path: &Path) -> io::Result<String> {
 /// Returns the output of `getent DATABASE KEY`, or `None` if there is no such key or no getent.
 fn getent(database: &str, key: &str) -> Option<String> {
     let program = GETENT.into_iter().find(|program| Path::new(program).exists())?;
-    let output =
-        Command::new(program).args(["--", database, key]).env_clear().stdin(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut command = Command::new(program);
+    command.args(["--", database, key]).env_clear();
+    // To read two streams at once takes the call `ioctl`, which a filter may refuse.
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut output = Vec::new();
+    let read = child.stdout.take()?.read_to_end(&mut output);
+    let status = child.wait().ok()?;
+    (read.is_ok() && status.success()).then(|| String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Parses a line of passwd(5): `name:password:uid:gid:comment:home:shell`.

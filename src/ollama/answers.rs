@@ -64,10 +64,30 @@ pub fn capability(text: &str, index: usize) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.trim_end_matches('.').parse().ok()?))
 }
 
-/// Returns GGML's explanation for a backend that it could not load: `load_backend: failed to load PATH:
+/// Start of GGML's explanation for a backend that it could not load: `load_backend: failed to load PATH:
 /// REASON`.
+const REFUSAL: &str = "load_backend: failed to load ";
+/// Start of the names of the CPU backends. One of them is enough.
+const OF_PROCESSOR: &str = "libggml-cpu";
+
+/// Returns GGML's explanation for a backend of a device that it could not load.
 pub fn refusal(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| Some(&line[line.find("load_backend: failed to load ")?..]))
+    refusals(text).find(|refusal| !is_of_processor(refusal))
+}
+
+/// Returns GGML's explanation for a CPU backend that it could not load.
+pub fn processor_refusal(text: &str) -> Option<&str> {
+    refusals(text).find(|refusal| is_of_processor(refusal))
+}
+
+fn refusals(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| Some(&line[line.find(REFUSAL)?..]))
+}
+
+/// Returns whether an explanation is about a CPU backend, by the name of the file.
+fn is_of_processor(refusal: &str) -> bool {
+    let path = refusal[REFUSAL.len()..].split(": ").next().unwrap_or_default();
+    path.rsplit('/').next().is_some_and(|name| name.starts_with(OF_PROCESSOR))
 }
 
 /// A device in the output of `ollama gpu-discover` or of a runner's `/info`. Their keys differ; keys that a

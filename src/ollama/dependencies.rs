@@ -44,7 +44,7 @@ pub enum Unmet {
         error: io::Error,
     },
     /// The file is not a complete library.
-    #[error("it needs {soname}, and {} is damaged: {error}", .path.display())]
+    #[error("it needs {soname}, and {} is damaged: {}", .path.display(), reason(.error))]
     Damaged {
         /// SONAME of the library.
         soname: String,
@@ -53,6 +53,14 @@ pub enum Unmet {
         /// Error of reading the file.
         error: ElfError,
     },
+}
+
+/// Returns why a file cannot be read, or what is wrong with it.
+fn reason(error: &ElfError) -> String {
+    match error {
+        ElfError::Read(_, source) => source.to_string(),
+        error => error.to_string(),
+    }
 }
 
 /// Returns the libraries with these SONAMEs and all libraries that they need in turn. With `ours`, vgpu-run's
@@ -152,4 +160,20 @@ pub fn shown(imports: &[&Import]) -> String {
     let more = imports.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_directory_of_a_librarys_name_is_what_the_loader_finds() {
+        let scratch = Scratch::new();
+        std::fs::create_dir(scratch.join("libx.so.1")).unwrap();
+        let search = Search { folders: vec![scratch.path().to_owned()], ..Search::default() };
+        let unmet = libraries(&["libx.so.1".to_owned()], &search, false).err().unwrap();
+        let said = unmet.to_string();
+        assert!(said.ends_with("is a directory, not a regular file"), "{said}");
+    }
 }

@@ -110,14 +110,18 @@ impl Symbols {
 
         let (mut imports, mut names) = (BTreeSet::new(), Vec::with_capacity(count));
         for (index, symbol) in table.iter().enumerate() {
-            let Some(name) = text(&strings, symbol.st_name).filter(|name| !name.is_empty()) else { continue };
+            let name = text(&strings, symbol.st_name).ok_or(ElfError::Damaged(WHAT))?;
+            if name.is_empty() {
+                continue;
+            }
             let version =
                 versions.as_ref().and_then(|table| table.get_at(index)).map(|version| version.version());
             let node = version.filter(|version| *version >= FIRST_NODE);
             if symbol.st_shndx == SHN_UNDEF as usize {
                 if symbol.st_bind() != STB_WEAK {
                     let version = node.and_then(|version| nodes.get(&version)).cloned();
-                    imports.insert(Import { name: String::from_utf8_lossy(name).into_owned(), version });
+                    let name = str::from_utf8(name).map_err(|_| ElfError::Damaged(WHAT))?;
+                    imports.insert(Import { name: name.to_owned(), version });
                 }
             } else if matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED) {
                 let at = u32::try_from(symbol.st_name).map_err(|_| ElfError::Damaged(WHAT))?;
@@ -253,6 +257,22 @@ mod tests {
         // Their one reference, to a table of libcuda's, is weak.
         let runtime = Symbols::read(&shim("libcudart.so.13")).unwrap();
         assert_eq!(runtime.imports, BTreeSet::new());
+    }
+
+    #[test]
+    fn a_damaged_string_table_is_told() {
+        let bytes = shim("libcuda.so.1");
+        let tables = elf::tables(&bytes).unwrap();
+        let dynsym = tables.sections.iter().find(|section| section.sh_type == SHT_DYNSYM).unwrap();
+        let strings = &tables.sections[dynsym.sh_link as usize];
+        let (start, length) = (strings.sh_offset as usize, strings.sh_size as usize);
+        let mut damaged = bytes.to_vec();
+        damaged[start..start + length].fill(0xff);
+        assert!(matches!(Symbols::read(&damaged.as_slice()), Err(ElfError::Damaged(_))), "no name ends");
+        let name = memchr::memmem::find(&bytes[start..], b"\0malloc\0").unwrap();
+        let mut damaged = bytes.to_vec();
+        damaged[start + name + 1] = 0xff;
+        assert!(matches!(Symbols::read(&damaged.as_slice()), Err(ElfError::Damaged(_))), "no name is so");
     }
 
     proptest! {

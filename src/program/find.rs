@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::AtFlags;
-use nix::unistd::{AccessFlags, faccessat};
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, Gid, Uid, access, faccessat};
 
 use crate::waits;
 
@@ -73,7 +73,18 @@ fn executable(path: &Path) -> Result<(), Errno> {
     if !metadata.is_file() {
         return Err(Errno::EACCES);
     }
-    faccessat(nix::fcntl::AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)
+    may(path, AccessFlags::X_OK)
+}
+
+/// Checks what this process may do with a path by its effective ids. Where these are the real ones the
+/// question is the call `access`: older filters of system calls refuse `faccessat2`, which the other one
+/// is.
+pub fn may(path: &Path, mode: AccessFlags) -> Result<(), Errno> {
+    if Uid::current() == Uid::effective() && Gid::current() == Gid::effective() {
+        access(path, mode)
+    } else {
+        faccessat(AT_FDCWD, path, mode, AtFlags::AT_EACCESS)
+    }
 }
 
 /// Returns the errno of an error of the system, or EIO for an error that has none.

@@ -65,7 +65,7 @@ impl Search {
     }
 
     /// Returns all files that the loader could use for `soname`, in its order. Files are not read, so those
-    /// of another architecture are included.
+    /// of another architecture are included, and so are directories: the loader opens one and fails.
     pub fn files(&self, soname: &str) -> Vec<(PathBuf, Reason)> {
         let in_folders = |folders: &[PathBuf], reason| -> Vec<_> {
             folders.iter().map(|folder| (folder.join(soname), reason)).collect()
@@ -79,7 +79,7 @@ impl Search {
         for (path, reason) in found {
             // The same file by two ways is one.
             let Ok(real) = std::fs::canonicalize(&path) else { continue };
-            if real.is_file() && !seen.contains(&real) {
+            if (real.is_file() || real.is_dir()) && !seen.contains(&real) {
                 seen.push(real);
                 kept.push((path, reason));
             }

@@ -86,7 +86,7 @@ pub fn failures() -> Vec<Finding> {
         .with("command", "vgpu-run service install"),
         fail(
             cause::truth::FOUND_CPU,
-            "ollama serve finds no GPU and computes on the CPU; the last link that holds is Ollama's discovery",
+            "ollama serve finds no GPU, and would compute on the CPU; the last link that holds is Ollama's discovery",
             &["level=INFO msg=\"inference compute\" id=cpu library=cpu"],
         ),
     ]

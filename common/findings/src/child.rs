@@ -8,6 +8,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::unistd::{Pid, setpgid};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
@@ -22,6 +24,16 @@ pub const MOST_KEPT: usize = 2 * KEPT;
 const GRACE: Duration = Duration::from_secs(1);
 /// Interval at which `done` is called.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Makes the child the leader of a process group, unless a filter of system calls refuses that. Its
+/// descendants are then not ended with it.
+pub fn lead_group(command: &mut Command) {
+    // No group has this number, so that a kernel that may answer says EINVAL.
+    let answer = setpgid(Pid::from_raw(0), Pid::from_raw(-1));
+    if !matches!(answer, Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS)) {
+        command.process_group(0);
+    }
+}
 
 /// How a child process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +86,8 @@ pub async fn run_until(
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<ChildOutcome> {
     let begin = Instant::now();
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    lead_group(&mut command);
     let mut child = command.spawn()?;
     let group = Group(child.id());
     let stdout = Stream::read(child.stdout.take());
@@ -99,6 +107,8 @@ pub async fn run_until(
         last = now;
     };
     drop(group);
+    // Without a group of its own it was not ended. It may have ended itself.
+    let _ = child.start_kill();
     let (stdout, stderr) = (stdout.text().await, stderr.text().await);
     Ok(ChildOutcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
@@ -115,7 +125,8 @@ pub async fn run_until_closed(
     grace: Duration,
 ) -> io::Result<ChildOutcome> {
     let begin = Instant::now();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    lead_group(&mut command);
     let mut child = command.spawn()?;
     let stdin = child.stdin.take();
     let stdout = Stream::read(child.stdout.take());
@@ -126,6 +137,8 @@ pub async fn run_until_closed(
         drop(stdin);
         if tokio::time::timeout(grace, child.wait()).await.is_err() {
             drop(Group(child.id()));
+            // See `run_until`.
+            let _ = child.start_kill();
         }
         ChildEnd::TimedOut(limit)
     };
@@ -140,7 +153,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.0.and_then(|leader| i32::try_from(leader).ok()) {
             // The group no longer exists if all its processes have ended.
-            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader), nix::sys::signal::SIGKILL);
+            let _ = nix::sys::signal::killpg(Pid::from_raw(leader), nix::sys::signal::SIGKILL);
         }
     }
 }

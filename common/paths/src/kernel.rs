@@ -38,7 +38,8 @@ pub(crate) fn directory(
             MISSING.store(true, Ordering::Relaxed);
             None
         }
-        Err(Errno::AGAIN) => None,
+        // The walk tells whether it is a directory that refuses, or a sandbox.
+        Err(Errno::AGAIN | Errno::ACCESS) => None,
         opened => Some(opened),
     }
 }

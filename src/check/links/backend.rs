@@ -224,7 +224,6 @@ fn read(
     let environment = backend.variant.environment(ollama, &context.environment);
     let run_path = vec![backend.variant.folder.clone()];
     let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
-    let shims = context.staged.is_some();
     let ours = OBJECTS.iter().map(|object| object.soname).collect();
     let asked = private::find_askers(vec![path.to_owned()], &search, &ours);
     let own = Asker::Runtime(path.to_owned());
@@ -234,7 +233,8 @@ fn read(
     }
     backend.details.extend(asked.askers.iter().map(Asker::to_string));
     backend.asker = asked.askers.into_iter().next();
-    let libraries = dependencies::libraries(&elf.needed, &search, shims).map_err(|unmet| {
+    // Whether vgpu-run's are there, a link of their own tells.
+    let libraries = dependencies::libraries(&elf.needed, &search, true).map_err(|unmet| {
         let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
         let finding = match &unmet {
             Unmet::Damaged { .. } => finding.fix(fix::AGAIN),
@@ -243,7 +243,7 @@ fn read(
         };
         Box::new(match unmet {
             Unmet::Damaged { path, .. } | Unmet::Refused { path, .. } => {
-                words::brought(finding, &path, &context.environment)
+                words::brought(finding, &path, &context.environment, context.unit.as_ref())
             }
             Unmet::Absent(_) => finding,
         })
@@ -264,7 +264,7 @@ fn read(
         let newer = finding.fix == finding.cause.and_then(Cause::remedy).map(Fix::from);
         let finding = Finding { found: format!("{} ({})", finding.found, file.display()), ..finding };
         let finding = if newer { words::unsuitable_file(finding, file, &ollama.libraries) } else { finding };
-        Box::new(words::brought(finding, file, &context.environment))
+        Box::new(words::brought(finding, file, &context.environment, context.unit.as_ref()))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Link `environment`: variables that keep Ollama from using the device although no other link is broken.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::check::context::CheckContext;
 use crate::check::messages::Facts;
@@ -13,6 +13,8 @@ use crate::env::{CUDA_VISIBLE_DEVICES, Environment, LD_DEBUG};
 use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 use crate::ollama::variable::var;
+use crate::ollama::variant::Variant;
+use crate::program::{elf, texts};
 
 const LINK: LinkId = LinkId::Environment;
 /// Variable that limits Ollama to one backend directory. Era A ignores it unless the directory exists.
@@ -29,6 +31,15 @@ const API_KEYS: [&str; 2] = ["LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE"];
 const TLS: [&str; 2] = ["LLAMA_ARG_SSL_KEY_FILE", "LLAMA_ARG_SSL_CERT_FILE"];
 /// Variable with the path prefix under which llama-server answers.
 pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
+/// Variable with the number of tokens that one request may have, which llama-server applies to whatever
+/// context Ollama asks for. Zero and less mean that it is not set.
+const PER_SLOT: &str = "LLAMA_ARG_KV_UNIFIED_PER_SLOT";
+/// Number of tokens that a short question takes with the template around it.
+const PROMPT: i64 = 32;
+/// Variable with the way in which llama-server splits a model among devices.
+const SPLIT_MODE: &str = "LLAMA_ARG_SPLIT_MODE";
+/// Name by which llama-server asks a backend for the function that makes buffers which are split by rows.
+const BY_ROWS: &[u8] = b"ggml_backend_split_buffer_type";
 /// Variable that makes GGML request managed memory, whatever its value (ggml-cuda.cu, `getenv`). GGML does
 /// not fall back to other memory.
 const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
@@ -161,6 +172,16 @@ fn judge(
     if let Some((name, value, why)) = model_lacking(environment).filter(|_| llama_server) {
         return fail(cause::MODEL_FILE, name, &value, why);
     }
+    let tokens = get(PER_SLOT).and_then(|value| value.trim().parse::<i64>().ok());
+    if let Some(tokens) = tokens.filter(|tokens| llama_server && (1..PROMPT).contains(tokens)) {
+        let why = "lets no prompt be longer than so many tokens, and refuses longer ones";
+        return fail(cause::CONTEXT_TOO_SMALL, PER_SLOT, &tokens.to_string(), why);
+    }
+    let by_rows = get(SPLIT_MODE).filter(|value| llama_server && value.trim() == "row");
+    if let Some(value) = by_rows.filter(|_| ollama.is_some_and(|ollama| !splits_rows(ollama))) {
+        let why = "asks for buffers that are split by rows, which this Ollama's CUDA backend does not have";
+        return fail(cause::SPLIT_MODE, SPLIT_MODE, &value, why);
+    }
     if let Some(value) = get(UNIFIED_MEMORY) {
         let why = "makes every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
@@ -177,10 +198,23 @@ fn judge(
     Finding::pass(LINK, found)
 }
 
+/// Returns whether a CUDA backend has buffers that are split by rows, as far as that is known: it then has
+/// the name of the function that makes them.
+fn splits_rows(ollama: &Ollama) -> bool {
+    let backends = Variant::all(&ollama.libraries).into_iter().map(|variant| variant.backend());
+    let has = |path: PathBuf| -> Option<bool> {
+        let file = vgpu_paths::open_regular(&path).ok()?;
+        let (ranges, _) = elf::constants(&file, "").ok()?;
+        texts::search(&file, &ranges, [BY_ROWS]).ok().map(|[found]| found)
+    };
+    backends.map(has).any(|has| has != Some(false))
+}
+
 /// Variables that name files which llama-server loads beside every model.
 const FILES: [&str; 3] = ["LLAMA_ARG_MMPROJ", "LLAMA_ARG_SPEC_DRAFT_MODEL", "LLAMA_ARG_MCP_SERVERS_CONFIG"];
 /// Variables that name models which llama-server would download, and Ollama starts it with `--offline`.
-const DOWNLOADS: [&str; 2] = ["LLAMA_ARG_MMPROJ_URL", "LLAMA_ARG_DOCKER_REPO"];
+const DOWNLOADS: [&str; 3] =
+    ["LLAMA_ARG_MMPROJ_URL", "LLAMA_ARG_DOCKER_REPO", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"];
 
 /// Returns a variable that names a file or a model which llama-server does not get, with its value and the
 /// reason.
@@ -264,10 +298,16 @@ mod tests {
         assert_eq!(with("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0").unwrap(), "environment/unified-memory");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", "/x").unwrap(), "environment/api-prefix");
         assert_eq!(with("LLAMA_ARG_API_PREFIX", ""), None);
-        for (name, value) in [("LLAMA_ARG_MMPROJ", "/nonexistent.gguf"), ("LLAMA_ARG_DOCKER_REPO", "a/b")] {
+        for (name, value) in
+            [("LLAMA_ARG_MMPROJ", "/nonexistent.gguf"), ("LLAMA_ARG_SPEC_DRAFT_HF_REPO", "a/b")]
+        {
             assert_eq!(with(name, value).unwrap(), "environment/model-file", "{name}");
         }
         assert_eq!(with("LLAMA_ARG_SPEC_DRAFT_MODEL", "/proc/self/exe"), None);
+        assert_eq!(with(PER_SLOT, "1").unwrap(), "environment/context-too-small");
+        for value in ["0", "-1", "4096", "x", ""] {
+            assert_eq!(with(PER_SLOT, value), None, "{value}");
+        }
         assert_eq!(with("LLAMA_API_KEY", "secret").unwrap(), "environment/api-key");
         assert_eq!(with("LLAMA_ARG_SSL_KEY_FILE", "/k"), None, "without a certificate there is no TLS");
         let both = [("LLAMA_ARG_SSL_KEY_FILE", "/k"), ("LLAMA_ARG_SSL_CERT_FILE", "/c")];
@@ -275,6 +315,22 @@ mod tests {
         assert_eq!(with("LD_DEBUG", "all").unwrap(), "environment/loader-debug");
         let warned = judge(&Environment::from_iter([("LD_DEBUG", "all")]), &[], 0, None, None);
         assert_eq!(warned.status, Status::Warn, "what is slow works");
+    }
+
+    #[test]
+    fn rows_are_split_by_backends_that_can() {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.join("cuda_v12")).unwrap();
+        let backend = scratch.join("cuda_v12/libggml-cuda.so");
+        let ollama = Ollama { era: Era::C, libraries: scratch.path().to_owned() };
+        let by_rows = || issue(&[(SPLIT_MODE, "row")], Some(&ollama));
+        std::fs::write(&backend, "").unwrap();
+        assert_eq!(by_rows(), None, "what the backend has is not known");
+        std::fs::copy(env!("CARGO_MANIFEST_DIR").to_owned() + "/embedded/libcudart.so.12", &backend).unwrap();
+        assert_eq!(by_rows().unwrap(), "environment/split-mode");
+        // This program has the name.
+        std::fs::copy("/proc/self/exe", &backend).unwrap();
+        assert_eq!(by_rows(), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::check::messages::Rights;
 use crate::check::rights;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
+use crate::diagnosis::fix::ollama as fix;
 use crate::env::{Environment, HOME};
 use crate::ollama::variable::var;
 
@@ -37,7 +38,9 @@ pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
             place.display(),
             error.desc()
         );
-        Some(Finding::fail(cause::HOME_REFUSED, found).with("path", place.display()))
+        let finding = Finding::fail(cause::HOME_REFUSED, found);
+        let finding = if error == Errno::EROFS { finding.fix(fix::READ_ONLY) } else { finding };
+        Some(finding.with("path", place.display()))
     }))
 }
 

@@ -17,6 +17,7 @@ use crate::device::survey::size;
 use crate::diagnosis::cause::host as cause;
 use crate::diagnosis::fix::{environment, host as fix};
 use crate::diagnosis::{Finding, LinkId};
+use crate::env::Environment;
 use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Host;
@@ -34,6 +35,8 @@ const LLAMA_FIT_TARGET_MIB: u64 = 1024;
 const MINIMUM_MIB: u64 = 457;
 /// Variable with the memory in MiB that llama.cpp leaves free on each device.
 const FIT_TARGET: &str = "LLAMA_ARG_FIT_TARGET";
+/// Variable with the number of layers that llama.cpp puts onto the devices.
+const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// Variable with memory in bytes that Ollama before 0.30 leaves free in addition.
 const OVERHEAD: &str = "OLLAMA_GPU_OVERHEAD";
 /// Total device memory in bytes from which Ollama uses a default context length, which is the second value.
@@ -62,6 +65,19 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
 }
 
+/// Judges the memory again, once a script has shown which Ollama it starts: until then it was not known how
+/// much that one leaves free.
+pub fn reconsider(context: &mut CheckContext, findings: &mut [Finding]) {
+    let Some(finding) = findings.iter_mut().find(|finding| finding.link == LINK && finding.holds()) else {
+        return;
+    };
+    let left_free = left_free(context);
+    if let Some(lacking) = memory(&context.devices, &left_free, context.unit.as_ref()) {
+        let before = std::mem::replace(finding, lacking);
+        finding.elapsed = before.elapsed;
+    }
+}
+
 /// Returns a sentence about the context length that Ollama derives from the memory of all devices.
 fn default_context(total: u64) -> Option<String> {
     let (bytes, context) = CONTEXTS.iter().find(|(bytes, _)| total >= *bytes)?;
@@ -85,8 +101,7 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
     const MIB: u64 = 1 << 20;
     let environment = context.environment.clone();
     let number = |name: &str| environment.get(name)?.to_str()?.trim().parse::<u64>().ok();
-    // llama.cpp chooses the layers, unless it is configured not to.
-    let fits = environment.get("LLAMA_ARG_FIT").is_none_or(|value| value != "off" && value != "0");
+    let fits = chooses_layers(&environment);
     match context.target().ollama.as_ref().map(|ollama| ollama.era) {
         Some(Era::C) if fits => {
             let (usual, set) = (LLAMA_FIT_TARGET_MIB * MIB, number(FIT_TARGET));
@@ -102,6 +117,14 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
         }
         _ => LeftFree { bytes: LEAST, why: format!("no model fits into {}", size(LEAST)), raised: None },
     }
+}
+
+/// Returns whether llama.cpp chooses the layers by the memory that is free. It does not if it is told so,
+/// or if the number of layers is given: it then puts them onto the device and leaves nothing free.
+fn chooses_layers(environment: &Environment) -> bool {
+    let off = environment.get("LLAMA_ARG_FIT").is_some_and(|value| value == "off" || value == "0");
+    let given = environment.get(LAYERS).and_then(|value| value.to_str());
+    !off && given.is_none_or(|value| ["", "auto", "-1"].contains(&value.trim()))
 }
 
 /// Returns a finding if no device has memory for a layer.
@@ -290,7 +313,11 @@ fn shown(facts: &Facts) -> Vec<String> {
 mod tests {
     use super::super::device::tests::opened;
     use super::*;
+    use crate::check::facts::TargetProgram;
+    use crate::cli::{CheckOptions, Options};
     use crate::diagnosis::Status;
+    use crate::ollama::Ollama;
+    use crate::program::Program;
 
     const ATTACH: &str = r#"{"step":"attach","ok":true}"#;
 
@@ -381,6 +408,14 @@ mod tests {
     }
 
     #[test]
+    fn a_given_number_of_layers_leaves_nothing_free() {
+        let chooses = |entries: &[(&str, &str)]| chooses_layers(&entries.iter().copied().collect());
+        assert!(chooses(&[]) && chooses(&[(LAYERS, "auto")]) && chooses(&[("LLAMA_ARG_FIT", "on")]));
+        assert!(!chooses(&[(LAYERS, "1")]) && !chooses(&[(LAYERS, "all")]));
+        assert!(!chooses(&[("LLAMA_ARG_FIT", "off")]));
+    }
+
+    #[test]
     fn one_device_with_memory_is_enough() {
         let left = LeftFree { bytes: 1 << 30, ..LeftFree::default() };
         let of = |devices: &[DeviceReport]| memory(devices, &left, None).and_then(|finding| finding.issue());
@@ -392,6 +427,22 @@ mod tests {
         let command = |free| memory(&[device(640, free)], &set, None).unwrap().fix.unwrap().command;
         assert_eq!(command(640).as_deref(), Some("unset LLAMA_ARG_FIT_TARGET"));
         assert_eq!(command(512), None, "it is full without the variable, too");
+    }
+
+    #[test]
+    fn the_memory_is_judged_again_when_a_script_has_shown_its_ollama() {
+        let mut context = CheckContext::new(Options::default(), CheckOptions::default());
+        context.devices = vec![device(520, 520)];
+        let (program, ollama) = (Program::find("/bin/sh".as_ref(), None).unwrap(), None);
+        context.target = Some(TargetProgram { program: Ok(program), ollama });
+        let mut findings = [Finding::pass(LINK, "fine")];
+        reconsider(&mut context, &mut findings);
+        assert_eq!(findings[0].status, Status::Pass, "which Ollama it is, is not known");
+        let ollama = Some(Ollama { era: Era::C, libraries: "/l".into() });
+        context.environment = Environment::default();
+        context.target.as_mut().unwrap().ollama = ollama;
+        reconsider(&mut context, &mut findings);
+        assert_eq!(findings[0].cause, Some(cause::MEMORY_TOO_SMALL), "{}", findings[0].found);
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
         };
         let finding = judge(&variant.name(), &outcome);
-        let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries));
+        let finding =
+            words::blamed(finding, &context.environment, Some(&ollama.libraries), context.unit.as_ref());
         if finding.holds() {
             context.started = Some((variant, major));
             return finding
@@ -87,6 +88,10 @@ fn judge(name: &str, outcome: &ChildOutcome) -> Finding {
         let Fault { call, error: words, .. } = failed.said().unwrap_or_default();
         return finding(match failed.step.as_str() {
             "devices" => no_device(name, &outcome.stderr),
+            "start" if call == "dlsym" => {
+                Finding::fail(cause::LOAD_FAILED, format!("{name} is no backend of GGML's: {words}"))
+                    .fix(fix::NO_FUNCTION)
+            }
             "start" => Finding::unknown(LINK, format!("{name} did not start: {call} says: {words}")),
             step => {
                 let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
@@ -208,7 +213,7 @@ mod tests {
         let remedy = |error: &str| {
             let said = format!("{OPEN}{{\"step\":\"open\",\"ok\":false,\"error\":\"{error}\"}}");
             let finding = judged(&said, "", ChildEnd::Exit(1));
-            let blamed = words::blamed(finding, &Environment::default(), Some(Path::new("/l/ollama")));
+            let blamed = words::blamed(finding, &Environment::default(), Some(Path::new("/l/ollama")), None);
             blamed.fix.unwrap().text
         };
         let lacks = remedy("/l/ollama/cuda_v12/libggml-cuda.so: undefined symbol: cuNew");
@@ -230,6 +235,9 @@ mod tests {
         assert!(aborted.found.ends_with("out of memory"), "{}", aborted.found);
         assert_eq!(judged(OPENED, "", ChildEnd::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
         assert_eq!(judged("", "", ChildEnd::Exit(127)).cause, Some(Cause::unknown(LINK)));
+        let none =
+            format!(r#"{OPENED}{{"step":"start","ok":false,"call":"dlsym","error":"x is not there"}}"#);
+        assert_eq!(judged(&none, "", ChildEnd::Exit(1)).cause, Some(cause::LOAD_FAILED), "another library");
         let started = format!("{OPENED}{{\"step\":\"start\",\"ok\":true}}\n");
         let none = format!("{started}{{\"step\":\"devices\",\"ok\":false,\"error\":\"no device\"}}");
         assert_eq!(judged(&none, "", ChildEnd::Exit(1)).cause, Some(cause::NO_DEVICE));

@@ -16,10 +16,12 @@ use vgpu_wire::registers::Refusal;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::say::{begin, done, failed, follow_progress, watch};
+use crate::check::limits;
 use crate::check::messages::{
     Answer, Attach, Close, Echoes, Facts, Memory, Open, Ready, Speech, StepFailure, Window,
 };
 use crate::device::facts::{text, uuid};
+use crate::device::survey::size;
 use crate::device::{self, DeviceError};
 use crate::diagnosis::{Cause, Finding, LinkId, cause};
 use crate::error;
@@ -161,7 +163,9 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> StepFailure {
         }
         AttachError::Strange(_) => Cause::unknown(LinkId::Host),
     };
-    broken(cause, error::chain(error))
+    let limit = limits::address_space().filter(|_| cause == cause::host::ADDRESSES_UNAVAILABLE);
+    let limit = limit.map(|bytes| format!("; the limit on address space is {}", size(bytes)));
+    broken(cause, error::chain(error) + &limit.unwrap_or_default())
 }
 
 fn lost(error: &SessionError) -> StepFailure {

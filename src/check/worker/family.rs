@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -17,6 +18,14 @@ use crate::ollama::sockets;
 
 /// Interval between scans.
 const TICK: Duration = Duration::from_millis(1);
+
+/// Makes this process the parent of every orphan among its descendants. A filter may refuse that: orphans
+/// are then neither found nor ended.
+pub fn adopt() {
+    if let Err(error) = set_child_subreaper(true) {
+        tracing::debug!(%error, "orphans go to another process");
+    }
+}
 
 /// Kills all descendants, including those that they start in the meantime. Returns the ids of those that do
 /// not end within `patience`, which happens while they are blocked in the kernel.

@@ -64,6 +64,7 @@ fn trace(options: &Options, words: &[OsString]) -> Result<(), String> {
         | Trace::PTRACE_O_EXITKILL;
     ptrace::setoptions(main, wanted).map_err(failed)?;
     resume(main, None)?;
+    let mut followed = Follow::default();
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::PtraceEvent(pid, _, event)) => {
@@ -75,7 +76,14 @@ fn trace(options: &Options, words: &[OsString]) -> Result<(), String> {
             // How a new process or thread begins, and how a group stop looks: neither is for the program.
             Ok(WaitStatus::Stopped(pid, Signal::SIGSTOP | Signal::SIGTRAP)) => resume(pid, None)?,
             Ok(WaitStatus::Stopped(pid, signal)) => resume(pid, signal.into())?,
-            Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) if pid == main => break,
+            Ok(WaitStatus::Exited(pid, code)) if pid == main => {
+                followed.code = Some(code);
+                break;
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => {
+                followed.signal = Some(signal as i32);
+                break;
+            }
             Err(Errno::ECHILD) => break,
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(failed(error)),
@@ -83,7 +91,7 @@ fn trace(options: &Options, words: &[OsString]) -> Result<(), String> {
     }
     // Reaped already.
     let _ = child.try_wait();
-    say::done(&Follow {});
+    say::done(&followed);
     Ok(())
 }
 

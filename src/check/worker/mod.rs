@@ -21,7 +21,7 @@ use nix::libc;
 use vgpu_findings::style::Style;
 
 use super::messages::{Access, Become};
-use super::{rights, walker};
+use super::{filter, rights, walker};
 use crate::cli::{Cli, Command, Options, WorkerTask};
 use crate::env::Environment;
 use crate::exit::Exit;
@@ -43,6 +43,7 @@ pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
     match task {
         WorkerTask::Access { files } => files.iter().for_each(|path| access(path)),
         WorkerTask::Rights { files } => files.iter().for_each(|path| say::done(&rights::own_rights(path))),
+        WorkerTask::Calls { from } => filter::make_calls(*from),
         WorkerTask::Device { address } => device::examine(address),
         WorkerTask::Sessions { address } => sessions::list_sessions(address),
         WorkerTask::Hold { fixed, objects } => hold::hold(options, *fixed, objects),

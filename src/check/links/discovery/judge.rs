@@ -91,8 +91,9 @@ pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     if answers::processor(text)? {
         return None;
     }
+    let why = answers::processor_refusal(text).map(|why| format!(": {why}")).unwrap_or_default();
     let found = format!(
-        "Ollama's process finds the device, but loads no CPU backend (libggml-cpu-*.so) from {}",
+        "Ollama's process finds the device, but loads no CPU backend (libggml-cpu*.so) from {}{why}",
         libraries.display()
     );
     Some(
@@ -189,6 +190,14 @@ pub mod tests {
         assert_eq!(of("system_info: n_threads = 2 | CUDA : ARCHS = 750 | CPU : SSE3 = 1 |\n"), None);
         assert_eq!(of("system_info: n_threads = 2 | CUDA : ARCHS = 750 |\n"), Some(cause::NO_CPU_BACKEND));
         assert_eq!(of("nothing of the kind"), None);
+        let damaged =
+            "0.1 E load_backend: failed to load /l/libggml-cpu.so: /l/libggml-cpu.so: file too short\n";
+        assert_eq!(refused(damaged), None, "that is no backend of a device");
+        let text = format!("{damaged}system_info: n_threads = 2 | CUDA : ARCHS = 750 |\n");
+        let finding = without_processor(&text, Path::new("/l")).unwrap();
+        assert!(finding.found.ends_with("/l/libggml-cpu.so: file too short"), "{}", finding.found);
+        let both = format!("{damaged}load_backend: failed to load /l/libggml-cuda.so: no\n");
+        assert_eq!(refused(&both).unwrap().cause, Some(cause::BACKEND_NOT_LOADED));
     }
 
     /// Creates the outcome of a child process.

@@ -16,6 +16,7 @@ use super::unable;
 use crate::check::context::CheckContext;
 use crate::check::limits::ProcessLimits;
 use crate::check::words;
+use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
@@ -64,7 +65,12 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            Ok(finding) => words::blamed(finding, &context.environment, Some(&ollama.libraries)),
+            // Its file is needed, whatever the loader says of it.
+            Ok(finding) if finding.cause == Some(cause::NO_CPU_BACKEND) => finding,
+            Ok(finding) => {
+                let unit = context.unit.as_ref();
+                words::blamed(finding, &context.environment, Some(&ollama.libraries), unit)
+            }
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {

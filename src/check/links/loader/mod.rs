@@ -83,7 +83,7 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     let finding = judge(&asked, &ours, &global, &context.libraries);
     if !finding.holds() {
         let libraries = ollama.as_ref().map(|ollama| ollama.libraries.as_path());
-        return words::blamed(finding, &context.environment, libraries);
+        return words::blamed(finding, &context.environment, libraries, context.unit.as_ref());
     }
     if let Some(other) = by_path(context, &ours) {
         return other.details(finding.details);
@@ -421,7 +421,7 @@ mod tests {
             ..asked("a program", &BTreeMap::new(), "")
         };
         let finding = judge(&[probe, asked("s", &ours, "")], &ours, &[], &[]);
-        let finding = words::blamed(finding, &environment, None);
+        let finding = words::blamed(finding, &environment, None, None);
         assert!(finding.found.contains("/opt/old/libm.so.6: file too short"), "{}", finding.found);
         assert_eq!(finding.fix.unwrap().command.as_deref(), Some("unset LD_LIBRARY_PATH"));
     }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use vgpu_probe_steps::Message;
 
-use crate::check::child::{self, ChildOutcome};
+use crate::check::child::{self, ChildEnd, ChildOutcome};
 use crate::check::context::CheckContext;
 use crate::check::facts::TargetProgram;
 use crate::check::limits::{self, Limit};
 use crate::check::links::{ollama, unable};
 use crate::check::locks;
-use crate::check::messages::{Exec, StepFailure};
+use crate::check::messages::{Exec, Follow, StepFailure};
 use crate::check::steps::{StepReport, Steps};
 use crate::device::survey::size;
 use crate::diagnosis::cause::loader as cause;
@@ -31,6 +31,8 @@ const LINK: LinkId = LinkId::Loader;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Time that this usually takes. A script that takes longer may wait for a lock.
 const USUAL: Duration = Duration::from_millis(400);
+/// Maximum number of characters of a script's last line that are shown.
+const LINE: usize = 200;
 /// Directory in which the kernel shows processes and sockets.
 const PROC: &str = "/proc";
 
@@ -63,15 +65,36 @@ pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
         Ok(outcome) => outcome,
         Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
     };
-    let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.opened));
+    let own = limits::address_space().unwrap_or(u64::MAX);
+    let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.opened), own);
     let started = program.and_then(|program| recognised(&program));
     let running = || running_program(context, holder).and_then(|program| recognised(&program));
     if let Some(target) = started.or_else(running) {
         // From here on it is the program itself that is looked at.
         context.script = Some(script);
         context.target = Some(target);
+    } else {
+        context.followed = ended(&outcome);
     }
     Some(finding)
+}
+
+/// Describes how a script ended that was followed to its end, with its last line, or that it did not end.
+fn ended(outcome: &ChildOutcome) -> Option<String> {
+    if matches!(outcome.end, ChildEnd::TimedOut(_)) {
+        return outcome.trouble();
+    }
+    let Follow { code, signal } = Steps::read(&outcome.stdout).said()?;
+    let how = match (code, signal) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, signal) => format!("was killed by signal {}", signal?),
+    };
+    let last = outcome.stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last: Option<String> = last.map(|line| line.chars().take(LINE).collect());
+    Some(match last {
+        Some(line) => format!("{how}: {line}"),
+        None => how,
+    })
 }
 
 fn recognised(path: &Path) -> Option<TargetProgram> {
@@ -80,8 +103,9 @@ fn recognised(path: &Path) -> Option<TargetProgram> {
     Some(TargetProgram { program: Ok(program), ollama: Some(ollama) })
 }
 
-/// Returns the program of the server that holds the lock of a script's start, or else of the one that vgpu-run
-/// started at the address in OLLAMA_HOST. A script that refuses to start a second server cannot be followed.
+/// Returns the program of the server that holds the lock of a script's start, or else of the one that
+/// vgpu-run started at the address in OLLAMA_HOST. A script that refuses to start a second server cannot be
+/// followed.
 fn running_program(context: &CheckContext, holder: Option<u32>) -> Option<PathBuf> {
     let running = Running::scan(Path::new(PROC));
     let host = context.environment.get(OLLAMA_HOST).map(|host| host.to_string_lossy().into_owned());
@@ -97,8 +121,9 @@ fn running_program(context: &CheckContext, holder: Option<u32>) -> Option<PathBu
 }
 
 /// Judges whether the programs that a script started received the libraries. Also returns the last program.
-/// `needed` is the address space in bytes that the devices take.
-fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding, Option<PathBuf>) {
+/// `needed` is the address space in bytes that the devices take, and `own` that which a process may have
+/// that starts the script.
+fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64, own: u64) -> (Finding, Option<PathBuf>) {
     let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
     let programs: Vec<Exec> = started.filter_map(StepReport::said).collect();
@@ -152,11 +177,12 @@ fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding,
     } else if let Some((limit, line)) = limits::said(&outcome.stderr) {
         limit.finding(cause::RESOURCE_LIMIT, format!("{script} starts {program}, which ends: {line}"))
     } else if let Some(bytes) = last.address_space.filter(|bytes| *bytes < needed) {
+        // The limit may be that of whatever starts the script.
+        let who =
+            if bytes < own { format!("{script} limits {program}") } else { format!("{program} is limited") };
         let (bytes, needed) = (size(bytes), size(needed));
-        let found = format!(
-            "{script} limits {program} to {bytes} of address space, and a process reserves {needed} for the \
-             device"
-        );
+        let found =
+            format!("{who} to {bytes} of address space, and a process reserves {needed} for the device");
         Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found)
     } else {
         Finding::pass(LINK, "")
@@ -176,18 +202,18 @@ fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::child::ChildEnd;
-    use crate::check::child::ended;
+    use crate::check::child::ended as child_ended;
     use crate::diagnosis::Status;
 
     #[test]
     fn scripts_are_judged_by_what_their_program_gets() {
-        let of = |last: &str| {
+        let limited_by = |last: &str, own: u64| {
             let first = r#"{"step":"exec","ok":true,"program":"/bin/sh","named":8,"reached":8}"#;
             let stdout = format!("{first}\n{last}\n");
-            let outcome = ended(ChildEnd::Exit(0), &stdout, "");
-            judge_script(Path::new("/x/ollama"), &outcome, 1 << 40)
+            let outcome = child_ended(ChildEnd::Exit(0), &stdout, "");
+            judge_script(Path::new("/x/ollama"), &outcome, 1 << 40, own)
         };
+        let of = |last: &str| limited_by(last, u64::MAX);
         let program = |named: u32, reached: u32| {
             format!(
                 r#"{{"step":"exec","ok":true,"program":"/o/ollama","named":{named},"reached":{reached}}}"#
@@ -198,8 +224,18 @@ mod tests {
         assert_eq!(of(&program(0, 0)).0.cause, Some(cause::PRELOAD_STRIPPED));
         assert_eq!(of(&program(8, 0)).0.cause, Some(cause::DESCRIPTORS_CLOSED));
         let limited = program(8, 8).replace("\"named\"", "\"address_space\":1000000,\"named\"");
-        assert_eq!(of(&limited).0.cause, Some(cause::RESOURCE_LIMIT));
-        let (nothing, found) = judge_script(Path::new("/x"), &ended(ChildEnd::Exit(1), "", ""), 0);
+        let finding = of(&limited).0;
+        assert_eq!(finding.cause, Some(cause::RESOURCE_LIMIT));
+        assert!(finding.found.starts_with("/x/ollama limits /o/ollama to"), "{}", finding.found);
+        let inherited = limited_by(&limited, 1_000_000).0;
+        assert!(inherited.found.starts_with("/o/ollama is limited to"), "{}", inherited.found);
+        let end = ended(&child_ended(
+            ChildEnd::Exit(0),
+            r#"{"step":"follow","ok":true,"code":1}"#,
+            "no licence\n\n",
+        ));
+        assert_eq!(end.as_deref(), Some("ended with exit code 1: no licence"));
+        let (nothing, found) = judge_script(Path::new("/x"), &child_ended(ChildEnd::Exit(1), "", ""), 0, 0);
         assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }
 }

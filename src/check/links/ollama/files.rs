@@ -12,6 +12,7 @@ use crate::check::messages::Rights;
 use crate::check::rights;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
+use crate::diagnosis::fix::ollama as fix;
 use crate::ollama::era::Era;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, installer, layout};
@@ -44,10 +45,21 @@ pub async fn refused(
         }
         if file && denied(execute) && !no_exec {
             let found = format!("{who} may not execute {shown}: Permission denied");
-            return Ok(Some(Finding::fail(cause::NOT_EXECUTABLE, found).with("path", shown)));
+            let finding = Finding::fail(cause::NOT_EXECUTABLE, found);
+            return Ok(Some(searched(finding, &path, &at)));
         }
     }
     Ok(None)
+}
+
+/// Returns the finding about a program that may not be executed, with the remedy for `at`: the directory on
+/// the way to it that may not be searched, or the file itself.
+pub fn searched(finding: Finding, path: &Path, at: &Path) -> Finding {
+    if at.is_dir() {
+        finding.fix(fix::SEARCHABLE).with("path", at.display())
+    } else {
+        finding.with("path", path.display())
+    }
 }
 
 /// Returns a finding for a program or library of Ollama's that is truncated or not a program. Backends are

@@ -14,6 +14,7 @@ use super::home;
 use super::unable;
 use crate::check::child;
 use crate::check::context::CheckContext;
+use crate::check::rights;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::fix::ollama as fix;
@@ -66,7 +67,12 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     }
     let Some(ollama) = &target.ollama else {
         let asked_for = context.options.program.is_some();
-        return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
+        let followed = context.followed.as_deref();
+        return evidence(if asked_for {
+            other(program, &context.environment)
+        } else {
+            not_ollama(program, followed)
+        });
     };
     let looks = waits::on(ollama.libraries.display().to_string());
     let server = InstalledServer::examine(ollama);
@@ -144,6 +150,10 @@ fn missing(context: &CheckContext) -> Finding {
     if let Some(path) = &context.options.program {
         return Finding::unknown(LINK, format!("there is no program {}", path.display())).fix(fix::PROGRAM);
     }
+    if let Some((link, target)) = leading_nowhere(&context.environment) {
+        let found = format!("{} leads to {}, which does not exist", link.display(), target.display());
+        return Finding::fail(cause::OLLAMA_MISSING, found).with("install", installer::command());
+    }
     if let Some(pid) = elsewhere() {
         return Finding::fail(
             cause::OLLAMA_CONFINED,
@@ -163,6 +173,16 @@ fn missing(context: &CheckContext) -> Finding {
     }
 }
 
+/// Returns the first link called ollama on PATH whose target does not exist, and the target.
+fn leading_nowhere(environment: &Environment) -> Option<(PathBuf, PathBuf)> {
+    let path = environment.get(PATH)?;
+    let mut links = std::env::split_paths(path).map(|folder| folder.join("ollama"));
+    links.find_map(|link| {
+        let target = std::fs::read_link(&link).ok()?;
+        rights::missing(&link).then_some((link, target))
+    })
+}
+
 /// Returns the id of a process called ollama that runs in another mount namespace.
 fn elsewhere() -> Option<u32> {
     let own = std::fs::read_link("/proc/self/ns/mnt").ok()?;
@@ -178,6 +198,8 @@ fn elsewhere() -> Option<u32> {
 /// Names of programs that start others in a root directory of their own.
 const CONFINERS: [&str; 9] =
     ["docker", "podman", "nerdctl", "snap", "flatpak", "kubectl", "lxc", "systemd-nspawn", "chroot"];
+/// Number of bytes at the start of a file from which a text is told.
+const HEAD: u64 = 256;
 /// Maximum number of bytes of a script that are read.
 const SCRIPT: u64 = 64 << 10;
 
@@ -257,30 +279,54 @@ fn other(program: &Program, environment: &Environment) -> Finding {
         .detail("libraries that it opens while it runs, as Python opens its modules, cannot be known before")
 }
 
-fn not_ollama(program: &Program) -> Finding {
+/// Returns the finding for a program that is no Ollama. `followed` tells how it ended, if it is a script
+/// that was started.
+fn not_ollama(program: &Program, followed: Option<&str>) -> Finding {
     let path = program.path.display();
+    if !program.is_binary() && !is_text(&program.path) {
+        return files::broken(&program.path, &"it is neither a program nor a script");
+    }
     if let Some(Err(error)) = program.file().filter(|_| program.is_binary()).map(era::recognise) {
         return files::broken(&program.path, &error);
     }
-    let found = if program.is_binary() {
-        format!("{path} is not a known Ollama")
+    let interpreter = program.binary.display();
+    let finding = if program.is_binary() {
+        Finding::fail(cause::NOT_OLLAMA, format!("{path} is not a known Ollama"))
+    } else if let Some(how) = followed {
+        let found = format!("{path} is a script for {interpreter} that starts no Ollama: it {how}");
+        Finding::fail(cause::NOT_OLLAMA, found).fix(fix::SCRIPT)
     } else {
-        format!("{path} is a script for {}, not Ollama's program", program.binary.display())
+        let found = format!("{path} is a script for {interpreter}, not Ollama's program");
+        Finding::fail(cause::NOT_OLLAMA, found)
     };
-    Finding::fail(cause::NOT_OLLAMA, found)
-        .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
+    finding.detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
+}
+
+/// Returns whether a file without an interpreter may be a script: the shell takes any text for one.
+fn is_text(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = vgpu_paths::open_regular(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    // What cannot be read is told elsewhere.
+    read.is_err() || head.starts_with(b"#!") || !head.contains(&0)
 }
 
 /// Returns the finding for a program that exists and may not be executed.
 fn not_executable(path: &Path, errno: Errno) -> Finding {
     if path.is_dir() {
-        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a directory", path.display()));
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let found = if path.is_symlink() {
+            format!("{} leads to {}, which is a directory", path.display(), real.display())
+        } else {
+            format!("{} is a directory", path.display())
+        };
+        return Finding::fail(cause::NOT_OLLAMA, found).fix(fix::AGAIN).with("install", installer::command());
     }
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return files::broken(path, &"it is empty");
     }
     let found = format!("{} may not be executed: {}", path.display(), errno.desc());
-    Finding::fail(cause::NOT_EXECUTABLE, found).fix(fix::SEARCHABLE).with("path", path.display())
+    let finding = Finding::fail(cause::NOT_EXECUTABLE, found);
+    files::searched(finding, path, &rights::own_rights(path).at)
 }
 
 /// Returns the paths of other Ollamas on PATH and in the usual locations.
@@ -342,6 +388,37 @@ mod tests {
         let text = sentence(Some(&unit));
         assert!(text.contains(&unit.name) && !text.contains("systemctl"), "{text}");
         assert!(sentence(None).contains("by its path"), "a shell takes the first on PATH");
+    }
+
+    #[test]
+    fn what_is_called_ollama_and_is_none() {
+        let scratch = Scratch::new();
+        let path = scratch.join("ollama");
+        // Looked at, never started.
+        let of = |content: &[u8], followed: Option<&str>| {
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            not_ollama(&Program::find(path.as_os_str(), None).unwrap(), followed)
+        };
+        assert_eq!(of(b"\xff\0garbage", None).cause, Some(cause::OLLAMA_DAMAGED), "no shell reads that");
+        assert_eq!(of(b"exit 1\n", None).cause, Some(cause::NOT_OLLAMA));
+        let failed = of(b"#!/bin/sh\nexit 1\n", Some("ended with exit code 1: no licence"));
+        assert!(failed.found.ends_with("it ended with exit code 1: no licence"), "{}", failed.found);
+        assert!(failed.fix.unwrap().text.starts_with("Correct the script"));
+    }
+
+    #[test]
+    fn links_that_lead_elsewhere_are_named() {
+        let scratch = Scratch::new();
+        let [folder, nowhere] = ["to-folder", "nowhere"].map(|name| scratch.join(name));
+        std::os::unix::fs::symlink("/proc", &folder).unwrap();
+        let finding = not_executable(&folder, Errno::EACCES);
+        assert!(finding.found.ends_with("leads to /proc, which is a directory"), "{}", finding.found);
+        std::fs::create_dir(&nowhere).unwrap();
+        std::os::unix::fs::symlink("/no/such/file", nowhere.join("ollama")).unwrap();
+        let path = nowhere.display().to_string();
+        let (link, target) = leading_nowhere(&Environment::from_iter([("PATH", path.as_str())])).unwrap();
+        assert_eq!((link, target), (nowhere.join("ollama"), "/no/such/file".into()));
     }
 
     #[test]

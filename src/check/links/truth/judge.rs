@@ -83,7 +83,7 @@ pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, Strin
         all if all > ours.len() => format!("{} of {all} devices: ", ours.len()),
         _ => String::new(),
     };
-    let text = format!("ollama serve computes on {number}{}, found in {took}", shown.join(" and "));
+    let text = format!("ollama serve finds {number}{} in {took}", shown.join(" and "));
     if number.is_empty() {
         return Ok(Finding::pass(LINK, text).details(served.lines).details(left));
     }
@@ -154,12 +154,9 @@ fn unspoken(served: &Serve, address: SocketAddr, log: &str) -> Result<Finding, S
 fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
     let others: Vec<String> = found.iter().filter(|found| !found.is_cpu()).map(shown).collect();
     let text = if others.is_empty() {
-        "ollama serve finds no GPU and computes on the CPU".to_owned()
+        "ollama serve finds no GPU, and would compute on the CPU".to_owned()
     } else {
-        format!(
-            "ollama serve does not find the device of this machine; it computes on {}",
-            others.join(" and ")
-        )
+        format!("ollama serve does not find the device of this machine; it finds {}", others.join(" and "))
     };
     let why = fatal::decisive(log).filter(|decisive| decisive.kind != FailureKind::Ended);
     let text = match &why {
@@ -281,10 +278,7 @@ mod tests {
     fn a_server_on_the_device() {
         let finding = said(&[CUDA]);
         assert_eq!(finding.status, Status::Pass);
-        assert_eq!(
-            finding.found,
-            "ollama serve computes on VGPU-STUB x with 8.0 GiB through cuda_v12, found in 0.3 s"
-        );
+        assert_eq!(finding.found, "ollama serve finds VGPU-STUB x with 8.0 GiB through cuda_v12 in 0.3 s");
         assert_eq!(finding.details, [CUDA]);
         let old = r#"msg="inference compute" id=GPU-5e library=cuda variant=v12 name="VGPU-STUB x" total="8.0 GiB""#;
         assert_eq!(said(&[old]).status, Status::Pass, "by its UUID");

@@ -20,7 +20,8 @@ use crate::check::context::CheckContext;
 use crate::check::limits::{self, Limit};
 use crate::check::messages::{Facts, Serve};
 use crate::check::steps::Steps;
-use crate::check::{child, words};
+use crate::check::{child, filter, words};
+use crate::diagnosis::fix::truth as fix;
 use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
 use judge::{Devices, judge};
 
@@ -57,17 +58,23 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
     if matches!(outcome.end, ChildEnd::TimedOut(_)) {
         context.unanswered.push("ollama serve".to_owned());
     }
+    let served = Steps::read(&outcome.stdout).said::<Serve>().unwrap_or_default();
+    context.calls.clone_from(&served.calls);
     match judge(&outcome, &devices(context)) {
         Ok(finding) => {
-            let served = Steps::read(&outcome.stdout).said::<Serve>().unwrap_or_default();
             let finding = values::consider(context, &served, finding, &outcome.stderr).await;
-            let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries));
+            let unit = context.unit.as_ref();
+            let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries), unit);
             let finding = finding.details(context.reservation.clone());
-            // A unit has limits of its own.
-            match limits::scarce().filter(|_| context.unit.is_none()) {
+            // A unit has limits and a filter of its own.
+            if context.unit.is_some() {
+                return finding;
+            }
+            let finding = match limits::scarce() {
                 Some(limit) => limited(finding, limit),
                 None => finding,
-            }
+            };
+            if without_reason(&finding) && filter::is_in_force() { finding.fix(fix::FILTER) } else { finding }
         }
         Err(why) => not_known(context, &why),
     }
@@ -77,12 +84,17 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
 /// explain: one whose words are those of this limit, or one that has no reason and no remedy but that of its
 /// cause.
 fn limited(finding: Finding, limit: Limit) -> Finding {
-    let usual = finding.cause.and_then(Cause::remedy).map(Fix::from);
     let explains = match limits::named(&finding.found) {
         Some(named) => limits::meant(named, Some(limit)) == limit,
-        None => reconcile::is_unexplained(&finding) && finding.fix == usual,
+        None => without_reason(&finding),
     };
     if finding.status == Status::Fail && explains { finding.fix(limit.fix()) } else { finding }
+}
+
+/// Returns whether a finding is a failure that has no reason and no remedy but that of its cause.
+fn without_reason(finding: &Finding) -> bool {
+    let usual = finding.cause.and_then(Cause::remedy).map(Fix::from);
+    finding.status == Status::Fail && reconcile::is_unexplained(finding) && finding.fix == usual
 }
 
 /// Skips the link because the server's answer is unknown. The check is then incomplete.
@@ -110,7 +122,6 @@ fn devices(context: &CheckContext) -> Devices {
 mod tests {
     use super::*;
     use crate::diagnosis::cause::truth as cause;
-    use crate::diagnosis::fix::truth as fix;
 
     #[test]
     fn a_low_limit_is_no_remedy_for_a_failure_with_a_reason() {

@@ -2,7 +2,8 @@
 //! so the server's own report is authoritative.
 
 use crate::diagnosis::catalogue::{self, cause};
-use crate::diagnosis::{Cause, Finding, LinkId, Status};
+use crate::diagnosis::fix::truth as fix;
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
 use crate::ollama::era::Era;
 
 /// Links that only predict what a server finds at its start. The other links concern what a server does
@@ -16,11 +17,15 @@ const PREDICT_BACKEND: [LinkId; 5] =
 
 /// Causes that have an effect only when a model is loaded, so that a successful discovery does not disprove
 /// them.
-const LATER: [Cause; 15] = [
+const LATER: [Cause; 18] = [
+    // It is told where it is not disproved.
+    cause::kernel::CALLS_REFUSED,
     cause::environment::API_KEY,
     cause::environment::API_PREFIX,
+    cause::environment::CONTEXT_TOO_SMALL,
     cause::environment::MODEL_FILE,
     cause::environment::NUM_GPU_ZERO,
+    cause::environment::SPLIT_MODE,
     cause::environment::TLS,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,
@@ -75,8 +80,14 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         Status::Fail => {
             if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
                 // A service that runs is another process.
-                if is_unexplained(truth) && broken.link != LinkId::Service {
+                // The launcher is refused by the same, and may have other words for it.
+                let refused = truth.cause == Some(cause::truth::LAUNCHER_REFUSED);
+                if (is_unexplained(truth) || refused) && broken.link != LinkId::Service {
                     truth.details.insert(0, format!("the broken link {} predicts it", title(broken.link)));
+                    let usual = truth.cause.and_then(Cause::remedy).map(Fix::from);
+                    if refused || truth.fix == usual {
+                        truth.fix = Some(Fix::from(fix::PREDICTED).with("link", title(broken.link)));
+                    }
                 }
                 return false;
             }
@@ -99,8 +110,8 @@ fn title(link: LinkId) -> &'static str {
     catalogue::entry(link).title
 }
 
-/// Makes failures of the warnings about the running server. No other server can be started beside one that has
-/// the address, so that its clients get what it is.
+/// Makes failures of the warnings about the running server. No other server can be started beside one that
+/// has the address, so that its clients get what it is.
 pub fn hold_to_account(findings: &mut [Finding]) {
     let service = findings.iter_mut().filter(|finding| finding.link == LinkId::Service);
     for finding in service.filter(|finding| finding.status == Status::Warn && finding.cause.is_some()) {
@@ -163,6 +174,11 @@ mod tests {
         assert_eq!(found[2].found, "cpu; the last link that holds is Ollama's discovery");
         let found = reconciled(vec![Finding::fail(cause::backend::BACKEND_MISSING, "none"), truth()]);
         assert_eq!(found[1].details, ["the broken link CUDA backend predicts it"]);
+        assert!(
+            found[1].fix.as_ref().unwrap().text.starts_with("Mend the link CUDA backend"),
+            "{:?}",
+            found[1]
+        );
         assert_eq!(issues(&found)[0], (Status::Fail, "backend/backend-missing".into()));
     }
 

@@ -1,5 +1,5 @@
-//! Judges the values that the server would start with, which the worker tried beside its run: the address, the
-//! key, the models, and the directory for temporary files.
+//! Judges the values that the server would start with, which the worker tried beside its run: the address,
+//! the key, the models, and the directory for temporary files.
 
 use std::path::Path;
 
@@ -77,8 +77,8 @@ async fn taken_by_another(context: &mut CheckContext, served: &Serve, log: &str)
     taken(context, address, true).await.map(|finding| finding.detail(line))
 }
 
-/// Returns the finding for a server that waits for a lock: if a process of the Ollama that vgpu-run started at
-/// the address holds it, that one is the server.
+/// Returns the finding for a server that waits for a lock: if a process of the Ollama that vgpu-run started
+/// at the address holds it, that one is the server.
 async fn beside_the_locked(context: &CheckContext, process: u32, finding: Finding) -> Finding {
     let running = Running::scan(Path::new("/proc"));
     let shown = running.process(process).map(RunningProcess::shown);
@@ -109,8 +109,8 @@ fn merged(judged: Finding, passed: &Finding) -> Finding {
     Finding { found, ..judged }.details(passed.details.clone())
 }
 
-/// Returns whether the server listened at the address that it was given, as far as it is known. What starts it
-/// may give it another.
+/// Returns whether the server listened at the address that it was given, as far as it is known. What starts
+/// it may give it another.
 fn is_used(served: &Serve) -> bool {
     served.listened.is_empty() || served.address.is_none_or(|given| served.listened.contains(&given))
 }
@@ -144,11 +144,12 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             fail(cause::HOME_UNUSABLE, format!("{variable} is not set, and ollama serve ends{ends}"))
                 .fix(fix::HOME_UNSET)
         }
-        ValueTrouble::KeyRefused => fail(
-            cause::HOME_UNUSABLE,
-            format!("ollama serve cannot create its key {tried}, because of {at}: {why}"),
-        )
-        .with("path", at),
+        ValueTrouble::KeyRefused => {
+            let found = format!("ollama serve cannot create its key {tried}, because of {at}: {why}");
+            let finding = fail(cause::HOME_UNUSABLE, found);
+            let read_only = *errno == Some(Errno::EROFS as i32);
+            if read_only { finding.fix(fix::HOME_READ_ONLY) } else { finding }.with("path", at)
+        }
         ValueTrouble::SettingsBlock => fail(
             cause::HOME_UNUSABLE,
             format!("ollama serve waits for ever for its settings, because {at} is a FIFO"),
@@ -258,6 +259,8 @@ mod tests {
         assert!(room.found.contains("/h") && room.fix.unwrap().command.unwrap().contains("df -h /h"));
         let read_only = of_value(&value(ValueTrouble::ModelsReadOnly, Errno::EROFS), "");
         assert_eq!(read_only.status, Status::Warn);
+        let home = |errno| of_value(&value(ValueTrouble::KeyRefused, errno), "").fix.unwrap().sentence();
+        assert!(home(Errno::EROFS).ends_with("findmnt -T /h") && home(Errno::EACCES).ends_with("ls -ld /h"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -26,14 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl::set_child_subreaper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use vgpu_findings::busy;
 
 use super::{family, say};
-use crate::check::http;
 use crate::check::messages::{RefusedValue, Serve, ValueTrouble};
+use crate::check::{filter, http};
 use crate::device::alive::{Patience, TICK};
 use crate::env::{Environment, HOME, OLLAMA_HOST, TMPDIR};
 use crate::ollama::address;
@@ -68,7 +67,7 @@ pub fn serve(words: &[OsString], environment: &Environment) {
 
 fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve> {
     // From here on this process is the parent of every orphan among its descendants.
-    set_child_subreaper(true)?;
+    family::adopt();
     let stop = Stop::new()?;
     let mut refused = values::refused(environment);
     let script = is_script(words);
@@ -97,7 +96,7 @@ fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve
         }
     }
     home.remove(environment);
-    served.map(|served| Serve { refused, ..served })
+    served.map(|served| Serve { refused, calls: filter::refused(), ..served })
 }
 
 /// Returns whether a server that says nothing may have had a session that no look met. A session lasts some
@@ -116,9 +115,9 @@ fn is_script(words: &[OsString]) -> bool {
     matches!(read, Some(Ok(()))) && &head == b"#!"
 }
 
-/// Returns the server's environment, with private values in place of those that it could use. A value that it
-/// cannot use does no harm, and the server says best what is wrong with it; an address that is taken is in use
-/// by others.
+/// Returns the server's environment, with private values in place of those that it could use. A value that
+/// it cannot use does no harm, and the server says best what is wrong with it; an address that is taken is
+/// in use by others.
 fn private(environment: &Environment, home: &Home, refused: &[RefusedValue]) -> io::Result<Environment> {
     let left = |variable: &str, troubles: &[ValueTrouble]| {
         let mut left = refused.iter().filter(|value| value.left && value.variable == variable);
@@ -170,14 +169,15 @@ fn attempt(
         |value: &RefusedValue| value.variable == OLLAMA_HOST && value.trouble != ValueTrouble::AddressTaken;
     let host = environment.get(OLLAMA_HOST).and_then(OsStr::to_str);
     let port = (!refused.iter().any(keeps)).then(|| address::listens(host).1);
-    let mut otherwise = Otherwise::new(is_script(words), port);
+    let pipe = fs::read_link(format!("/proc/self/fd/{}", child.log.as_raw_fd())).ok();
+    let mut otherwise = Otherwise::new(is_script(words), port, pipe);
     let (mut open, mut ended, mut last) = (true, None, begin);
     while !stop.asked() && !watch.complete(Instant::now()) && otherwise.answered.is_none() {
         if wait(open.then_some(&child.log), stop, otherwise.pause())? {
             open = child.relay(watch)?;
             continue;
         }
-        let elsewhere = otherwise.look(!open || watch.seen() == 0, begin);
+        let elsewhere = otherwise.look(!open || !watch.spoke(), begin);
         forward(watch, &elsewhere);
         if ended.is_none() && child.has_ended(stop, watch, &mut served)? {
             ended = Some(Instant::now());

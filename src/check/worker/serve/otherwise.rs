@@ -39,6 +39,8 @@ pub struct Otherwise {
     /// File that the server's output goes to.
     pub output: Option<PathBuf>,
     file: Option<File>,
+    /// Name in /proc of the pipe in which the server's log is waited for.
+    pipe: Option<PathBuf>,
     /// Port that the server was given and that no earlier run had.
     port: Option<u16>,
     /// Whether a process had mapped the CUDA backend together with vgpu-run's libraries.
@@ -62,10 +64,10 @@ pub struct Otherwise {
 }
 
 impl Otherwise {
-    /// Creates the state for a server that was given `port`, which no earlier run had. With `always` its
-    /// processes are observed from the start.
-    pub fn new(always: bool, port: Option<u16>) -> Self {
-        Self { always, port, ..Self::default() }
+    /// Creates the state for a server that was given `port`, which no earlier run had, and whose log is
+    /// waited for in the pipe of that name. With `always` its processes are observed from the start.
+    pub fn new(always: bool, port: Option<u16>, pipe: Option<PathBuf>) -> Self {
+        Self { always, port, pipe, ..Self::default() }
     }
 
     /// Returns the time until the next look. The processes that load the backend live for some ten
@@ -77,6 +79,8 @@ impl Otherwise {
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
     /// time of its start. Returns new output that was read elsewhere.
     pub fn look(&mut self, silent: bool, begun: Instant) -> Vec<u8> {
+        // What is read elsewhere has to be read to its end.
+        let silent = silent || self.file.is_some();
         let quiet = silent && begun.elapsed() > QUIET;
         if !self.always && !quiet {
             return Vec::new();
@@ -97,6 +101,10 @@ impl Otherwise {
         // A server that runs has what it waited for, and takes locks of its own.
         self.blocked(locks::holder(&family).filter(|_| server.is_none()), Instant::now());
         let Some(server) = server else { return Vec::new() };
+        if self.pipe.is_some() && std::fs::read_link(format!("/proc/{}/fd/2", server.pid)).ok() == self.pipe {
+            // Its log comes here, however late.
+            return Vec::new();
+        }
         if self.file.is_none() {
             self.follow(server.pid);
         }
@@ -232,7 +240,7 @@ mod tests {
         let append = || File::options().append(true).open(&path).unwrap();
         // It waits for the end of its input.
         let mut server = Command::new("cat").stdin(Stdio::piped()).stderr(append()).spawn().unwrap();
-        let mut otherwise = Otherwise::new(true, Some(4711));
+        let mut otherwise = Otherwise::new(true, Some(4711), None);
         otherwise.follow(server.id());
         append().write_all(after.as_bytes()).unwrap();
         let output = otherwise.more();
@@ -253,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_free_after_a_moment_is_not_waited_for() {
-        let (mut otherwise, begin) = (Otherwise::new(true, None), Instant::now());
+        let (mut otherwise, begin) = (Otherwise::new(true, None, None), Instant::now());
         let mut waits = |holder, after| {
             otherwise.blocked(holder, begin + after);
             otherwise.waits_for
@@ -276,7 +284,7 @@ mod tests {
         let shims = process(&[backend, "/memfd:libcuda.so.1 (deleted)"]);
         let begin = Instant::now();
         let seen = |looks: &[(&RunningProcess, Duration)]| {
-            let mut otherwise = Otherwise::new(true, None);
+            let mut otherwise = Otherwise::new(true, None, None);
             for (process, after) in looks {
                 otherwise.loaded(process, begin + *after);
             }

@@ -1,6 +1,6 @@
 //! Tries the values that the server would start with, as its user and in its sandbox: the address in
-//! OLLAMA_HOST, the key in HOME, the models, and the directory for temporary files. Nothing is created: rights
-//! are asked for, and room is tried with a file that has no name.
+//! OLLAMA_HOST, the key in HOME, the models, and the directory for temporary files. Nothing is created:
+//! rights are asked for, and room is tried with a file that has no name.
 //!
 //! A value that the server cannot use is left to it, so that it says so itself. The others are replaced by
 //! private ones ([`super::home`]), because the server of a check must leave nothing behind.
@@ -27,6 +27,8 @@ use crate::ollama::variable::{is_on, var};
 pub const MODELS: &str = "OLLAMA_MODELS";
 /// Variable that keeps the server from removing unused parts of models when it starts.
 pub const NO_PRUNE: &str = "OLLAMA_NOPRUNE";
+/// File with the first port at which every user may listen.
+const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 /// Time limit for resolving the host name in OLLAMA_HOST.
 const RESOLVING: Duration = Duration::from_millis(1500);
 
@@ -95,9 +97,17 @@ fn address(environment: &Environment) -> Option<RefusedValue> {
     }
     match last? {
         Errno::EADDRINUSE => refused(ValueTrouble::AddressTaken, Some(Errno::EADDRINUSE)),
-        errno @ (Errno::EACCES | Errno::EPERM) => refused(ValueTrouble::AddressPrivileged, Some(errno)),
+        errno @ (Errno::EACCES | Errno::EPERM) if port < unprivileged() => {
+            refused(ValueTrouble::AddressPrivileged, Some(errno))
+        }
         errno => refused(ValueTrouble::AddressUnusable, Some(errno)),
     }
+}
+
+/// Returns the first port at which every user may listen.
+fn unprivileged() -> u16 {
+    let start = vgpu_paths::read_to_string(UNPRIVILEGED.as_ref(), 64).ok();
+    start.and_then(|start| start.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// What the system's resolver says of a host.

@@ -13,6 +13,7 @@ use vgpu_wire::registers as reg;
 use super::super::plan::{Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::mediator;
+use super::ollama::wrapper;
 
 /// Number of lines before that of BAR2 in sysfs's `resource`.
 const BAR2: usize = 2;
@@ -258,6 +259,14 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("address-space-below-a-devices", |plan| plan.limits.push("ulimit -v 500000000".to_owned())),
     ("device-too-small", |plan| plan.devices[0].memory_mib = 640),
+    ("device-too-small-behind-a-script", |plan| {
+        plan.devices[0].memory_mib = 520;
+        wrapper(plan, "exec \"$OLLAMA\" \"$@\"");
+    }),
+    ("small-device-with-one-layer", |plan| {
+        plan.devices[0].memory_mib = 300;
+        plan.set("LLAMA_ARG_N_GPU_LAYERS", "1");
+    }),
     ("two-devices", second_device),
     ("memory-of-one-of-two-taken", |plan| {
         second_device(plan);

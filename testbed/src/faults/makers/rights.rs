@@ -96,6 +96,18 @@ pub const MAKERS: &[(&str, Maker)] = &[
         });
     }),
     ("cpu-backends-gone", |plan| installed(plan, without_processor)),
+    ("cpu-backends-empty", |plan| {
+        installed(plan, |scene| {
+            for entry in fs::read_dir(scene.library(""))? {
+                let path = entry?.path();
+                if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libggml-cpu")) {
+                    fs::remove_file(&path)?;
+                    fs::write(&path, "")?;
+                }
+            }
+            Ok(())
+        });
+    }),
     ("cpu-backends-of-era-b-gone", |plan| {
         plan.era = Era::B;
         installed(plan, without_processor);

@@ -141,8 +141,17 @@ pub const MAKERS: &[(&str, Maker)] = &[
         }
     }),
     ("connections-refused", |plan| {
-        // accept4(2), which old filters do not know and answer with ENOSYS.
-        plan.sandbox.extend(["--errno", "38", "--refuse", "288"].map(str::to_owned));
+        // accept4(2), which old filters do not know and answer with ENOSYS. A check is not under the filter.
+        wrapper(
+            plan,
+            "exec \"$PROGRAMS/vgpu-standin\" sandbox --errno 38 --refuse 288 -- \"$OLLAMA\" \"$@\"",
+        );
+    }),
+    ("listening-kills", |plan| plan.sandbox.extend(["--kill", "50"].map(str::to_owned))),
+    ("memory-advice-refused", |plan| plan.sandbox.extend(["--refuse", "28"].map(str::to_owned))),
+    // setpgid(2), which check makes and a server does not.
+    ("process-groups-refused", |plan| {
+        plan.sandbox.extend(["--errno", "38", "--refuse", "109"].map(str::to_owned));
     }),
     ("connections-kill", |plan| plan.sandbox.extend(["--kill", "288"].map(str::to_owned))),
     ("no-loopback", |plan| plan.limits.push("exec unshare --net -- \"$@\"".to_owned())),
@@ -196,6 +205,10 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("script-sends-the-log-to-a-file", |plan| {
         wrapper(plan, "exec \"$OLLAMA\" \"$@\" > \"$SYSTEM/own-log\" 2>&1");
     }),
+    ("script-sends-the-errors-to-a-file", |plan| {
+        wrapper(plan, "echo starting\nexec \"$OLLAMA\" \"$@\" 2> \"$SYSTEM/errors\"");
+    }),
+    ("script-fails-with-a-line", |plan| wrapper(plan, "echo 'no licence' >&2\nexit 3")),
     ("script-sends-the-log-nowhere", |plan| {
         wrapper(
             plan,

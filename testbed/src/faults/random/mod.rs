@@ -11,6 +11,7 @@ mod truth;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::plan::ScenePlan;
@@ -58,7 +59,7 @@ struct RandomSystem {
 }
 
 /// How a verdict compares with what the server did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
     /// The check's verdict agrees with the server's behaviour.
@@ -187,15 +188,21 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     if let Some(folder) = record {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let known = |number: &u64| record.is_some_and(|folder| recorded(folder, *number).exists());
-    let numbers: Vec<u64> = (first..first + count).filter(|number| !known(number)).collect();
+    let mut before = Vec::new();
+    let mut numbers = Vec::new();
+    for number in first..first + count {
+        match record.map(|folder| read_record(folder, seed, number)).transpose()?.flatten() {
+            Some(outcome) => before.push(outcome),
+            None => numbers.push(number),
+        }
+    }
     let failed = Mutex::new(None);
     let run = |number: &u64| run_case(seed, *number, release.as_ref());
     let told = |case: &RandomSystem| {
         if !arguments.json {
             print_case(case, arguments.verbose);
         }
-        if let Some(error) = record.and_then(|folder| write_record(folder, case).err()) {
+        if let Some(error) = record.and_then(|folder| write_record(folder, seed, case).err()) {
             failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     };
@@ -204,18 +211,34 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
         return Err(error);
     }
     cases.sort_by_key(|case| case.number);
-    Ok(report(arguments, seed, cases))
+    Ok(report(arguments, seed, cases, &before))
 }
 
 fn recorded(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.json"))
 }
 
+/// Reads the outcome of a case that was tried before. Fails if it was drawn from another seed.
+fn read_record(folder: &Path, seed: u64, number: u64) -> Result<Option<Outcome>> {
+    let path = recorded(folder, number);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+    };
+    let record: Value = serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))?;
+    if record["seed"].as_u64() != Some(seed) {
+        bail!("{} is of the seed {}, not of {seed}", path.display(), record["seed"]);
+    }
+    let outcome = Outcome::deserialize(&record["case"]["outcome"]);
+    outcome.map(Some).with_context(|| format!("read the outcome in {}", path.display()))
+}
+
 /// Writes the record of a case. A run that is interrupted leaves no half of one.
-fn write_record(folder: &Path, case: &RandomSystem) -> Result<()> {
+fn write_record(folder: &Path, seed: u64, case: &RandomSystem) -> Result<()> {
     let path = recorded(folder, case.number);
     let part = path.with_extension("part");
-    let text = json!({ "case": case, "report": case.report }).to_string();
+    let text = json!({ "seed": seed, "case": case, "report": case.report }).to_string();
     fs::write(&part, text)
         .and_then(|()| fs::rename(&part, &path))
         .with_context(|| format!("write {}", path.display()))
@@ -232,16 +255,19 @@ fn print_case(case: &RandomSystem, verbose: bool) {
     }
 }
 
-/// Prints the results and returns whether the check was never wrong, as an exit code.
-fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>) -> ExitCode {
-    let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
+/// Prints the results and returns whether the check was never wrong, as an exit code. `before` are the
+/// outcomes that were recorded before, which count, too.
+fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, before: &[Outcome]) -> ExitCode {
+    let outcomes: Vec<Outcome> =
+        cases.iter().map(|case| case.outcome).chain(before.iter().copied()).collect();
+    let of = |outcome: Outcome| outcomes.iter().filter(|known| **known == outcome).count();
     let mut families: BTreeMap<Family, usize> = BTreeMap::new();
     for family in cases.iter().flat_map(|case| &case.families) {
         *families.entry(*family).or_default() += 1;
     }
     let (right, undecided, not_made) = (of(Outcome::Right), of(Outcome::Undecided), of(Outcome::NotMade));
     let working = cases.iter().filter(|case| case.truth.as_ref().is_some_and(Truth::uses_gpu)).count();
-    let faults = cases.len();
+    let faults = outcomes.len();
     let wrong = faults - right - undecided - not_made;
     if arguments.json {
         let (wrong, others): (Vec<RandomSystem>, Vec<RandomSystem>) = cases
@@ -251,7 +277,8 @@ fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>) -> ExitCo
         println!(
             "{:#}",
             json!({
-                "seed": seed, "faults": faults, "right": right, "working": working, "families": families,
+                "seed": seed, "faults": faults, "recorded": before.len(), "right": right, "working": working,
+                "families": families,
                 "wrong": wrong,
                 "undecided": others.iter().filter(is(Outcome::Undecided)).collect::<Vec<_>>(),
                 "not_made": others.iter().filter(is(Outcome::NotMade)).collect::<Vec<_>>(),
@@ -260,7 +287,9 @@ fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>) -> ExitCo
         );
     } else {
         println!(
-            "seed {seed}: {right} of {faults} right, {wrong} wrong, {undecided} undecided, {not_made} not made; {working} servers use the GPU"
+            "seed {seed}: {right} of {faults} right, {wrong} wrong, {undecided} undecided, {not_made} not made; of the \
+             {} that were not recorded before {working} servers use the GPU",
+            cases.len()
         );
     }
     if wrong + not_made == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -294,11 +323,15 @@ mod tests {
             seconds: 1.0,
             outcome: Outcome::Right,
         };
-        write_record(folder.path(), &case).unwrap();
+        write_record(folder.path(), 5, &case).unwrap();
         let text = fs::read(recorded(folder.path(), 7)).unwrap();
         let record: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!((&record["report"]["verdict"], &record["case"]["number"]), (&json!("broken"), &json!(7)));
         assert!(record["case"]["report"].is_null(), "once");
+        assert_eq!(read_record(folder.path(), 5, 7).unwrap(), Some(Outcome::Right));
+        assert_eq!(read_record(folder.path(), 5, 8).unwrap(), None, "not tried");
+        let other = read_record(folder.path(), 6, 7).unwrap_err().to_string();
+        assert!(other.ends_with("7.json is of the seed 5, not of 6"), "{other}");
     }
 
     #[test]

@@ -54,10 +54,19 @@ pub fn backend(variant: &Path) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// Returns whether a library directory has a CPU backend, which every load of a model needs.
+/// Returns whether a library directory has a CPU backend, which every load of a model needs. Like GGML, it
+/// says which file it cannot load.
 pub fn has_processor_backend(libraries: &Path) -> bool {
     let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libggml-cpu"))
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("libggml-cpu"));
+    let (whole, damaged): (Vec<PathBuf>, Vec<PathBuf>) = named
+        .map(|entry| entry.path())
+        .partition(|path| path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0));
+    for path in damaged {
+        let path = path.display();
+        eprintln!("load_backend: failed to load {path}: {path}: file too short");
+    }
+    !whole.is_empty()
 }
 
 /// Sets LD_LIBRARY_PATH to `first`, followed by the inherited directories that are not among them.

@@ -82,7 +82,7 @@ pub fn examines_the_service_and_its_remedies_mend_it(guest: &mut SystemdGuest, p
     guest.until("journalctl --unit ollama | { while read line; do case $line in *library=CUDA*) exit 0;; esac; done; exit 1; }");
     let report = check(guest, "works");
     let said = link(&report, "truth")["found"].as_str().unwrap();
-    assert!(said.starts_with("ollama serve computes on VGPU-STUB soft"), "{said}");
+    assert!(said.starts_with("ollama serve finds VGPU-STUB soft"), "{said}");
     assert_eq!(link(&report, "service")["status"], "pass", "{report:#}");
     let units = guest.inside("systemctl list-units --all --no-legend --no-pager 'run-u*' 'run-r*'");
     assert_eq!(units, "", "transient units are left");
