@@ -81,6 +81,9 @@ struct KernelText {
     line: u32,
 }
 
+/// First target whose code may rely on the progress of each lane.
+const INDEPENDENT_LANES: u32 = 70;
+
 /// The text of a module, with its variables and the positions of its kernels.
 #[derive(Clone, Debug)]
 pub struct Module {
@@ -144,7 +147,8 @@ impl Module {
         };
         let entry = &self.entries[index];
         let tokens = Tokens::new(&self.text, entry.at, entry.line, effort)?;
-        kernel::parse(name, tokens, &self.symbols)
+        let kernel = kernel::parse(name, tokens, &self.symbols)?;
+        Ok(Kernel { independent_lanes: self.target >= INDEPENDENT_LANES, ..kernel })
     }
 }
 

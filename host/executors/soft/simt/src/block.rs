@@ -2,9 +2,11 @@
 //!
 //! A warp whose lanes run together is one [`WarpSplit`]. If some of its lanes must wait while others continue
 //! (at a barrier, or for lanes that an instruction names), the others become a split of their own with a copy
-//! of the registers. Splits that reach the same instruction are merged again.
+//! of the registers. So do pending lanes that have not run while the others went through a loop in which they
+//! may wait for them. Splits take turns, and those that reach the same instruction are merged again.
 
 mod barrier;
+mod meeting;
 mod merge;
 
 use crate::fault::Fault;
@@ -107,7 +109,7 @@ impl Block {
                 match split.warp.exit {
                     Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
                     // Warps do not wait for each other in the prologue.
-                    Exit::Preempted { pc: at } => pc = at,
+                    Exit::Preempted { pc: at, .. } => pc = at,
                     _ => break,
                 }
             }
@@ -184,8 +186,8 @@ impl Block {
             if self.splits.iter().all(|split| matches!(split.state, SplitState::Done)) {
                 return Ok(BlockStatus::Done);
             }
-            if !progress {
-                self.unblock(env)?;
+            if !progress && !meeting::give_up(&mut self.splits, variant, env)? {
+                return Err(self.deadlock(env));
             }
         }
     }
@@ -193,30 +195,51 @@ impl Block {
     /// Handles the stop of a split according to its exit reason. Returns whether the split was preempted.
     fn handle_exit(&mut self, index: usize, variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
         let split = &mut self.splits[index];
+        let warp = split.warp.index;
+        let mut preempted = false;
         match split.warp.exit {
             Exit::Done => {
                 split.state = SplitState::Done;
                 self.complete(variant, env);
             }
             Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
-            Exit::Preempted { pc } => {
+            Exit::Preempted { pc, starved } => {
                 split.state = SplitState::At(pc);
-                return Ok(true);
+                preempted = true;
+                if starved {
+                    self.split_off(index, variant, env)?;
+                }
+                if self.has_splits() {
+                    meeting::rejoin(&mut self.splits, index, pc, variant);
+                }
             }
             Exit::Barrier { block } => {
                 self.arrive(index, block, variant, env)?;
                 self.complete(variant, env);
             }
-            Exit::Reconverge { pc, wanted } => self.reconverge(index, pc, wanted, variant, env)?,
+            Exit::Reconverge { pc, wanted } => {
+                if meeting::arrive(&mut self.splits, index, (pc, wanted), variant) {
+                    self.split_off(index, variant, env)?;
+                }
+            }
         }
-        Ok(false)
+        // Lanes for which others of the warp waited have arrived, or have returned since its last stop.
+        if self.has_splits() {
+            meeting::release(&mut self.splits, warp, variant, env)?;
+        }
+        Ok(preempted)
+    }
+
+    /// Returns whether there have been splits besides the warps themselves.
+    fn has_splits(&self) -> bool {
+        self.splits.len() > self.warps as usize
     }
 
     /// Prepares for the warp scheduler in machine code, which needs whole warps none of which waits. Returns
     /// the first warp with lanes and the instruction at which it continues, or `None` if the scheduler cannot
     /// be used.
     fn enter_scheduler(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
-        let whole = self.used == 0 && self.splits.len() == self.warps as usize;
+        let whole = self.used == 0 && !self.has_splits();
         if !whole || !variant.code.schedules_warps() {
             return None;
         }
@@ -259,24 +282,13 @@ impl Block {
         Ok(())
     }
 
-    /// Resolves a block in which no split can continue: of the splits that wait for other lanes of their
-    /// warp, the one at the lowest instruction continues without them. If there is none, the block is
-    /// deadlocked.
-    fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
-        let parked = self.splits.iter_mut().filter_map(|split| match split.state {
-            SplitState::Reconverging { pc } => Some((pc, split)),
-            _ => None,
-        });
-        if let Some((pc, split)) = parked.min_by_key(|(pc, _)| *pc) {
-            split.state = SplitState::At(pc);
-            env.reconverge_anyway = Some(pc);
-            return Ok(());
-        }
+    /// Returns the fault of a block in which no thread can continue.
+    fn deadlock(&self, env: &Env<'_>) -> Fault {
         let waiting = self.splits.iter().find_map(|split| match split.state {
             SplitState::AtBarrier { line, .. } => Some(env.site(&split.warp, line, split.warp.mask)),
             _ => None,
         });
-        Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
+        Fault::BarrierDeadlock { site: waiting.unwrap_or_default() }
     }
 
     /// Moves the pending lanes of a split to another one. Unused splits are reused, so that a warp never has
@@ -313,40 +325,6 @@ impl Block {
         others.warp.mask = 0;
         others.warp.exit = Exit::Done;
         others.state = SplitState::Ready;
-        Ok(())
-    }
-
-    /// Handles a split whose active lanes must execute the instruction `pc` together with the lanes of
-    /// `wanted`: merges it with the splits that wait there, and lets it wait if lanes are still missing.
-    fn reconverge(
-        &mut self,
-        index: usize,
-        pc: u32,
-        wanted: u32,
-        variant: &Variant,
-        env: &Env<'_>,
-    ) -> Result<(), Fault> {
-        let warp = self.splits[index].warp.index;
-        let here = |split: &WarpSplit| split.warp.index == warp && !matches!(split.state, SplitState::Done);
-        let alive =
-            self.splits.iter().filter(|split| here(split)).fold(0, |all, split| all | split.warp.lanes());
-        for split in self.splits.iter_mut().filter(|split| here(split)) {
-            split.warp.alive = alive;
-        }
-        let mut agreement = None;
-        for other in 0..self.splits.len() {
-            let same = matches!(self.splits[other].state, SplitState::Reconverging { pc: at } if at == pc);
-            if other != index && same && self.splits[other].warp.index == warp {
-                let agreement = agreement.get_or_insert_with(|| variant.reconvergence.at_inst(pc));
-                merge_splits(&mut self.splits, index, other, &variant.registers, agreement);
-            }
-        }
-        if wanted & alive & !self.splits[index].warp.mask == 0 {
-            self.splits[index].state = SplitState::At(pc);
-        } else {
-            self.split_off(index, variant, env)?;
-            self.splits[index].state = SplitState::Reconverging { pc };
-        }
         Ok(())
     }
 
@@ -405,7 +383,7 @@ impl Block {
         let votes = self.barriers[number].votes();
         self.barriers[number].clear();
         self.used &= !(1 << number);
-        if self.splits.len() > self.warps as usize {
+        if self.has_splits() {
             self.reunite(number, variant);
         }
         for split in &mut self.splits {

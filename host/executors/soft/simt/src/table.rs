@@ -393,6 +393,10 @@ macro_rules! instructions {
             ButterflyMax "shfl.bfly by a power of two, and max{.ftz}.f32"
                 (butterfly_then::<float::Max, false>);
         }
+        @ (write d scalar u32, read a vector u32) [plain] {
+            Group "the lanes with the member mask of the lowest one" (base::<warps::Group<false>>);
+            GroupIfApart "the same, or all lanes if none waits for others" (base::<warps::Group<true>>);
+        }
         @ (read a scalar u32) [leaves] { SyncWarp "bar.warp.sync" (base::<warps::SyncWarp>); }
         @ (write d predicate u32, read a predicate u32, read b scalar u32) [leaves] {
             VoteAll "vote.sync.all" (vote::<{ warps::ALL }>);
@@ -468,6 +472,7 @@ macro_rules! instructions {
         }
         @ () [leaves plain] {
             Poll "poll of the launch's control" (base::<control::Poll>);
+            Turn "end of an iteration that may wait for other lanes" (base::<control::Turn>);
             Leave "end of the prologue" (base::<control::Leave>);
         }
         @ () [ends] { Goto "bra to a later block" (base::<control::Goto<false>>); }

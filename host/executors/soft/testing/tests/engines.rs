@@ -8,7 +8,7 @@ use vgpu_simt_testing::fuzz::{self, Plan, Program, WrongKind};
 
 /// Seed of the random programs, and their number in each of two tests. Time decides nothing, so that a loaded
 /// machine tests the same.
-const SEED: u64 = 2;
+const SEED: u64 = 1;
 const PROGRAMS: u64 = 350;
 
 #[test]

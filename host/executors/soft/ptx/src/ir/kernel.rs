@@ -74,6 +74,9 @@ pub struct Kernel {
     pub calls: bool,
     /// Largest number of threads of a block: the product of `.maxntid`, or 1024 if the text does not have it.
     pub max_threads: u32,
+    /// Whether lanes of a warp must make progress while others of it wait for them in a loop. CUDA promises
+    /// this to code for compute capability 7.0 and later. Older code may rely on lanes that stay together.
+    pub independent_lanes: bool,
     /// The only shape that a block may have, from `.reqntid`, if the text gives one.
     pub required_threads: Option<[u32; 3]>,
 }

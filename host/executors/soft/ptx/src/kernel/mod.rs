@@ -369,6 +369,7 @@ impl<'t> Parser<'t> {
             local_bytes: local_bytes as u32,
             calls: stack.is_some(),
             max_threads: self.max_threads.unwrap_or(1024),
+            independent_lanes: false,
             required_threads: self.required_threads,
         })
     }

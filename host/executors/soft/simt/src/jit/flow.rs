@@ -82,6 +82,7 @@ pub(super) fn schedule(
     asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
     asm.mov(dword_ptr(rdi + rax * 4), 0)?;
     asm.mov(dword_ptr(r12 + Context::MASK), ecx)?;
+    asm.or(dword_ptr(rdi + 4 * targets.blocks as i32), ecx)?;
     asm.mov(rdi, qword_ptr(r12 + Context::OCCUPIED))?;
     asm.mov(edx, eax)?;
     asm.shr(edx, 6)?;

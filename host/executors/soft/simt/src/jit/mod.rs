@@ -61,7 +61,7 @@ pub(crate) fn translate(
     let starts: HashSet<u32> = blocks.iter().copied().chain([prologue]).collect();
     let constants: HashMap<Slot, u64> = initial.scalars.iter().copied().collect();
     let assemble = if features == Features::JitAvx512 { avx512::assemble } else { avx2::assemble };
-    let assembled = assemble(insts, tables, &constants, &starts)?;
+    let assembled = assemble(insts, tables, &constants, &starts, blocks.len())?;
     Some(Box::new(code::MachineCode::new(assembled, blocks)?))
 }
 

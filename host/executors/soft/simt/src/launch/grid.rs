@@ -302,9 +302,9 @@ impl Grid {
             printed: String::new(),
             handed: 0,
             cooperative,
+            slept: false,
             barrier: 0,
             barrier_line: 0,
-            reconverge_anyway: None,
             fault: None,
         }
     }
@@ -364,6 +364,7 @@ impl Grid {
                         }
                         blocks[index].run_warps(variant, &mut env)
                     });
+                    env.let_others_run();
                     done[index] = status != Ok(BlockStatus::Preempted);
                     self.handed.fetch_add(env.handed, Ordering::Relaxed);
                     let mut printed = std::mem::take(&mut env.printed);
@@ -405,7 +406,7 @@ impl ParallelWork for Grid {
                     block.start(variant, &env);
                     loop {
                         match block.run_warps(variant, &mut env) {
-                            Ok(BlockStatus::Preempted) => {}
+                            Ok(BlockStatus::Preempted) => env.let_others_run(),
                             Ok(BlockStatus::Done) => break Ok(()),
                             Err(fault) => break Err(fault),
                         }

@@ -11,9 +11,10 @@ use crate::machine::{
     ReconvergenceRecorder, Slot, Tables, ValueLoc,
 };
 
-use super::blocks::number_blocks;
+use super::blocks::{count_entries, number_blocks};
 use super::error::{BuildError, Lowered};
 use super::globals::Globals;
+use super::observation::observing_blocks;
 use super::reconvergence;
 use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
@@ -83,6 +84,10 @@ pub(crate) struct Builder<'a> {
     pub(super) blocks: Vec<u32>,
     /// First lowered block of each block of the kernel.
     pub(super) block_numbers: Vec<u32>,
+    /// Number of blocks of the kernel before each one that can observe what other lanes do.
+    pub(super) observing: Vec<u32>,
+    /// Whether lanes with another member mask may wait while the current instruction is executed.
+    pub(super) grouped: bool,
     /// Number of edges that lead to each block of the kernel.
     pub(super) entries: Vec<u32>,
     /// Indices of the branches whose targets are not filled in yet (fix-ups).
@@ -99,6 +104,7 @@ pub(crate) struct Builder<'a> {
     pub(super) temporary_scalars: Temporaries,
     pub(super) temporary_narrow: Temporaries,
     pub(super) temporary_wide: Temporaries,
+    pub(super) temporary_predicates: Temporaries,
     /// The block of the kernel that is being lowered.
     pub(super) block: usize,
     line: u32,
@@ -141,7 +147,7 @@ impl<'a> Builder<'a> {
         let mut layout = FrameLayout::new();
         let mut registers = LaneRegisters::default();
         check_ranges(kernel)?;
-        let (block_numbers, entries) = number_blocks(kernel)?;
+        let entries = count_entries(kernel)?;
         let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers, effort)?;
         if layout.bytes() > LARGEST_FRAME {
             return Err(format!("its registers take {} bytes of a warp", layout.bytes()).into());
@@ -164,7 +170,9 @@ impl<'a> Builder<'a> {
             initial: Initial::default(),
             windows: 0,
             blocks: Vec::with_capacity(kernel.blocks.len()),
-            block_numbers,
+            block_numbers: Vec::new(),
+            observing: observing_blocks(kernel),
+            grouped: false,
             entries,
             jumps: Vec::new(),
             allocation,
@@ -176,10 +184,12 @@ impl<'a> Builder<'a> {
             temporary_scalars: Temporaries::default(),
             temporary_narrow: Temporaries::default(),
             temporary_wide: Temporaries::default(),
+            temporary_predicates: Temporaries::default(),
             block: 0,
             line: 0,
         };
         builder.place_constants()?;
+        builder.block_numbers = number_blocks(kernel, |op| builder.is_grouped(op));
         Ok(builder)
     }
 
@@ -189,6 +199,7 @@ impl<'a> Builder<'a> {
         self.temporary_scalars.used = 0;
         self.temporary_narrow.used = 0;
         self.temporary_wide.used = 0;
+        self.temporary_predicates.used = 0;
     }
 
     /// Returns an instruction without operands, or `None` if the opcode has no such form.
@@ -232,6 +243,15 @@ impl<'a> Builder<'a> {
         }
         let here = self.agreements.pop_if(|(at, _)| *at == instruction);
         self.agreement = here.map(|(_, point)| (self.insts.len(), point));
+    }
+
+    /// Records the shared registers that are read after the next instruction, which ends the block. Lanes that
+    /// continue there may have run apart.
+    pub(super) fn agree_at_end(&mut self, block: usize) {
+        let RegisterAllocation { analysis, places, .. } = &self.allocation;
+        reconvergence::restart_at_end(self.kernel, block, analysis, places, &mut self.reconvergence);
+        let point = self.reconvergence.point();
+        self.reconvergence.inst(self.insts.len() as u32, point);
     }
 
     /// Returns whether lanes may wait for others at the PTX instruction that is being lowered.

@@ -276,6 +276,11 @@ impl Builder<'_> {
         }
     }
 
+    /// Emits a copy of a predicate.
+    pub(super) fn copy_predicate(&mut self, to: ValueLoc, from: ValueLoc) -> Lowered {
+        self.logic(Opcode::OrPred, to, (from.into(), false), (from.into(), false))
+    }
+
     /// Makes the comparison that was just emitted write its register directly, without a temporary slot.
     fn redirect_predicate(&mut self, dst: Reg, bits: Bits) -> Lowered {
         let place = self.register(dst, 1)?;

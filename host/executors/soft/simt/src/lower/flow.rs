@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
-use crate::machine::{BarrierKind, BarrierOperands, Form, Inst, Opcode, set};
+use crate::machine::{BarrierKind, BarrierOperands, Form, Inst, Opcode, Slot, set};
 
 use super::blocks::successors;
 use super::builder::Builder;
@@ -45,6 +45,7 @@ impl Builder<'_> {
         self.extend_line(index);
         let here = self.blocks.len() as u32 - 1;
         let (kernel, next) = (self.kernel, index + 1);
+        self.end_turn(index);
         match kernel.blocks[index].end {
             Terminator::Goto(to) => {
                 // No other edge leads there, so no lane can be pending, and the blocks are one straight line.
@@ -64,6 +65,44 @@ impl Builder<'_> {
             Terminator::BadCall => self.push(self.inst(Opcode::BadCall)),
         }
         Ok(())
+    }
+
+    /// Emits the end of an iteration if the block branches back in a loop that can observe other lanes.
+    fn end_turn(&mut self, index: usize) {
+        if !self.kernel.independent_lanes {
+            return;
+        }
+        let first = successors(&self.kernel.blocks[index].end).map(|BlockId(to)| to as usize).min();
+        if first.is_some_and(|first| first <= index && self.observing[first] < self.observing[index + 1]) {
+            self.push(self.inst(Opcode::Turn));
+            self.agree_at_end(index);
+        }
+    }
+
+    /// Ends the current lowered block, and starts one whose lanes execute an instruction in groups: those that
+    /// have the same member mask together. The mask of each lane is in `masks`. With `joint`, groups may run at
+    /// once. Returns the slot of the group's mask.
+    pub(super) fn begin_group(&mut self, masks: Slot, joint: bool) -> Slot {
+        self.next_block();
+        let mut inst = self.inst(if joint { Opcode::GroupIfApart } else { Opcode::Group });
+        (inst.a, inst.x) = (masks, self.blocks.len() as u32 - 1);
+        self.grouped = true;
+        self.push_scalar(inst)
+    }
+
+    /// Ends the block of [`Self::begin_group`], if there is one. The groups go on together.
+    pub(super) fn end_group(&mut self) {
+        if std::mem::take(&mut self.grouped) {
+            self.next_block();
+        }
+    }
+
+    /// Ends the current lowered block with a branch to a new one behind it.
+    fn next_block(&mut self) {
+        let mut inst = self.inst(Opcode::Goto);
+        (inst.x, inst.y) = (self.blocks.len() as u32, self.blocks.len() as u32);
+        self.jump(inst);
+        self.blocks.push(self.insts.len() as u32);
     }
 
     fn branch(&mut self, guard: Guard, then: BlockId, otherwise: BlockId, here: u32) -> Lowered {

@@ -23,6 +23,7 @@ mod integer;
 mod invariant;
 mod matrix;
 mod memory;
+mod observation;
 mod places;
 mod prepare;
 mod reconvergence;

@@ -70,9 +70,50 @@ impl Builder<'_> {
         Ok(self.allocation.places[reg.0 as usize])
     }
 
+    /// Returns the slot of a predicate in which each lane has its own bit, for an instruction by which lanes
+    /// exchange it. A predicate that they share is copied: splits that do not share it may take part.
+    pub(super) fn exchanged_predicate(&mut self, guard: Guard) -> Lowered<(Slot, bool)> {
+        let (place, inverted) = self.guard(guard)?;
+        let ValueLoc::Scalar(_) = place else { return Ok((place.slot(), inverted)) };
+        let temporary = self.temporary_predicates.allocate(|| self.layout.scalar());
+        if !temporary.carried {
+            temporary.carried = true;
+            self.registers.predicates.push(temporary.slot);
+        }
+        let slot = temporary.slot;
+        self.copy_predicate(ValueLoc::Vector(slot), place)?;
+        Ok((slot, inverted))
+    }
+
+    /// Returns whether the lanes of a warp may have different values of an operand.
+    pub(super) fn differs(&self, operand: &Operand) -> bool {
+        match *operand {
+            Operand::Reg(reg) => {
+                self.allocation.places.get(reg.0 as usize).is_some_and(|place| !place.is_scalar())
+            }
+            Operand::Special(special) => self.special_differs(special),
+            Operand::Imm(_) | Operand::Address(..) => false,
+        }
+    }
+
+    /// Returns whether the lanes of a warp may have different values of a special register.
+    const fn special_differs(&self, special: ir::Special) -> bool {
+        match special {
+            ir::Special::Tid(0)
+            | ir::Special::LaneId
+            | ir::Special::LaneMaskEq
+            | ir::Special::LaneMaskLe
+            | ir::Special::LaneMaskLt
+            | ir::Special::LaneMaskGe
+            | ir::Special::LaneMaskGt => true,
+            ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
+            _ => false,
+        }
+    }
+
     /// Returns whether waiting lanes have their own values in a register while this block runs.
     pub(super) fn blends(&self, reg: Reg) -> bool {
-        self.allocation.analysis.waiting[self.block].contains(reg)
+        self.grouped || self.allocation.analysis.waiting[self.block].contains(reg)
     }
 
     /// Returns the constant that a register always holds, if there is one.
@@ -207,18 +248,7 @@ impl Builder<'_> {
             self.specials.insert(key, ValueLoc::Scalar(slot));
             return ValueLoc::Scalar(slot);
         }
-        let lanes = match special {
-            ir::Special::Tid(0)
-            | ir::Special::LaneId
-            | ir::Special::LaneMaskEq
-            | ir::Special::LaneMaskLe
-            | ir::Special::LaneMaskLt
-            | ir::Special::LaneMaskGe
-            | ir::Special::LaneMaskGt => true,
-            ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
-            _ => false,
-        };
-        self.initial_value(InitialValue::Ptx(special), lanes)
+        self.initial_value(InitialValue::Ptx(special), self.special_differs(special))
     }
 
     /// Returns the location of a value that frames hold from the start. `lanes` tells that each lane has its

@@ -4,9 +4,10 @@
 //! blocks*: lanes at the lowest block first. Lanes that wait, at a barrier or for other lanes, let others run
 //! out of this order with registers of their own, and those may arrive with another value. So splits merge
 //! only if the shared registers that are read later are the same in both. Otherwise each continues with its
-//! own.
+//! own, and executes instructions that need all lanes with copies of the other lanes. What lanes exchange is
+//! therefore never a shared register: lowering first copies it to all lanes.
 
-use crate::machine::{Point, ReconvergenceRecorder, ValueLoc};
+use crate::machine::{Point, ReconvergenceRecorder, Slot, ValueLoc};
 use vgpu_ptx::analysis::{Analysis, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg, Terminator};
 
@@ -30,6 +31,30 @@ pub(super) const fn waits(op: &Op) -> bool {
     )
 }
 
+/// Returns the slot of a register that lanes share.
+fn shared(places: &[ValueLoc], reg: Reg) -> Option<Slot> {
+    match places[reg.0 as usize] {
+        ValueLoc::Scalar(slot) => Some(slot),
+        ValueLoc::Vector(_) => None,
+    }
+}
+
+/// Makes the recorder's set that of the terminator of a block.
+pub(super) fn restart_at_end(
+    kernel: &Kernel,
+    block: usize,
+    analysis: &Analysis,
+    places: &[ValueLoc],
+    recorder: &mut ReconvergenceRecorder,
+) {
+    let guard = match kernel.blocks[block].end {
+        Terminator::Branch { guard, .. } => Some(guard.reg),
+        _ => None,
+    };
+    let live = analysis.live_out[block].iter().chain(guard);
+    recorder.restart(live.filter_map(|reg| shared(places, reg)));
+}
+
 /// Records the shared registers that are read later, at each PTX instruction of a block at which lanes may
 /// wait. Returns these instructions with their points, the last instruction first.
 pub(super) fn agreements(
@@ -44,15 +69,8 @@ pub(super) fn agreements(
     if !range.clone().any(|index| waits(&kernel.code[index as usize].op)) {
         return points;
     }
-    let shared = |reg: Reg| match places[reg.0 as usize] {
-        ValueLoc::Scalar(slot) => Some(slot),
-        ValueLoc::Vector(_) => None,
-    };
-    let guard = match kernel.blocks[block].end {
-        Terminator::Branch { guard, .. } => Some(guard.reg),
-        _ => None,
-    };
-    recorder.restart(analysis.live_out[block].iter().chain(guard).filter_map(shared));
+    restart_at_end(kernel, block, analysis, places, recorder);
+    let shared = |reg: Reg| shared(places, reg);
     for index in range.rev() {
         let op = &kernel.code[index as usize].op;
         writes(op, &mut |reg| {

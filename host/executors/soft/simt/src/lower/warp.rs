@@ -7,25 +7,56 @@ use crate::machine::{Form, Opcode, Slot, ValueLoc, set};
 use super::builder::Builder;
 use super::error::Lowered;
 
+/// Returns the member mask of an operation that names its lanes.
+const fn mask_of(op: &Op) -> Option<&Operand> {
+    match op {
+        Op::BarWarp { mask }
+        | Op::Shfl { mask, .. }
+        | Op::Vote { mask, .. }
+        | Op::Ballot { mask, .. }
+        | Op::Match { mask, .. }
+        | Op::Redux { mask, .. } => Some(mask),
+        _ => None,
+    }
+}
+
 impl Builder<'_> {
-    /// Returns the slot of a member mask as a scalar.
-    fn members(&mut self, mask: &Operand) -> Lowered<Slot> {
-        let place = self.source(mask, 4)?;
-        Ok(self.scalar(place))
+    /// Returns whether the lanes of a warp may execute an instruction in groups, because each names the
+    /// members of its own.
+    pub(super) fn is_grouped(&self, op: &Op) -> bool {
+        mask_of(op).is_some_and(|mask| self.differs(mask))
     }
 
+    /// Returns the slot of the member mask of all lanes that go on. If lanes have different masks, others with
+    /// another mask wait until [`Self::end_group`]; with `joint` only if the result depends on the mask.
+    fn members(&mut self, mask: &Operand, joint: bool) -> Lowered<Slot> {
+        Ok(match self.source(mask, 4)? {
+            ValueLoc::Scalar(slot) => slot,
+            ValueLoc::Vector(masks) => self.begin_group(masks, joint),
+        })
+    }
+
+    /// Lowers an operation of several lanes. The member mask is lowered first: if it starts a block, everything
+    /// else belongs to that block, which each group runs for itself.
     pub(super) fn warps(&mut self, op: &Op) -> Lowered {
+        let done = self.joint_operation(op);
+        self.end_group();
+        done
+    }
+
+    fn joint_operation(&mut self, op: &Op) -> Lowered {
         match op {
             Op::BarWarp { mask } => {
+                let members = self.members(mask, true)?;
                 let mut inst = self.inst(Opcode::SyncWarp);
-                inst.a = self.members(mask)?;
+                inst.a = members;
                 self.push(inst);
                 Ok(())
             }
             Op::Shfl { .. } => self.shuffle(op),
             Op::Vote { op, dst, p, mask } => {
-                let members = self.members(mask)?;
-                let (p, inverted) = self.guard(*p)?;
+                let members = self.members(mask, false)?;
+                let (p, inverted) = self.exchanged_predicate(*p)?;
                 let place = self.register(*dst, 1)?;
                 let opcode = match op {
                     Vote::All => Opcode::VoteAll,
@@ -34,15 +65,15 @@ impl Builder<'_> {
                 };
                 let form = Form::default().share(set::D, place.is_scalar()).invert(set::A, inverted);
                 let mut inst = self.inst_of(opcode, form)?;
-                (inst.a, inst.b, inst.d) = (p.slot(), members, place.slot());
+                (inst.a, inst.b, inst.d) = (p, members, place.slot());
                 self.push(inst);
                 Ok(())
             }
             Op::Ballot { dst, p, mask } => {
-                let members = self.members(mask)?;
-                let (p, inverted) = self.guard(*p)?;
+                let members = self.members(mask, false)?;
+                let (p, inverted) = self.exchanged_predicate(*p)?;
                 let mut inst = self.inst_of(Opcode::Ballot, Form::default().invert(set::A, inverted))?;
-                (inst.a, inst.b) = (p.slot(), members);
+                (inst.a, inst.b) = (p, members);
                 let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
             }
@@ -51,7 +82,7 @@ impl Builder<'_> {
                 self.finish_scalar(*dst, 4, value)
             }
             Op::Match { all, ty, dst, p, a, mask } => {
-                let members = self.members(mask)?;
+                let members = self.members(mask, false)?;
                 let wide = ty.bytes() == 8;
                 let a = self.source(a, ty.bytes())?;
                 let a = self.vector(a, wide);
@@ -73,7 +104,7 @@ impl Builder<'_> {
                 self.finish(inst, false, false, place, blend)
             }
             Op::Redux { op, ty, dst, a, mask } => {
-                let members = self.members(mask)?;
+                let members = self.members(mask, false)?;
                 let a = self.source(a, 4)?;
                 let a = self.vector(a, false);
                 let opcode = match (op, ty) {
@@ -98,7 +129,7 @@ impl Builder<'_> {
 
     fn shuffle(&mut self, op: &Op) -> Lowered {
         let Op::Shfl { mode, dst, valid, a, b, c, mask } = op else { return Err("not a shuffle".into()) };
-        let members = self.members(mask)?;
+        let members = self.members(mask, true)?;
         let (value, by, clamp) = (self.source(a, 4)?, self.source(b, 4)?, self.source(c, 4)?);
         let valid = &valid.filter(|valid| !self.is_dead(*valid));
         let predicate = match valid {
@@ -112,12 +143,6 @@ impl Builder<'_> {
             Some(dst) => Some(self.target(*dst, 4)?),
             None => None,
         };
-        // A shuffle of a value that all lanes share is a move.
-        if let (ValueLoc::Scalar(_), Some(dst), None) = (value, dst, valid)
-            && target.is_some_and(|(place, _)| place.is_scalar())
-        {
-            return self.op(Opcode::Mov32, *dst, 4, [value]);
-        }
         let value = self.vector(value, false);
         let (place, blend) = match target {
             Some((place, blend)) => (place, blend),
@@ -161,6 +186,9 @@ impl Builder<'_> {
             return Ok(false);
         };
         let own = if *y == Operand::Reg(*moved) { x } else { y };
+        if self.is_grouped(shuffle) {
+            return Ok(false);
+        }
         let used = (*x == Operand::Reg(*moved)) != (*y == Operand::Reg(*moved)) && from == other;
         let alone = self.is_read_once(*other)
             && self.is_read_once(*moved)
@@ -185,7 +213,7 @@ impl Builder<'_> {
         }
         let form = Form { subnormals, ..Form::counted(by as usize) };
         let Some(mut inst) = self.try_inst(opcode, form) else { return Ok(false) };
-        let members = self.members(mask)?;
+        let members = self.members(mask, true)?;
         (inst.a, inst.b, inst.c) = (value, members, own_slot);
         self.finish(inst, false, false, ValueLoc::Vector(to), blend)?;
         Ok(true)

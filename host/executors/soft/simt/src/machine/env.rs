@@ -64,13 +64,12 @@ pub(crate) struct Env<'a> {
     pub(crate) handed: u64,
     /// Whether the blocks of the grid take turns on one thread.
     pub(crate) cooperative: bool,
+    /// Whether a warp has ended its turn by `nanosleep` since all warps of the block had theirs.
+    pub(crate) slept: bool,
     /// Index of the barrier record at which a warp has stopped; the next field is the line of the barrier's
     /// instruction.
     pub(crate) barrier: u32,
     pub(crate) barrier_line: u32,
-    /// Instruction that the present lanes may execute without the missing ones, because the latter cannot
-    /// arrive.
-    pub(crate) reconverge_anyway: Option<u32>,
     /// The fault that ended the launch in this block.
     pub(crate) fault: Option<Fault>,
 }
@@ -111,6 +110,38 @@ impl Env<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32, cost: i64) -> bool {
+        if !self.refuel(warp, line) {
+            return false;
+        }
+        // Other warps may have to run first: this one may wait for what they store.
+        let others = self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32;
+        if others {
+            // Without the addition, an instruction that costs more than full fuel would be preempted forever.
+            warp.fuel += cost;
+            warp.exit = Exit::Preempted { pc, starved: false };
+        }
+        !others
+    }
+
+    /// Yields the processor to other threads if a warp has slept.
+    pub(crate) fn let_others_run(&mut self) {
+        if std::mem::take(&mut self.slept) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends the turn of a warp, so that others and other lanes of its own run. Its instruction must leave.
+    /// Unless the launch has ended, the warp continues with the instruction `pc`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_turn(&mut self, warp: &mut Warp, line: u32, pc: u32) {
+        if self.refuel(warp, line) {
+            warp.exit = Exit::Preempted { pc, starved: warp.next_turn() };
+        }
+    }
+
+    /// Charges the fuel that a warp has used, and gives it full fuel. Returns whether the launch goes on.
+    fn refuel(&mut self, warp: &mut Warp, line: u32) -> bool {
         let full = if self.cooperative { COOPERATIVE_FUEL } else { FUEL };
         let spent = full - warp.fuel;
         warp.fuel = full;
@@ -118,22 +149,12 @@ impl Env<'_> {
             self.fail(warp, Fault::Stopped);
             return false;
         }
-        match self.control.poll(spent.unsigned_abs()) {
-            // Other warps may have to run first: this one may wait for what they store.
-            Ok(()) if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
-                // Without the addition, an instruction that costs more than full fuel would be preempted
-                // forever.
-                warp.fuel = full + cost;
-                warp.exit = Exit::Preempted { pc };
-                false
-            }
-            Ok(()) => true,
-            Err(halt) => {
-                let site = self.site(warp, line, warp.mask);
-                self.fail(warp, Fault::halted(halt, site));
-                false
-            }
+        let halt = self.control.poll(spent.unsigned_abs()).err();
+        if let Some(halt) = halt {
+            let site = self.site(warp, line, warp.mask);
+            self.fail(warp, Fault::halted(halt, site));
         }
+        halt.is_none()
     }
 }
 

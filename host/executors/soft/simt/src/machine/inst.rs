@@ -215,6 +215,17 @@ impl Code {
         }
     }
 
+    /// Returns the instruction `pc`.
+    pub(crate) fn inst(&self, pc: u32) -> &Inst {
+        &self.insts[pc as usize]
+    }
+
+    /// Executes the instruction `pc` alone, in the interpreter. Returns the index of the next.
+    pub(crate) fn step(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+        assert!(warp.frame.fits(&self.layout), "a frame of this program");
+        Self::interpret(&self.insts[pc as usize], warp, env, pc)
+    }
+
     /// Executes one instruction in the interpreter. Returns the index of the next.
     #[inline(always)]
     fn interpret(inst: &Inst, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {

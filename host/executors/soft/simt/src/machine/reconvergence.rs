@@ -47,9 +47,9 @@ impl Reconvergence {
         set
     }
 
-    /// Returns the set at an instruction, which is empty if lanes do not wait there.
-    pub(crate) fn at_inst(&self, inst: u32) -> Box<[Slot]> {
-        self.insts.get(&inst).map(|&point| self.at(point)).unwrap_or_default()
+    /// Returns the set at an instruction, or `None` if lanes do not meet there.
+    pub(crate) fn at_inst(&self, inst: u32) -> Option<Box<[Slot]>> {
+        self.insts.get(&inst).map(|&point| self.at(point))
     }
 
     /// Returns the approximate size in bytes.

@@ -16,8 +16,8 @@ pub(crate) enum SplitState {
     At(u32),
     /// The lanes wait at a barrier, and continue at a block afterwards.
     AtBarrier { number: usize, inst: u32, block: u32, line: u32 },
-    /// The lanes wait until the lanes that the instruction `pc` requires have reached it too.
-    Reconverging { pc: u32 },
+    /// The lanes wait until the lanes of `wanted` have reached the instruction `pc` too.
+    Reconverging { pc: u32, wanted: u32 },
     /// The split has no lanes and can be reused.
     Done,
 }

@@ -3,9 +3,13 @@
 //! Lanes that are not running are pending at a basic block. The lowest pending block in the order of the text
 //! runs next, with all lanes that are pending there, so that diverged lanes reconverge as early as possible.
 //! The lanes of [`Warp::mask`] are running. All pending blocks are above the running one.
+//!
+//! In this order, lanes that wait in a loop for what other lanes of the warp do would wait forever if these
+//! are pending above the loop. Therefore the iterations of loops that can wait are counted, and lanes that
+//! have been pending for a whole turn of such iterations become a split of their own.
 
 use super::frame::Frame;
-use super::slot::FrameLayout;
+use super::slot::{FrameLayout, LANES};
 
 /// Return value of an instruction that ends the run of its warp. No program has so many instructions.
 pub(crate) const LEAVE: u32 = u32::MAX;
@@ -24,8 +28,9 @@ pub(crate) enum Exit {
     /// The active lanes have to execute the instruction `pc` together with the lanes of `wanted`, some of
     /// which are not here.
     Reconverge { pc: u32, wanted: u32 },
-    /// The warp has used up its fuel and continues at the instruction `pc`.
-    Preempted { pc: u32 },
+    /// The warp has used up its fuel or its turn, and continues at the instruction `pc`. If lanes are
+    /// `starved`, those that are pending continue apart from the running ones.
+    Preempted { pc: u32, starved: bool },
     /// The launch has ended, by a fault of this warp or from outside.
     Fault,
 }
@@ -48,11 +53,20 @@ pub(crate) struct Warp {
     pub(crate) fuel: i64,
     /// The lowest block at which lanes are pending, or [`NOWHERE`].
     pub(super) lowest: u32,
-    /// Masks of the pending lanes, by block.
+    /// Masks of the pending lanes, by block. The last element is the mask of the lanes that have been
+    /// pending and have run since the start of the turn.
     pub(super) pending: Vec<u32>,
     /// Bit set of the blocks at which lanes are pending.
     pub(super) occupied: Vec<u64>,
+    /// Number of iterations in this turn of loops that may wait for other lanes.
+    iterations: u32,
+    /// Lanes that were pending at the start of the turn.
+    waiting: u32,
 }
+
+/// Number of iterations of a turn. Lanes of a warp that compete for one word by compare-and-swap need half as
+/// many, and none is starved.
+const TURN: u32 = 2 * LANES as u32;
 
 impl Warp {
     /// Makes this the warp `index` of a launch, with a zeroed frame and no lanes. Returns false if the host
@@ -67,7 +81,7 @@ impl Warp {
     /// Returns false if the host has no memory for the frame.
     pub(crate) fn reset_beside(&mut self, other: &Self, index: u32) -> bool {
         let fits = self.frame.reset_like(&other.frame);
-        self.empty(index, other.pending.len());
+        self.empty(index, other.pending.len() - 1);
         fits
     }
 
@@ -75,23 +89,26 @@ impl Warp {
     fn empty(&mut self, index: u32, blocks: usize) {
         self.index = index;
         self.pending.clear();
-        self.pending.resize(blocks, 0);
+        self.pending.resize(blocks + 1, 0);
         self.occupied.clear();
         self.occupied.resize(blocks.div_ceil(64), 0);
         self.lowest = NOWHERE;
         self.mask = 0;
         self.alive = 0;
         self.fuel = 0;
+        (self.iterations, self.waiting) = (0, 0);
     }
 
     /// Copies another warp, and reuses the memory of this one.
     pub(crate) fn copy_from(&mut self, other: &Self) {
-        let Self { frame, mask, alive, index, exit, fuel, lowest, pending, occupied } = other;
+        let Self { frame, mask, alive, index, exit, fuel, lowest, pending, occupied, .. } = other;
+        let Self { iterations, waiting, .. } = other;
         self.frame.copy_from(frame);
         self.pending.clone_from(pending);
         self.occupied.clone_from(occupied);
         (self.mask, self.alive, self.index, self.exit) = (*mask, *alive, *index, *exit);
         (self.fuel, self.lowest) = (*fuel, *lowest);
+        (self.iterations, self.waiting) = (*iterations, *waiting);
     }
 
     /// Returns the addresses of the frame, of the pending masks and of their bit set, for machine code. They
@@ -106,6 +123,7 @@ impl Warp {
             self.forget_pending();
         }
         (self.mask, self.alive) = (lanes, lanes);
+        (self.iterations, self.waiting) = (0, 0);
     }
 
     /// Returns whether no lane is pending at any block.
@@ -132,6 +150,23 @@ impl Warp {
         all
     }
 
+    /// Counts an iteration of a loop in which the running lanes may wait for others. Returns whether the turn
+    /// of the warp is over.
+    #[inline]
+    pub(crate) const fn iterate(&mut self) -> bool {
+        self.iterations += 1;
+        self.iterations >= TURN
+    }
+
+    /// Starts the next turn. Returns whether lanes have been pending during the whole last one.
+    pub(super) fn next_turn(&mut self) -> bool {
+        let pending = if self.is_empty() { 0 } else { self.all_pending() };
+        let ran = self.pending.last_mut().map(std::mem::take).unwrap_or_default();
+        let starved = self.waiting & pending & !ran != 0;
+        (self.iterations, self.waiting) = (0, pending);
+        starved
+    }
+
     /// Makes lanes pending at a block, in addition to those that are pending there already.
     pub(crate) fn put(&mut self, block: u32, lanes: u32) {
         self.pending[block as usize] |= lanes;
@@ -156,6 +191,9 @@ impl Warp {
             return LEAVE;
         }
         self.mask = std::mem::take(&mut self.pending[block as usize]);
+        if let Some(ran) = self.pending.last_mut() {
+            *ran |= self.mask;
+        }
         let mut word = block as usize / 64;
         self.occupied[word] &= !(1 << (block % 64));
         // No lane is pending at a lower block.

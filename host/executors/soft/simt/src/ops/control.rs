@@ -72,6 +72,21 @@ impl Operation for Poll {
     }
 }
 
+/// Ends an iteration of a loop that reads memory in a way that can observe what other lanes do, before the
+/// branch back. After some of them, the warp's turn is over, and lanes that have not run become a split.
+pub(crate) struct Turn;
+
+impl Operation for Turn {
+    #[inline(always)]
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if warp.iterate() {
+            env.end_turn(warp, inst.line, pc + 1);
+            return LEAVE;
+        }
+        pc + 1
+    }
+}
+
 /// Executes `ret` and `exit`: the active lanes end, and pending lanes run next.
 pub(crate) struct Return;
 

@@ -7,7 +7,6 @@ use vgpu_ptx::ir::window;
 
 use crate::machine::{Env, Inst, Isa, LEAVE, Operation, Warp};
 
-use super::control::spend_fuel;
 use super::ops;
 
 /// Returns the nanoseconds since the first call in this process, as the counter of `%clock`.
@@ -42,18 +41,17 @@ impl Operation for GlobalTimer {
 /// Fuel in instructions that a yield costs. A yield takes as long as a few hundred instructions.
 const YIELD_COST: i64 = 256;
 
-/// Executes `nanosleep`: yields the processor to other threads once, whatever the time. Other warps run when
-/// the control is polled.
+/// Executes `nanosleep`: ends the turn of the warp, whatever the time, so that other warps and other lanes of
+/// this one run. The caller yields the processor to other threads once all have had their turn.
 pub(crate) struct Yield;
 
 impl Operation for Yield {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if !spend_fuel(warp, env, inst, pc, YIELD_COST) {
-            return LEAVE;
-        }
-        std::thread::yield_now();
-        pc + 1
+        warp.fuel -= YIELD_COST;
+        env.slept = true;
+        env.end_turn(warp, inst.line, pc + 1);
+        LEAVE
     }
 }
 

@@ -11,19 +11,42 @@ use super::{LaneSource, Op2, put, put_predicate};
 /// Returns whether member lanes that have not returned are missing. If so, the instruction must leave, and is
 /// executed again once they have arrived.
 #[inline(always)]
-pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
+pub(crate) fn missing(warp: &mut Warp, members: Slot, pc: u32) -> bool {
     let wanted: u32 = warp.frame.get(members);
-    wanted & warp.alive & !warp.mask != 0 && must_wait(warp, env, wanted, pc)
+    let missing = wanted & warp.alive & !warp.mask != 0;
+    if missing {
+        warp.exit = Exit::Reconverge { pc, wanted };
+    }
+    missing
 }
 
-#[cold]
-#[inline(never)]
-fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
-    if env.reconverge_anyway.take() == Some(pc) {
-        return false;
+/// Starts an instruction whose member mask, `a`, differs between lanes: the lanes with the mask of the lowest
+/// one go on, with this mask in `d`, and the others become pending at the block `x`, which this instruction
+/// starts. With `JOINT`, lanes with other masks may take part: all go on at once if no member is missing.
+pub(crate) struct Group<const JOINT: bool>;
+
+impl<const JOINT: bool> Operation for Group<JOINT> {
+    #[inline(always)]
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let (active, masks) = (warp.mask, warp.frame.vector::<u32>(inst.a));
+        let lanes = (0..LANES).filter(|lane| active >> lane & 1 != 0);
+        let members = masks[active.trailing_zeros() as usize % LANES];
+        let (mut all, mut same) = (0, 0);
+        for lane in lanes {
+            all |= masks[lane];
+            same |= u32::from(masks[lane] == members) << lane;
+        }
+        if JOINT && all & warp.alive & !active == 0 {
+            warp.frame.set(inst.d, all);
+            return pc + 1;
+        }
+        warp.frame.set(inst.d, members);
+        if same != active {
+            warp.put(inst.x, active & !same);
+            warp.mask = same;
+        }
+        pc + 1
     }
-    warp.exit = Exit::Reconverge { pc, wanted };
-    true
 }
 
 /// Executes `bar.warp.sync`. `a` holds the member mask.
@@ -31,8 +54,8 @@ pub(crate) struct SyncWarp;
 
 impl Operation for SyncWarp {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.a, pc) { LEAVE } else { pc + 1 }
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.a, pc) { LEAVE } else { pc + 1 }
     }
 }
 
@@ -80,7 +103,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffl
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let slots = &env.tables.memory[inst.x as usize].slots;
         let (members, valid) = (slots[0], slots[1]);
-        if missing(warp, env, members, pc) {
+        if missing(warp, members, pc) {
             return LEAVE;
         }
         let a = warp.frame.vector::<u32>(inst.a);
@@ -106,8 +129,8 @@ pub(crate) struct Butterfly<const BY: usize>;
 
 impl<const BY: usize> Operation for Butterfly<BY> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let out = I::butterfly::<BY>(warp.frame.vector(inst.a));
@@ -122,8 +145,8 @@ pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
 
 impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Operation for ButterflyThen<O, BY> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let c = warp.frame.vector::<f32>(inst.c);
@@ -153,8 +176,8 @@ pub(crate) struct Vote<const KIND: u32, const SHARED: bool>;
 
 impl<const KIND: u32, const SHARED: bool> Operation for Vote<KIND, SHARED> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let (members, votes) = votes(warp, inst);
@@ -178,8 +201,8 @@ pub(crate) struct Ballot;
 
 impl Operation for Ballot {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let (_, votes) = votes(warp, inst);
@@ -205,8 +228,8 @@ pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let members = warp.frame.get::<u32>(inst.b) & warp.mask;
@@ -260,8 +283,8 @@ impl<const OP: usize> Redux<OP> {
 
 impl<const OP: usize> Operation for Redux<OP> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let members = warp.frame.get::<u32>(inst.b) & warp.mask;

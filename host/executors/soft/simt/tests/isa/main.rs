@@ -43,6 +43,8 @@ mod references;
 mod refusals;
 mod rounds;
 mod special;
+mod spin;
+mod splits;
 mod stops;
 mod tiled;
 mod tiles;
@@ -79,7 +81,7 @@ fn seeds(count: u64) -> Range<u64> {
 /// Name of a chapter of the tests, and the function that adds its cases.
 type Chapter = (&'static str, fn(&mut Vec<Case>));
 
-const CHAPTERS: [Chapter; 31] = [
+const CHAPTERS: [Chapter; 33] = [
     ("address", address::cases),
     ("approximate", approximate::cases),
     ("atomics", atomics::cases),
@@ -106,6 +108,8 @@ const CHAPTERS: [Chapter; 31] = [
     ("refusals", refusals::cases),
     ("rounds", rounds::cases),
     ("special", special::cases),
+    ("spin", spin::cases),
+    ("splits", splits::cases),
     ("stops", stops::cases),
     ("tiles", tiles::cases),
     ("together", together::cases),

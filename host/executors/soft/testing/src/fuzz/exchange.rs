@@ -72,7 +72,8 @@ impl Writer {
     /// Draws an instruction of the lanes that execute the statement.
     pub(super) fn exchange(&mut self, scope: &Scope) -> String {
         let mask = scope.mask.operand().to_owned();
-        match self.random.below(10) {
+        match self.random.below(11) {
+            10 => self.subgroups(&mask),
             0..=4 if scope.mask == Mask::All => match self.random.below(4) {
                 0 => self.group(),
                 _ => self.shuffle(32, "-1"),
@@ -167,6 +168,30 @@ impl Writer {
             "{from}shr.u32 %t1, {mask}, %t1;\nand.b32 %t1, %t1, 1;\nsetp.ne.u32 %q1, %t1, 0;\n\
              shfl.sync.{mode}.b32 {d}{p}, {a}, {by}, {clamp}, {mask};\nselp.b32 {d}, {d}, 0, %q1;\n"
         )
+    }
+
+    /// Draws instructions of groups of lanes with equal values. Each lane names its own group.
+    fn subgroups(&mut self, mask: &str) -> String {
+        let (few, a) = (self.pick(&[1, 3, 31]), self.register('r'));
+        let mut text = format!("and.b32 %t0, {a}, {few};\nmatch.any.sync.b32 %t1, %t0, {mask};\n");
+        for _ in 0..=self.random.below(3) {
+            let (d, p, a) = (self.result('r'), self.source('p'), self.register('r'));
+            let _ = match self.random.below(6) {
+                0 => writeln!(text, "vote.sync.ballot.b32 {d}, {p}, %t1;"),
+                1 => {
+                    let (d, mode) = (self.result('p'), self.pick(&["all", "any", "uni"]));
+                    writeln!(text, "vote.sync.{mode}.pred {d}, {p}, %t1;")
+                }
+                2 => {
+                    let op = self.pick(&["xor.b32", "add.u32", "min.s32"]);
+                    writeln!(text, "redux.sync.{op} {d}, {a}, %t1;")
+                }
+                3 => writeln!(text, "match.any.sync.b32 {d}, {a}, %t1;"),
+                4 => writeln!(text, "bar.warp.sync %t1;"),
+                _ => writeln!(text, "bfind.u32 %t0, %t1;\nshfl.sync.idx.b32 {d}, {a}, %t0, 31, %t1;"),
+            };
+        }
+        text
     }
 
     /// Draws shuffles of a group of lanes while the others are elsewhere.

@@ -43,7 +43,7 @@ impl<'a> Emitter<'a> {
         steps: &'a [Inst],
         tables: &'a Tables,
         constants: &'a HashMap<Slot, u64>,
-        flush: bool,
+        (blocks, flush): (usize, bool),
     ) -> Emit<Self> {
         let mut asm = CodeAssembler::new(64)?;
         let schedule = asm.create_label();
@@ -51,7 +51,7 @@ impl<'a> Emitter<'a> {
             asm,
             pool: ConstantPool::default(),
             exits: Exits::default(),
-            targets: Targets { labels: HashMap::new(), schedule, masks: lanes::masks },
+            targets: Targets { labels: HashMap::new(), schedule, blocks, masks: lanes::masks },
             steps,
             tables,
             constants,

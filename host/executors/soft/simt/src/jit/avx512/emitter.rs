@@ -45,13 +45,13 @@ impl<'a> Emitter<'a> {
         steps: &'a [Inst],
         tables: &'a Tables,
         constants: &'a HashMap<Slot, u64>,
-        flush: bool,
+        (blocks, flush): (usize, bool),
     ) -> Emit<Self> {
         let mut asm = CodeAssembler::new(64)?;
         // The VEX encoding reaches only half of the registers.
         asm.set_prefer_vex(false);
         let schedule = asm.create_label();
-        let targets = Targets { labels: HashMap::new(), schedule, masks: lanes::masks };
+        let targets = Targets { labels: HashMap::new(), schedule, blocks, masks: lanes::masks };
         let over = asm.create_label();
         Ok(Self {
             asm,

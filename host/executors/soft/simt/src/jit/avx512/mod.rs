@@ -50,12 +50,13 @@ pub(super) fn assemble(
     tables: &Tables,
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,
+    blocks: usize,
 ) -> Option<Assembled> {
     let flush = flushes(steps.iter().filter_map(|step| table::templates().get(step)));
     let superblocks = superblock::Divider { steps, tables, constants, flush }.divide(starts);
     let segments: Vec<_> = superblocks.iter().map(|superblock| superblock.segment(steps, tables)).collect();
     let live = live::find(&segments)?;
-    let emitter = emitter::Emitter::new(steps, tables, constants, flush).ok()?;
+    let emitter = emitter::Emitter::new(steps, tables, constants, (blocks, flush)).ok()?;
     emitter.assemble(&superblocks, &live).ok()?
 }
 

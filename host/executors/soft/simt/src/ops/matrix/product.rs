@@ -193,7 +193,7 @@ impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
         let product = &tables.products[inst.x as usize];
-        if missing(warp, env, product.members, pc) {
+        if missing(warp, product.members, pc) {
             return LEAVE;
         }
         let zero = A::Value::default();

@@ -50,7 +50,7 @@ impl Operation for MultiplyQuads {
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
         let matrix = &tables.quads[inst.x as usize];
-        if missing(warp, env, matrix.members, pc) {
+        if missing(warp, matrix.members, pc) {
             return LEAVE;
         }
         multiply(warp, matrix);

@@ -46,7 +46,7 @@ fn rows<const GENERIC: bool>(
     pc: u32,
     count: usize,
 ) -> Result<[u32; LANES], u32> {
-    if missing(warp, env, inst.b, pc) {
+    if missing(warp, inst.b, pc) {
         return Err(LEAVE);
     }
     // Lanes that have returned provide no row address, and the ISA leaves the values of those rows undefined.
@@ -134,8 +134,8 @@ pub(crate) struct Transpose;
 
 impl Operation for Transpose {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, inst.b, pc) {
             return LEAVE;
         }
         let matrix = transposed(&of_lanes(warp.frame.vector::<u32>(inst.a)));
