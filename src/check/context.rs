@@ -63,7 +63,7 @@ pub struct CheckContext {
     pub target: Option<TargetProgram>,
     /// Script that becomes [`CheckContext::target`] when it is started, from link `loader`.
     pub script: Option<PathBuf>,
-    /// How a script ended that starts no Ollama, from link `loader`.
+    /// Says of a script that it started no Ollama, and how it ended, from link `loader`.
     pub followed: Option<String>,
     /// Whether [`CheckContext::runs_as`] is final and the environment is that user's. Set by link `shims`, or
     /// by the first later link that runs.
@@ -87,8 +87,8 @@ pub struct CheckContext {
     pub started: Option<(Variant, Option<u32>)>,
     /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
-    /// Calls that a filter refuses where the server was started, from link `truth`.
-    pub calls: Vec<RefusedCall>,
+    /// Calls that a filter refuses where the server was started, from link `truth`, if they are known.
+    pub calls: Option<Vec<RefusedCall>>,
     /// Whether a running Ollama with vgpu-run's libraries has the address at which another server would
     /// listen. Set by link `truth`.
     pub held: bool,
@@ -125,7 +125,7 @@ impl CheckContext {
             backends: Vec::new(),
             started: None,
             running: None,
-            calls: Vec::new(),
+            calls: None,
             held: false,
         }
     }

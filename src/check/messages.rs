@@ -93,10 +93,22 @@ pub struct RefusedValue {
 pub struct RefusedCall {
     /// Name of the call.
     pub name: String,
-    /// Error number that the filter answers. `None` means that it ends the process.
-    pub errno: Option<i32>,
-    /// Whether a server starts without the call, and loads no model.
+    pub answer: CallAnswer,
+    /// Whether a server may start without the call, and load no model.
     pub load: bool,
+}
+
+/// What a filter does with a call that it refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallAnswer {
+    /// It ends the process.
+    #[default]
+    Kills,
+    /// The call does not return, because nobody answers what the filter asks.
+    Hangs,
+    /// It answers with this error number.
+    Error(i32),
 }
 
 messages! {
@@ -324,8 +336,8 @@ messages! {
         inherits: bool,
         /// Whether a process of the server was seen with a session on a device.
         session: bool,
-        /// Calls that a filter refuses where the server was started.
-        calls: Vec<RefusedCall>,
+        /// Calls that a filter refuses where the server was started, if they are known.
+        calls: Option<Vec<RefusedCall>>,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }
