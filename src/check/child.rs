@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use vgpu_findings::child;
-pub use vgpu_findings::child::{ChildEnd, ChildOutcome, lead_group, may_be_filtered};
+pub use vgpu_findings::child::{ChildEnd, ChildOutcome, lead_group};
 
 use super::identity::Become;
 use super::obstacles;

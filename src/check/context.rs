@@ -13,7 +13,7 @@ use super::facts::{
     DeviceReport, ExaminedBackend, OpenedFunction, ResolvedLibrary, RunningServer, TargetProgram,
 };
 use super::identity::Become;
-use super::messages::RefusedCall;
+use super::messages::RefusedCalls;
 use super::staging::StagedShims;
 use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
@@ -87,8 +87,8 @@ pub struct CheckContext {
     pub started: Option<(Variant, Option<u32>)>,
     /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
-    /// Calls that a filter refuses where the server was started, from link `truth`, if they are known.
-    pub calls: Option<Vec<RefusedCall>>,
+    /// Calls that a filter refuses where the server was started, from link `truth`.
+    pub calls: RefusedCalls,
     /// Whether a running Ollama with vgpu-run's libraries has the address at which another server would
     /// listen. Set by link `truth`.
     pub held: bool,
@@ -125,7 +125,7 @@ impl CheckContext {
             backends: Vec::new(),
             started: None,
             running: None,
-            calls: None,
+            calls: RefusedCalls::default(),
             held: false,
         }
     }

@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::{child, obstacles};
+use vgpu_findings::child::may_be_filtered;
+
+use super::obstacles;
 use crate::program::find::errno;
 
 /// Time limit for a connection to a port of this machine, which takes microseconds.
@@ -56,7 +58,7 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
 fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let limited = TcpStream::connect_timeout(&address, limit);
     match &limited {
-        Err(error) if child::may_be_filtered(errno(error)) => TcpStream::connect(address),
+        Err(error) if may_be_filtered(errno(error)) => TcpStream::connect(address),
         _ => limited,
     }
 }

@@ -98,6 +98,15 @@ pub struct RefusedCall {
     pub load: bool,
 }
 
+/// What is known of the calls that a filter refuses to a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RefusedCalls {
+    pub calls: Vec<RefusedCall>,
+    /// Whether all calls were tried. Further ones may be refused where they were not.
+    pub complete: bool,
+}
+
 /// What a filter does with a call that it refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -336,8 +345,8 @@ messages! {
         inherits: bool,
         /// Whether a process of the server was seen with a session on a device.
         session: bool,
-        /// Calls that a filter refuses where the server was started, if they are known.
-        calls: Option<Vec<RefusedCall>>,
+        /// Calls that a filter refuses where the server was started.
+        calls: RefusedCalls,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
+use vgpu_findings::child::may_be_filtered;
 
-use super::child;
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, Fix, LinkId, Status};
@@ -61,7 +61,7 @@ impl Obstacle {
             }
             Self::Process(name, errno) => {
                 let remedy = match errno {
-                    errno if child::may_be_filtered(errno) => Some(fix::CALL_REFUSED),
+                    errno if may_be_filtered(errno) => Some(fix::CALL_REFUSED),
                     Errno::ENOMEM => Some(fix::NO_MEMORY),
                     _ => None,
                 };

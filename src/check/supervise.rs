@@ -262,7 +262,7 @@ impl WalkState {
         let mut findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
         // A unit has a filter of its own.
         if has_ended && options.service.is_none() {
-            filter::tell(&mut findings, &filter::refused().unwrap_or_default(), None);
+            filter::tell(&mut findings, &filter::refused().calls, None);
         }
         print(context, findings, launch, options)
     }

@@ -8,10 +8,12 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use vgpu_findings::busy;
+use vgpu_findings::child::may_be_filtered;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
-use super::{child, contention, filter, http, limits, links, obstacles};
+use super::messages::RefusedCalls;
+use super::{contention, filter, http, limits, links, obstacles};
 use crate::diagnosis::catalogue::{self, LINKS, cause};
 use crate::diagnosis::{Finding, LinkId};
 use crate::program::find;
@@ -98,15 +100,16 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         links::host::reconsider(context, &mut findings);
     }
     contention::excuse(context, &mut findings).await;
-    if context.calls.is_none() && context.unit.is_none() {
-        // A unit has a filter of its own.
+    // A unit has a filter of its own.
+    if context.unit.is_none() && context.calls == RefusedCalls::default() {
         context.calls = filter::refused();
-        if context.calls.is_none() && filter::tell_unknown(&mut findings) {
-            context.incomplete.push(LinkId::Kernel.as_str().to_owned());
-        }
     }
     let unit = context.unit.as_ref().map(|unit| unit.name.as_str());
-    filter::tell(&mut findings, context.calls.as_deref().unwrap_or_default(), unit);
+    filter::tell(&mut findings, &context.calls.calls, unit);
+    let started = findings.iter().any(|finding| finding.link == LinkId::Truth && finding.holds());
+    if !context.calls.complete && (started || unit.is_none()) && filter::tell_unknown(&mut findings) {
+        context.incomplete.push(LinkId::Kernel.as_str().to_owned());
+    }
     if obstacles::tell(&mut findings, || http::free_port().is_ok()) {
         // What was not examined since has this name.
         context.incomplete.truncate(gaps);
@@ -135,7 +138,7 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
 /// own.
 pub fn without_events(only: &[LinkId], error: &io::Error) -> Option<Vec<Finding>> {
     let errno = find::errno(error);
-    if !child::may_be_filtered(errno) {
+    if !may_be_filtered(errno) {
         return None;
     }
     let found = format!("a filter of system calls refuses epoll_create1 or eventfd2: {}", errno.desc());

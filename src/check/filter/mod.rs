@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vgpu_findings::busy;
 
 use super::child;
-use super::messages::{CallAnswer, RefusedCall};
+use super::messages::{CallAnswer, RefusedCall, RefusedCalls};
 use super::obstacles;
 use crate::device::alive::{Patience, TICK};
 use crate::diagnosis::cause::{self as catalogue, kernel as cause};
@@ -41,36 +41,34 @@ fn is_in_force() -> bool {
     status.lines().any(|line| line == IN_FORCE)
 }
 
-/// Returns the calls that a filter refuses to this process, or `None` if that is not known. A worker makes
-/// them, because a filter may end who makes one. If no worker can be started, that has a name of its own.
-pub fn refused() -> Option<Vec<RefusedCall>> {
+/// Returns the calls that a filter refuses to this process. A worker makes them, because a filter may end who
+/// makes one. If no worker can be started, that has a name of its own.
+pub fn refused() -> RefusedCalls {
     if !is_in_force() {
-        return Some(Vec::new());
+        return RefusedCalls { calls: Vec::new(), complete: true };
     }
     collect(ask)
 }
 
 /// Collects what workers that make the calls from an index on report, each until it ends.
-fn collect(mut ask: impl FnMut(usize) -> io::Result<(String, TrialEnd)>) -> Option<Vec<RefusedCall>> {
-    let (mut found, mut from, mut hangs) = (Vec::new(), 0, 0);
+fn collect(mut ask: impl FnMut(usize) -> io::Result<(String, TrialEnd)>) -> RefusedCalls {
+    let (mut found, mut from, mut hangs) = (RefusedCalls::default(), 0, 0);
     while let Ok((text, end)) = ask(from) {
         let trial = Trial::parse(&text);
-        found.extend(trial.refused);
-        if trial.complete {
-            return Some(found);
-        }
+        found.calls.extend(trial.refused);
+        found.complete = trial.complete;
         let answer = match end {
             TrialEnd::Killed => CallAnswer::Kills,
             TrialEnd::Silent if hangs < HANGS => CallAnswer::Hangs,
             TrialEnd::Silent | TrialEnd::Other => break,
         };
         hangs += usize::from(answer == CallAnswer::Hangs);
+        // One that ended between two calls would end there again.
         let Some(open) = trial.open else { break };
-        found.extend(CALLS.get(open).map(|call| of_call(call, answer)));
+        found.calls.extend(CALLS.get(open).map(|call| of_call(call, answer)));
         from = open + 1;
     }
-    // What was read holds, however the rest is.
-    (!found.is_empty()).then_some(found)
+    found
 }
 
 /// How a worker ended.
@@ -160,7 +158,7 @@ fn of_call(call: &Call, answer: CallAnswer) -> RefusedCall {
 /// Returns the finding about a filter under which every process of a check ends without a word: Rust's runtime
 /// needs random numbers, and gets along with EPERM and with a kernel that has none.
 pub fn ending_checks() -> Option<Finding> {
-    let refused = refused()?;
+    let refused = refused().calls;
     ends_checks(&refused).then(|| finding(&refused.iter().collect::<Vec<_>>(), None))
 }
 
@@ -295,23 +293,27 @@ mod tests {
         assert_eq!(asked, [0, bind + 1, listen + 1]);
         let kills = refused("listen", CallAnswer::Kills, false);
         let hangs = refused("bind", CallAnswer::Hangs, false);
-        assert_eq!(found.unwrap(), [refused("socket", answers(Errno::EPERM), false), hangs, kills]);
+        assert!(found.complete);
+        assert_eq!(found.calls, [refused("socket", answers(Errno::EPERM), false), hangs, kills]);
     }
 
     #[test]
     fn a_trial_that_is_not_complete_is_not_one_without_refusals() {
-        assert_eq!(collect(|_| Ok(("0\n0 0\n".into(), TrialEnd::Other))), None);
-        assert_eq!(collect(|_| Ok((String::new(), TrialEnd::Silent))), None, "nothing was begun");
-        assert_eq!(collect(|_| Err(io::ErrorKind::Other.into())), None);
-        assert_eq!(collect(|_| Ok(("0\n0 0\nend\n".into(), TrialEnd::Other))), Some(Vec::new()));
-        let some = collect(|_| Ok(("0\n0 1\n".into(), TrialEnd::Other)));
-        assert_eq!(some.unwrap().len(), 1, "what was read holds");
+        let of = |text: &str, end| collect(|_| Ok((text.to_owned(), end)));
+        assert_eq!(of("0\n0 0\n", TrialEnd::Other), RefusedCalls::default());
+        assert_eq!(of("", TrialEnd::Silent), RefusedCalls::default(), "nothing was begun");
+        assert!(!collect(|_| Err(io::ErrorKind::Other.into())).complete);
+        assert!(of("0\n0 0\nend\n", TrialEnd::Other).complete);
+        let some = of("0\n0 1\n", TrialEnd::Other);
+        assert!(some.calls.len() == 1 && !some.complete, "what was read holds");
         let mut asked = 0;
         let hang = collect(|from| {
             asked += 1;
             Ok((format!("{from}\n"), TrialEnd::Silent))
         });
-        assert_eq!((asked, hang.unwrap().len()), (HANGS + 1, HANGS), "nobody answers");
+        assert_eq!((asked, hang.calls.len(), hang.complete), (HANGS + 1, HANGS, false), "nobody answers");
+        let mut findings = [fine()];
+        assert!(tell_unknown(&mut findings) && !findings[0].details.is_empty());
     }
 
     fn told(mut findings: Vec<Finding>, calls: &[RefusedCall]) -> Vec<Finding> {
