@@ -204,7 +204,7 @@ vgpu_findings::chain! {
             => UNSET;
         MODEL_FILE "model-file" "Every load fails where llama-server does not get this file."
             => UNSET;
-        CONTEXT_TOO_SMALL "context-too-small" "llama-server refuses a prompt that has as many tokens, and ends its answer there."
+        CONTEXT_TOO_SMALL "context-too-small" "A prompt and its answer have room for no more tokens than that."
             => UNSET;
         SPLIT_MODE "split-mode" "Every load fails where the backend does not have such buffers."
             => UNSET;
