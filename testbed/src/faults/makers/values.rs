@@ -151,10 +151,6 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("listening-refused", |plan| {
         plan.sandbox.extend(["--errno", "38", "--refuse", "50"].map(str::to_owned));
     }),
-    ("random-numbers-refused", |plan| {
-        plan.sandbox.extend(["--errno", "13", "--refuse", "318"].map(str::to_owned));
-    }),
-    ("listening-kills", |plan| plan.sandbox.extend(["--kill", "50"].map(str::to_owned))),
     ("memory-advice-refused", |plan| plan.sandbox.extend(["--refuse", "28"].map(str::to_owned))),
     // setpgid(2), which check makes and a server does not.
     ("process-groups-refused", |plan| {
