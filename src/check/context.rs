@@ -13,7 +13,7 @@ use super::facts::{
     DeviceReport, ExaminedBackend, OpenedFunction, ResolvedLibrary, RunningServer, TargetProgram,
 };
 use super::identity::Become;
-use super::messages::RefusedCall;
+use super::messages::RefusedCalls;
 use super::staging::StagedShims;
 use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
@@ -63,7 +63,7 @@ pub struct CheckContext {
     pub target: Option<TargetProgram>,
     /// Script that becomes [`CheckContext::target`] when it is started, from link `loader`.
     pub script: Option<PathBuf>,
-    /// How a script ended that starts no Ollama, from link `loader`.
+    /// Says of a script that it started no Ollama, and how it ended, from link `loader`.
     pub followed: Option<String>,
     /// Whether [`CheckContext::runs_as`] is final and the environment is that user's. Set by link `shims`, or
     /// by the first later link that runs.
@@ -88,7 +88,7 @@ pub struct CheckContext {
     /// Server that already runs at the address in OLLAMA_HOST, if there is one. Set by link `service`.
     pub running: Option<RunningServer>,
     /// Calls that a filter refuses where the server was started, from link `truth`.
-    pub calls: Vec<RefusedCall>,
+    pub calls: RefusedCalls,
     /// Whether a running Ollama with vgpu-run's libraries has the address at which another server would
     /// listen. Set by link `truth`.
     pub held: bool,
@@ -125,7 +125,7 @@ impl CheckContext {
             backends: Vec::new(),
             started: None,
             running: None,
-            calls: Vec::new(),
+            calls: RefusedCalls::default(),
             held: false,
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
+use vgpu_findings::child::may_be_filtered;
 
 use super::obstacles;
 use crate::program::find::errno;
@@ -57,8 +57,8 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
 /// that, there is no limit.
 fn connect(address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let limited = TcpStream::connect_timeout(&address, limit);
-    match limited.as_ref().err().map(errno) {
-        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => TcpStream::connect(address),
+    match &limited {
+        Err(error) if may_be_filtered(errno(error)) => TcpStream::connect(address),
         _ => limited,
     }
 }

@@ -93,10 +93,31 @@ pub struct RefusedValue {
 pub struct RefusedCall {
     /// Name of the call.
     pub name: String,
-    /// Error number that the filter answers. `None` means that it ends the process.
-    pub errno: Option<i32>,
-    /// Whether a server starts without the call, and loads no model.
+    pub answer: CallAnswer,
+    /// Whether a server may start without the call, and load no model.
     pub load: bool,
+}
+
+/// What is known of the calls that a filter refuses to a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RefusedCalls {
+    pub calls: Vec<RefusedCall>,
+    /// Whether all calls were tried. Further ones may be refused where they were not.
+    pub complete: bool,
+}
+
+/// What a filter does with a call that it refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallAnswer {
+    /// It ends the process.
+    #[default]
+    Kills,
+    /// The call does not return, because nobody answers what the filter asks.
+    Hangs,
+    /// It answers with this error number.
+    Error(i32),
 }
 
 messages! {
@@ -325,7 +346,7 @@ messages! {
         /// Whether a process of the server was seen with a session on a device.
         session: bool,
         /// Calls that a filter refuses where the server was started.
-        calls: Vec<RefusedCall>,
+        calls: RefusedCalls,
         /// Process that holds a lock for which the server waits.
         waits_for: Option<u32>,
     }

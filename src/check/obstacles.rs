@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
+use vgpu_findings::child::may_be_filtered;
 
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::fix::kernel as fix;
-use crate::diagnosis::{Finding, LinkId, Status};
+use crate::diagnosis::{Finding, Fix, LinkId, Status};
 use crate::program::find::errno;
 
 /// Program that is started to try whether one can be.
@@ -26,7 +27,7 @@ enum Obstacle {
     /// `/dev/null` cannot be opened.
     NullDevice(Errno),
     /// No process can be started.
-    Process(String),
+    Process(String, Errno),
     /// No address of the loopback interface can be bound and reached.
     Loopback(String),
 }
@@ -37,7 +38,7 @@ impl Obstacle {
     fn persists(&self, reached: fn() -> bool) -> bool {
         match self {
             Self::NullDevice(_) => null_device().is_err(),
-            Self::Process(_) => {
+            Self::Process(..) => {
                 let mut command = Command::new(TRIED);
                 command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 command.spawn().and_then(|mut child| child.wait()).is_err()
@@ -58,16 +59,13 @@ impl Obstacle {
                     _ => finding,
                 }
             }
-            Self::Process(why) => {
-                let by = |errno: Errno| why.ends_with(errno.desc());
-                let remedy = if [Errno::EPERM, Errno::EACCES, Errno::ENOSYS].into_iter().any(by) {
-                    Some(fix::CALL_REFUSED)
-                } else if by(Errno::ENOMEM) {
-                    Some(fix::NO_MEMORY)
-                } else {
-                    None
+            Self::Process(name, errno) => {
+                let remedy = match errno {
+                    errno if may_be_filtered(errno) => Some(fix::CALL_REFUSED),
+                    Errno::ENOMEM => Some(fix::NO_MEMORY),
+                    _ => None,
                 };
-                let found = format!("no further process can be started: {why}");
+                let found = format!("no further process can be started: {name}: {}", errno.desc());
                 let finding = Finding::fail(cause::NO_PROCESS, found);
                 match remedy {
                     Some(remedy) => finding.fix(remedy),
@@ -114,7 +112,7 @@ fn of_start(name: &str, error: &io::Error, null: Option<&io::Error>) -> Option<O
     let of_system = [Errno::EAGAIN, Errno::ENOMEM, Errno::ENOSYS, Errno::EPERM];
     // This program may be executed, since it runs.
     let own = name.starts_with("vgpu-run ") && errno == Errno::EACCES;
-    (own || of_system.contains(&errno)).then(|| Obstacle::Process(format!("{name}: {}", errno.desc())))
+    (own || of_system.contains(&errno)).then(|| Obstacle::Process(name.to_owned(), errno))
 }
 
 /// Remembers that no address of the loopback interface could be bound and reached.
@@ -140,19 +138,29 @@ pub fn tell(findings: &mut [Finding], reached: fn() -> bool) -> bool {
 }
 
 /// Puts the finding about an obstacle in the place of that of the link `kernel`, unless that has failed for a
-/// reason of its own. Returns whether there is such a link.
+/// reason of its own. The one that is not the finding becomes evidence of the other, with its remedy. Returns
+/// whether there is such a link.
 pub fn place(findings: &mut [Finding], obstacle: Finding) -> bool {
     let Some(kernel) = findings.iter_mut().find(|finding| finding.link == LinkId::Kernel) else {
         return false;
     };
     if kernel.status == Status::Fail {
-        kernel.details.push(obstacle.found);
+        kernel.details.extend(evidence(&obstacle));
         return true;
     }
     let before = std::mem::replace(kernel, obstacle);
     kernel.elapsed = before.elapsed;
-    kernel.details = before.details;
+    if before.cause.is_some() {
+        kernel.details.extend(evidence(&before));
+    }
+    kernel.details.extend(before.details);
     true
+}
+
+/// Returns what is wrong and what mends it, as lines of evidence.
+fn evidence(finding: &Finding) -> Vec<String> {
+    let mends = finding.fix.as_ref().map(Fix::sentence);
+    std::iter::once(finding.found.clone()).chain(mends).collect()
 }
 
 #[cfg(test)]
@@ -166,7 +174,7 @@ mod tests {
         assert_eq!(of_start("x", &error(Errno::EACCES), None), None);
         assert!(of_start("vgpu-run __worker", &error(Errno::EACCES), None).is_some(), "it runs already");
         let no_process = of_start("x", &error(Errno::EAGAIN), None);
-        assert!(matches!(no_process, Some(Obstacle::Process(why)) if why.starts_with("x: ")));
+        assert!(matches!(no_process, Some(Obstacle::Process(name, Errno::EAGAIN)) if name == "x"));
         let null = error(Errno::ENOENT);
         assert!(matches!(of_start("x", &error(Errno::ENOENT), Some(&null)), Some(Obstacle::NullDevice(_))));
     }
@@ -190,15 +198,18 @@ mod tests {
     fn what_has_passed_and_what_has_failed_before() {
         let refused = || Obstacle::NullDevice(Errno::ENOENT);
         assert!(!refused().persists(|| false), "/dev/null opens");
-        assert!(!Obstacle::Process("x".into()).persists(|| false), "this test starts a process");
+        assert!(
+            !Obstacle::Process("x".into(), Errno::EAGAIN).persists(|| false),
+            "this test starts a process"
+        );
         assert!(Obstacle::Loopback("x".into()).persists(|| false));
         let mut findings = [Finding::pass(LinkId::Kernel, "fine")];
         assert!(place(&mut findings, refused().finding()));
         assert_eq!(findings[0].cause, Some(cause::NO_NULL_DEVICE));
-        assert!(place(&mut findings, Obstacle::Process("y".into()).finding()));
+        assert!(place(&mut findings, Obstacle::Process("y".into(), Errno::EAGAIN).finding()));
         assert_eq!(findings[0].cause, Some(cause::NO_NULL_DEVICE), "the first failure");
-        assert!(findings[0].details.iter().any(|detail| detail.ends_with("started: y")));
-        let filtered = Obstacle::Process(format!("x: {}", Errno::EPERM.desc())).finding();
+        assert!(findings[0].details.iter().any(|detail| detail.contains("started: y")));
+        let filtered = Obstacle::Process("x".into(), Errno::EPERM).finding();
         assert!(filtered.fix.unwrap().text.contains("clone"), "not a limit");
         assert!(!place(&mut [], refused().finding()));
     }

@@ -3,10 +3,9 @@
 //! as missing.
 
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::AccessFlags;
 
@@ -16,8 +15,6 @@ use super::messages::Rights;
 use super::steps::{StepReport, Steps};
 use crate::program::find;
 
-/// Maximum number of links on the way to a file, as the kernel has one.
-const LINKS: usize = 40;
 /// Time limit for the worker's query, which takes little time.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -59,47 +56,13 @@ pub fn own_rights(path: &Path) -> Rights {
     let write = write.err().map(|errno| errno as i32);
     let read = read.err().map(|error| find::errno(&error) as i32);
     let execute = execute.err().map(|errno| errno as i32);
-    let at = if read.is_none() && execute.is_none() { PathBuf::new() } else { refusing(path) };
+    let at = if read.is_none() && execute.is_none() { PathBuf::new() } else { find::refusing(path) };
     Rights { path: path.to_owned(), read, execute, write, at, no_exec: no_exec(path) }
 }
 
 /// Returns whether the file system is mounted noexec, so that changing the file's mode would not help.
 fn no_exec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOEXEC))
-}
-
-/// Returns the first directory on the path that does not let this process through, or the file itself if
-/// there is none. Links are followed: what one leads to may lie in a closed directory.
-fn refusing(path: &Path) -> PathBuf {
-    let mut at = path.to_owned();
-    for _ in 0..LINKS {
-        let mut folders: Vec<&Path> = at.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
-        folders.reverse();
-        let closed =
-            folders.into_iter().find(|folder| find::may(folder, AccessFlags::X_OK) == Err(Errno::EACCES));
-        // A closed directory may be reached by a link, too.
-        let link = closed.unwrap_or(&at).to_owned();
-        match std::fs::read_link(&link) {
-            Ok(target) => at = led_to(&link, &target),
-            Err(_) => return link,
-        }
-    }
-    at
-}
-
-/// Returns the path that the target of a link means, without `..`.
-fn led_to(link: &Path, target: &Path) -> PathBuf {
-    let folder = link.parent().unwrap_or(Path::new("/"));
-    let mut path = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-    for part in target.components() {
-        match part {
-            Component::ParentDir => drop(path.pop()),
-            Component::CurDir => {}
-            // An absolute path begins anew.
-            part => path.push(part),
-        }
-    }
-    path
 }
 
 /// Returns whether the file certainly does not exist. A file that cannot be examined may exist.
@@ -109,6 +72,8 @@ pub fn missing(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
     use crate::scratch::Scratch;
 

@@ -42,6 +42,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Runs the walk in another process and returns the exit code of the check.
 pub fn supervise_walk(launch: &Options, options: &CheckOptions) -> ExitCode {
     let deadline = Instant::now() + options.limit();
+    if let Some(finding) = filter::ending_checks() {
+        return print(context(launch, options), walk::stopped(&options.only, finding), launch, options);
+    }
     match start(options) {
         Ok(walk) => walk.wait(launch, options, deadline),
         Err(error) => {
@@ -110,7 +113,9 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     // readers.
     command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(end);
     // Whatever loses its parent there becomes this process's child, and is found when it has to end.
-    family::adopt();
+    if let Err(error) = family::adopt() {
+        tracing::debug!(%error, "orphans go to another process");
+    }
     let process = command.spawn()?;
     Ok(Walk { process, lines, errors, signal, known: WalkState::default() })
 }
@@ -160,7 +165,7 @@ impl Walk {
             WalkEnd::TimedOut => None,
             WalkEnd::Broken => {
                 let how = self.ended(GRACE).map_or_else(|| "said no more".to_owned(), how);
-                let _ = writeln!(io::stderr(), "vgpu-run: the process that examines {how}");
+                let _ = writeln!(io::stderr(), "vgpu-run: the process that examines the links {how}");
                 Some(how)
             }
         };
@@ -247,23 +252,43 @@ impl WalkState {
     /// Prints the findings so far and what is missing. `ended` tells how the process ended that examines,
     /// if it did. A filter may have ended it.
     fn report(self, launch: &Options, options: &CheckOptions, ended: Option<String>) -> ExitCode {
-        let mut context = CheckContext::new(launch.clone(), options.clone());
-        // It is not looked for again: that may be what does not answer.
-        let missing = NotFound::Missing(OsString::new());
-        context.target = Some(TargetProgram { program: Err(Unfound::Program(missing)), ollama: None });
+        let mut context = context(launch, options);
         (context.incomplete, context.unanswered) = (self.incomplete, self.unanswered);
+        let has_ended = ended.is_some();
         let at = self.at.map(|(link, since)| match ended {
-            Some(how) => (link, format!("not finished: the process that examines {how}"), since.elapsed()),
+            Some(how) => (link, format!("not finished: the process that examines it {how}"), since.elapsed()),
             None => (link, walk::unfinished(since.elapsed(), self.waits.as_deref()), since.elapsed()),
         });
         let mut findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
-        filter::tell(&mut findings, &filter::refused());
-        let report = CheckReport::new(&context, findings);
-        let texts =
-            options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
-        let style = Style::of_stdout(options.color);
-        walker::show(&report, launch, options, style, texts.as_ref()).print()
+        // A unit has a filter of its own.
+        if has_ended && options.service.is_none() {
+            filter::tell(&mut findings, &filter::refused().calls, None);
+        }
+        print(context, findings, launch, options)
     }
+}
+
+/// Creates the context of a report on a walk that this process has not made.
+fn context(launch: &Options, options: &CheckOptions) -> CheckContext {
+    let mut context = CheckContext::new(launch.clone(), options.clone());
+    // It is not looked for again: that may be what does not answer.
+    let missing = NotFound::Missing(OsString::new());
+    context.target = Some(TargetProgram { program: Err(Unfound::Program(missing)), ollama: None });
+    context
+}
+
+/// Prints the report on these findings.
+fn print(
+    mut context: CheckContext,
+    findings: Vec<Finding>,
+    launch: &Options,
+    options: &CheckOptions,
+) -> ExitCode {
+    let report = CheckReport::new(&context, findings);
+    let texts =
+        options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
+    let style = Style::of_stdout(options.color);
+    walker::show(&report, launch, options, style, texts.as_ref()).print()
 }
 
 /// Describes how a process ended, for messages.

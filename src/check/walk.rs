@@ -7,11 +7,12 @@ use std::io;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use vgpu_findings::busy;
+use vgpu_findings::child::may_be_filtered;
 use vgpu_findings::finding::unmet;
 
 use super::context::CheckContext;
+use super::messages::RefusedCalls;
 use super::{contention, filter, http, limits, links, obstacles};
 use crate::diagnosis::catalogue::{self, LINKS, cause};
 use crate::diagnosis::{Finding, LinkId};
@@ -99,10 +100,16 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
         links::host::reconsider(context, &mut findings);
     }
     contention::excuse(context, &mut findings).await;
-    if context.calls.is_empty() {
+    // A unit has a filter of its own.
+    if context.unit.is_none() && context.calls == RefusedCalls::default() {
         context.calls = filter::refused();
     }
-    filter::tell(&mut findings, &context.calls);
+    let unit = context.unit.as_ref().map(|unit| unit.name.as_str());
+    filter::tell(&mut findings, &context.calls.calls, unit);
+    let started = findings.iter().any(|finding| finding.link == LinkId::Truth && finding.holds());
+    if !context.calls.complete && (started || unit.is_none()) && filter::tell_unknown(&mut findings) {
+        context.incomplete.push(LinkId::Kernel.as_str().to_owned());
+    }
     if obstacles::tell(&mut findings, || http::free_port().is_ok()) {
         // What was not examined since has this name.
         context.incomplete.truncate(gaps);
@@ -131,13 +138,18 @@ pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>
 /// own.
 pub fn without_events(only: &[LinkId], error: &io::Error) -> Option<Vec<Finding>> {
     let errno = find::errno(error);
-    if !matches!(errno, Errno::EACCES | Errno::EPERM | Errno::ENOSYS) {
+    if !may_be_filtered(errno) {
         return None;
     }
     let found = format!("a filter of system calls refuses epoll_create1 or eventfd2: {}", errno.desc());
+    Some(stopped(only, Finding::fail(cause::kernel::EVENTS_REFUSED, found)))
+}
+
+/// Returns the findings of a walk that cannot begin because of this failure of the link `kernel`.
+pub fn stopped(only: &[LinkId], failure: Finding) -> Vec<Finding> {
     let others = wanted(only).into_iter().filter(|link| *link != LinkId::Kernel);
     let skipped = others.map(|link| Finding::skip(link, "not reached (needs kernel)"));
-    Some(std::iter::once(Finding::fail(cause::kernel::EVENTS_REFUSED, found)).chain(skipped).collect())
+    std::iter::once(failure).chain(skipped).collect()
 }
 
 /// Examines a link and records how long that takes.
@@ -236,6 +248,8 @@ fn wanted(only: &[LinkId]) -> Vec<LinkId> {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
     use crate::cli::{CheckOptions, Options};
 

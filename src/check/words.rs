@@ -47,6 +47,11 @@ pub fn blamed(
     }
 }
 
+/// Returns whether words name a library below Ollama's directory `libraries` that does not suit.
+pub fn blames_own(found: &str, libraries: &Path) -> bool {
+    unsuitable(found).is_some_and(|(file, _)| file.starts_with(libraries))
+}
+
 /// Returns the finding about a library, with the remedy for the variable that brings it, which `unit` sets
 /// if there is one. Without such a variable the finding keeps its own.
 pub fn brought(finding: Finding, file: &Path, environment: &Environment, unit: Option<&Unit>) -> Finding {
@@ -186,6 +191,14 @@ mod tests {
     fn command(log: &str) -> String {
         let finding = mended(Finding::fail(cause::truth::SERVER_DIED, "x"), log);
         finding.fix.unwrap().sentence()
+    }
+
+    #[test]
+    fn a_library_of_ollamas_own_is_told_from_the_systems() {
+        let own = "no CPU backend: load_backend: failed to load /l/libggml-cpu.so: /l/libggml-cpu.so: file too short";
+        assert!(blames_own(own, Path::new("/l")));
+        let other = "no CPU backend: /usr/lib/libgomp.so.1: wrong ELF class: ELFCLASS32";
+        assert!(!blames_own(other, Path::new("/l")) && !blames_own("none", Path::new("/l")));
     }
 
     #[test]

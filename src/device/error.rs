@@ -13,6 +13,7 @@ use super::silence::Silence;
 use crate::diagnosis::{Cause, Fix, LinkId, Remedy, cause, fix};
 use crate::env::VGPU_SYSFS;
 use crate::error::LauncherError;
+use crate::program::find;
 
 /// Reason why the device cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +149,7 @@ impl LauncherError for DeviceError {
                 return Some(lift.into());
             }
             Self::Absent(_) | Self::NoSysfs(_) if named => Some(fix::pci::OTHER_FOLDER),
-            Self::Scan(error) if is_closed_file(error) => Some(fix::pci::FILE_UNREADABLE),
+            Self::Scan(error) if is_of_function(error) => return Some(unread(error)),
             Self::Scan(_) => Some(fix::pci::UNREADABLE),
             Self::Mute { silence: Silence::Mediator, .. } => Some(fix::device::MEDIATOR),
             Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => {
@@ -169,9 +170,19 @@ impl LauncherError for DeviceError {
     }
 }
 
-/// Returns whether one file of a function may not be read, and the bus may.
-fn is_closed_file(error: &ScanError) -> bool {
-    error.source.kind() == io::ErrorKind::PermissionDenied && !error.path.ends_with("bus/pci/devices")
+/// Returns whether what could not be read is of one function, not the bus.
+fn is_of_function(error: &ScanError) -> bool {
+    !error.path.ends_with("bus/pci/devices")
+}
+
+/// Returns the remedy for a file of a function that could not be read.
+fn unread(error: &ScanError) -> Fix {
+    if error.source.raw_os_error() != Some(libc::EACCES) {
+        return fix::pci::FILE_FAILS.into();
+    }
+    let at = find::refusing(&error.path);
+    let remedy = if at.is_dir() { fix::pci::CLOSED } else { fix::pci::FILE_UNREADABLE };
+    Fix::from(remedy).with("path", at.display())
 }
 
 /// Returns the cause for a function that cannot be opened.
@@ -286,7 +297,9 @@ mod tests {
         let file = scan("/sys/bus/pci/devices/0000:00:05.0/resource", libc::EACCES);
         assert!(file.ends_with("chmod a+r /sys/bus/pci/devices/0000:00:05.0/resource"), "{file}");
         assert!(scan("/sys/bus/pci/devices", libc::EACCES).starts_with("Mount sysfs"));
-        assert!(scan("/sys/bus/pci/devices/0000:00:05.0/resource", libc::EIO).starts_with("Mount sysfs"));
+        let fails = scan("/sys/bus/pci/devices/0000:00:05.0/resource", libc::EIO);
+        assert!(fails.ends_with("dmesg"), "sysfs is mounted: {fails}");
+        assert!(scan("/proc/self", libc::EACCES).contains("search the directory /proc/"), "what refuses it");
     }
 
     #[test]

@@ -66,7 +66,8 @@ vgpu_findings::chain! {
         EVENTS_REFUSED "events-refused" "Ollama's server waits for its connections by these calls, and ends without them."
             => Remedy::new("Allow the system calls epoll_create1 and eventfd2: in SystemCallFilter= of the unit, or in the container's seccomp profile.");
         CALLS_REFUSED "calls-refused" "Ollama's programs, or vgpu-run's libraries in them, make these calls to start or to load a model, and fail without them."
-            => Remedy::new("Allow {calls} in the filter of system calls: in SystemCallFilter= of the unit, in the container's seccomp profile, or in what else starts this process.").command("grep Seccomp /proc/self/status");
+            => Remedy::new("Allow {calls} in the filter of system calls, which what starts this process sets: a container's runtime by its seccomp profile, a unit by SystemCallFilter=."),
+            CALLS_IN_UNIT => Remedy::new("Add the line SystemCallFilter={calls} to the section [Service] of {unit}, and restart it.").command("systemctl edit {unit}").as_root();
         NO_LOOPBACK "no-loopback" "Ollama's server talks to its runners over the loopback interface."
             => Remedy::new("Bring the loopback interface up.").command("ip link set lo up").as_root();
         NO_PROC "no-proc" "The libraries are named by paths in /proc, which is not mounted here."
@@ -77,7 +78,9 @@ vgpu_findings::chain! {
             => Remedy::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
             OTHER_FOLDER => Remedy::new("Unset VGPU_SYSFS, which makes vgpu-run look in that directory instead of /sys, or start the device there.").command("unset VGPU_SYSFS"),
             UNREADABLE => Remedy::new("Mount sysfs, and let this user read it."),
-            FILE_UNREADABLE => Remedy::new("Let this user read that file, as every user of sysfs may.").command("chmod a+r {path}").as_root();
+            FILE_UNREADABLE => Remedy::new("Let this user read that file, as every user of sysfs may.").command("chmod a+r {path}").as_root(),
+            CLOSED => Remedy::new("Let this user search the directory {path}, as every user of sysfs may.").command("chmod a+x {path}").as_root(),
+            FILE_FAILS => Remedy::new("Read what the kernel says about that function.").command("dmesg").as_root();
         DEVICE_ABSENT "device-absent" "This VM reaches the host's GPU through that PCI device alone."
             => Remedy::new("Have the host's administrator add the device to this VM; lspci then lists it.")
                 .command("lspci -d 10de:2331");
@@ -201,7 +204,7 @@ vgpu_findings::chain! {
             => UNSET;
         MODEL_FILE "model-file" "Every load fails where llama-server does not get this file."
             => UNSET;
-        CONTEXT_TOO_SMALL "context-too-small" "Every prompt has more tokens than that, and llama-server refuses it."
+        CONTEXT_TOO_SMALL "context-too-small" "A prompt and its answer have room for no more tokens than that."
             => UNSET;
         SPLIT_MODE "split-mode" "Every load fails where the backend does not have such buffers."
             => UNSET;
@@ -263,7 +266,7 @@ vgpu_findings::chain! {
             => Remedy::new("Let everybody execute it.").command("chmod a+rx {path}").as_root(),
             SEARCHABLE => Remedy::new("Let everybody search the directory {path}, which is on the way to it.").command("chmod a+x {path}").as_root();
         LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
-            => Remedy::new("Let Ollama's user read its libraries, and search the directories on the way to them.")
+            => Remedy::new("Let Ollama's user read its libraries.")
                 .command("chmod -R a+rX {path}").as_root();
         HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may create neither."
             => Remedy::new("Give the directory to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that this user may write.")
@@ -443,7 +446,6 @@ vgpu_findings::chain! {
             => Remedy::new("Use a release of Ollama that was built for all of the devices, or leave the others to another program.");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
             => Remedy::new("Start the server by hand, without vgpu-run. If it ends in the same way, the fault is Ollama's or its settings'; if not, please report it.").command("OLLAMA_DEBUG=1 ollama serve"),
-            FILTER => Remedy::new("Start the server where no filter of system calls (seccomp) is in force. If it works there, allow the call that the filter refuses.").command("grep Seccomp /proc/self/status"),
             SCARCE => Remedy::new("Raise the limits under which it starts: ulimit -a shows those of a shell; those of a service are LimitAS=, LimitNPROC=, TasksMax= and MemoryMax=.");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
             => Remedy::new("Read the end of its log, which names what it started last: that program or its file system hangs.")
@@ -457,11 +459,13 @@ vgpu_findings::chain! {
         ADDRESS_UNUSABLE "address-unusable" "Ollama's server ends where it cannot listen at the address in OLLAMA_HOST."
             => Remedy::new("Set OLLAMA_HOST to an address of this machine.").command("export OLLAMA_HOST=127.0.0.1:11434"),
             ADDRESS_IN_UNIT => Remedy::new("Set OLLAMA_HOST in the service's unit to an address of this machine, and restart it.").command("systemctl edit {unit}").as_root(),
+            POLICY => Remedy::new("Allow it where it is refused: by SELinux, by SocketBindDeny= of a unit, or by a filter of system calls."),
             PRIVILEGED => Remedy::new("Set OLLAMA_HOST to a port of 1024 or higher, or let every user listen at port {port} and higher.").command("sysctl net.ipv4.ip_unprivileged_port_start={port}").as_root();
         HOME_UNUSABLE "home-unusable" "Ollama's server keeps its key in HOME, and ends where it can neither find nor create it."
             => Remedy::new("Set HOME to a directory in which Ollama's user may create .ollama.").command("ls -ld {path}"),
             HOME_UNSET => Remedy::new("Set HOME to the user's home directory.").command("export HOME=$(getent passwd $(id -u) | cut -d: -f6)"),
             HOME_READ_ONLY => Remedy::new("Have the file system of {path} mounted writable, or set HOME to a directory on another one.").command("findmnt -T {path}"),
+            HOME_READ_ONLY_IN_UNIT => Remedy::new("Name {path} in ReadWritePaths= of {unit}, or have StateDirectory= make a directory for its HOME, and restart it.").command("systemctl edit {unit}").as_root(),
             NO_FILE => Remedy::new("Move {path} away: the server reads a regular file there.").command("mv {path} {path}.away"),
             HOME_IN_UNIT => Remedy::new("Set User= in the service's unit, which sets HOME, or Environment=HOME=, and restart it.").command("systemctl edit {unit}").as_root();
         MODELS_UNUSABLE "models-unusable" "Ollama's server creates and reads the directory of its models when it starts, and ends where it may not."

@@ -2,16 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, Gid, Uid, access, faccessat};
+use nix::unistd::{AccessFlags, access, faccessat};
 
 use crate::waits;
 
 /// Search path of execvp(3) if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Maximum number of links on the way to a file, as the kernel has one.
+const LINKS: usize = 40;
 
 /// Reason why no program was found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -76,15 +79,47 @@ fn executable(path: &Path) -> Result<(), Errno> {
     may(path, AccessFlags::X_OK)
 }
 
-/// Checks what this process may do with a path by its effective ids. Where these are the real ones the
-/// question is the call `access`: older filters of system calls refuse `faccessat2`, which the other one
-/// is.
+/// Checks what this process may do with a path by its effective ids and capabilities. Older filters of system
+/// calls refuse that question (`faccessat2`), and know the one about the real ids. These are the same here,
+/// as vgpu-run is not set-user-ID.
 pub fn may(path: &Path, mode: AccessFlags) -> Result<(), Errno> {
-    if Uid::current() == Uid::effective() && Gid::current() == Gid::effective() {
-        access(path, mode)
-    } else {
-        faccessat(AT_FDCWD, path, mode, AtFlags::AT_EACCESS)
+    match faccessat(AT_FDCWD, path, mode, AtFlags::AT_EACCESS) {
+        Err(Errno::EPERM | Errno::ENOSYS) => access(path, mode),
+        answer => answer,
     }
+}
+
+/// Returns the first directory on the path that does not let this process through, or the file itself if
+/// there is none. Links are followed: what one leads to may lie in a closed directory.
+pub fn refusing(path: &Path) -> PathBuf {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS {
+        let mut folders: Vec<&Path> = at.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
+        folders.reverse();
+        let closed = folders.into_iter().find(|folder| may(folder, AccessFlags::X_OK) == Err(Errno::EACCES));
+        // A closed directory may be reached by a link, too.
+        let link = closed.unwrap_or(&at).to_owned();
+        match std::fs::read_link(&link) {
+            Ok(target) => at = led_to(&link, &target),
+            Err(_) => return link,
+        }
+    }
+    at
+}
+
+/// Returns the path that the target of a link means, without `..`.
+pub fn led_to(link: &Path, target: &Path) -> PathBuf {
+    let folder = link.parent().unwrap_or(Path::new("/"));
+    let mut path = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    for part in target.components() {
+        match part {
+            Component::ParentDir => drop(path.pop()),
+            Component::CurDir => {}
+            // An absolute path begins anew.
+            part => path.push(part),
+        }
+    }
+    path
 }
 
 /// Returns the errno of an error of the system, or EIO for an error that has none.

@@ -25,12 +25,18 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Interval at which `done` is called.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Returns whether an error may be the answer of a filter of system calls. A kernel answers with them, too, so
+/// that it takes a call for which none has a reason.
+pub fn may_be_filtered(errno: Errno) -> bool {
+    matches!(errno, Errno::EPERM | Errno::EACCES | Errno::ENOSYS)
+}
+
 /// Makes the child the leader of a process group, unless a filter of system calls refuses that. Its
 /// descendants are then not ended with it.
 pub fn lead_group(command: &mut Command) {
     // No group has this number, so that a kernel that may answer says EINVAL.
     let answer = setpgid(Pid::from_raw(0), Pid::from_raw(-1));
-    if !matches!(answer, Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS)) {
+    if !answer.is_err_and(may_be_filtered) {
         command.process_group(0);
     }
 }

@@ -22,7 +22,7 @@ pub const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
 /// Variable with the only backend that llama-server loads. Other eras load it in addition to their own.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// Variable with the number of layers that llama-server puts on the device.
-const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
+pub const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// Variable with the devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
 /// Variables with a key that llama-server then wants of each client, or with the file of one.
@@ -34,8 +34,8 @@ pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
 /// Variable with the number of tokens that one request may have, which llama-server applies to whatever
 /// context Ollama asks for. Zero and less mean that it is not set.
 const PER_SLOT: &str = "LLAMA_ARG_KV_UNIFIED_PER_SLOT";
-/// Number of tokens that a short question takes with the template around it.
-const PROMPT: i64 = 32;
+/// Tokens of context that Ollama asks for by default on the smallest devices.
+const SMALLEST: i64 = 4096;
 /// Variable with the way in which llama-server splits a model among devices.
 const SPLIT_MODE: &str = "LLAMA_ARG_SPLIT_MODE";
 /// Name by which llama-server asks a backend for the function that makes buffers which are split by rows.
@@ -173,12 +173,12 @@ fn judge(
         return fail(cause::MODEL_FILE, name, &value, why);
     }
     let tokens = get(PER_SLOT).and_then(|value| value.trim().parse::<i64>().ok());
-    if let Some(tokens) = tokens.filter(|tokens| llama_server && (1..PROMPT).contains(tokens)) {
-        let why = "lets no prompt be longer than so many tokens, and refuses longer ones";
-        return fail(cause::CONTEXT_TOO_SMALL, PER_SLOT, &tokens.to_string(), why);
+    if tokens.is_some_and(|tokens| llama_server && tokens == 1) {
+        let why = "leaves no token for an answer, and llama-server refuses every prompt";
+        return fail(cause::CONTEXT_TOO_SMALL, PER_SLOT, "1", why);
     }
     let by_rows = get(SPLIT_MODE).filter(|value| llama_server && value.trim() == "row");
-    if let Some(value) = by_rows.filter(|_| ollama.is_some_and(|ollama| !splits_rows(ollama))) {
+    if let Some(value) = by_rows.filter(|_| ollama.is_some_and(|ollama| !may_split_rows(ollama))) {
         let why = "asks for buffers that are split by rows, which this Ollama's CUDA backend does not have";
         return fail(cause::SPLIT_MODE, SPLIT_MODE, &value, why);
     }
@@ -186,6 +186,11 @@ fn judge(
         let why = "makes every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
             .detail("it counts whatever its value is, also if that is 0");
+    }
+    if let Some(tokens) = tokens.filter(|tokens| llama_server && (1..SMALLEST).contains(tokens)) {
+        let why = "gives each request so many tokens at most, fewer than Ollama asks for by default";
+        let finding = fail(cause::CONTEXT_TOO_SMALL, PER_SLOT, &tokens.to_string(), why);
+        return Finding { status: Status::Warn, ..finding }.details(seen);
     }
     if let Some(value) = get(LD_DEBUG).filter(|value| !value.is_empty()) {
         let finding =
@@ -198,16 +203,17 @@ fn judge(
     Finding::pass(LINK, found)
 }
 
-/// Returns whether a CUDA backend has buffers that are split by rows, as far as that is known: it then has
-/// the name of the function that makes them.
-fn splits_rows(ollama: &Ollama) -> bool {
+/// Returns whether a CUDA backend may have buffers that are split by rows: it then has the name of the function
+/// that makes them. Without a backend that can be read nothing is known.
+fn may_split_rows(ollama: &Ollama) -> bool {
     let backends = Variant::all(&ollama.libraries).into_iter().map(|variant| variant.backend());
     let has = |path: PathBuf| -> Option<bool> {
         let file = vgpu_paths::open_regular(&path).ok()?;
         let (ranges, _) = elf::constants(&file, "").ok()?;
         texts::search(&file, &ranges, [BY_ROWS]).ok().map(|[found]| found)
     };
-    backends.map(has).any(|has| has != Some(false))
+    let has: Vec<Option<bool>> = backends.map(has).collect();
+    has.is_empty() || has.iter().any(|has| *has != Some(false))
 }
 
 /// Variables that name files which llama-server loads beside every model.
@@ -308,6 +314,12 @@ mod tests {
         for value in ["0", "-1", "4096", "x", ""] {
             assert_eq!(with(PER_SLOT, value), None, "{value}");
         }
+        let few = judge(&Environment::from_iter([(PER_SLOT, "2")]), &[], 0, Some(&ollama), None);
+        assert_eq!(
+            (few.status, few.cause),
+            (Status::Warn, Some(cause::CONTEXT_TOO_SMALL)),
+            "a short prompt fits"
+        );
         assert_eq!(with("LLAMA_API_KEY", "secret").unwrap(), "environment/api-key");
         assert_eq!(with("LLAMA_ARG_SSL_KEY_FILE", "/k"), None, "without a certificate there is no TLS");
         let both = [("LLAMA_ARG_SSL_KEY_FILE", "/k"), ("LLAMA_ARG_SSL_CERT_FILE", "/c")];
@@ -324,6 +336,8 @@ mod tests {
         let backend = scratch.join("cuda_v12/libggml-cuda.so");
         let ollama = Ollama { era: Era::C, libraries: scratch.path().to_owned() };
         let by_rows = || issue(&[(SPLIT_MODE, "row")], Some(&ollama));
+        let none = Ollama { era: Era::C, libraries: scratch.join("absent") };
+        assert_eq!(issue(&[(SPLIT_MODE, "row")], Some(&none)), None, "another link misses the backend");
         std::fs::write(&backend, "").unwrap();
         assert_eq!(by_rows(), None, "what the backend has is not known");
         std::fs::copy(env!("CARGO_MANIFEST_DIR").to_owned() + "/embedded/libcudart.so.12", &backend).unwrap();

@@ -6,6 +6,7 @@ use vgpu_transport_v1::lock_files;
 use vgpu_wire::AddressRange;
 
 use super::device::{failed, report, time};
+use super::environment::LAYERS;
 use super::together;
 use crate::check::context::CheckContext;
 use crate::check::facts::{DeviceReport, OpenedFunction};
@@ -35,8 +36,10 @@ const LLAMA_FIT_TARGET_MIB: u64 = 1024;
 const MINIMUM_MIB: u64 = 457;
 /// Variable with the memory in MiB that llama.cpp leaves free on each device.
 const FIT_TARGET: &str = "LLAMA_ARG_FIT_TARGET";
-/// Variable with the number of layers that llama.cpp puts onto the devices.
-const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
+/// Variable with which llama.cpp is told whether it chooses the layers by the memory that is free.
+const FIT: &str = "LLAMA_ARG_FIT";
+/// Values that llama.cpp takes for "no" (common/arg.cpp, `is_falsey`).
+const NO: [&str; 4] = ["off", "disabled", "false", "0"];
 /// Variable with memory in bytes that Ollama before 0.30 leaves free in addition.
 const OVERHEAD: &str = "OLLAMA_GPU_OVERHEAD";
 /// Total device memory in bytes from which Ollama uses a default context length, which is the second value.
@@ -122,7 +125,7 @@ fn left_free(context: &mut CheckContext) -> LeftFree {
 /// Returns whether llama.cpp chooses the layers by the memory that is free. It does not if it is told so,
 /// or if the number of layers is given: it then puts them onto the device and leaves nothing free.
 fn chooses_layers(environment: &Environment) -> bool {
-    let off = environment.get("LLAMA_ARG_FIT").is_some_and(|value| value == "off" || value == "0");
+    let off = environment.get(FIT).is_some_and(|value| NO.iter().any(|no| value == *no));
     let given = environment.get(LAYERS).and_then(|value| value.to_str());
     !off && given.is_none_or(|value| ["", "auto", "-1"].contains(&value.trim()))
 }
@@ -410,9 +413,9 @@ mod tests {
     #[test]
     fn a_given_number_of_layers_leaves_nothing_free() {
         let chooses = |entries: &[(&str, &str)]| chooses_layers(&entries.iter().copied().collect());
-        assert!(chooses(&[]) && chooses(&[(LAYERS, "auto")]) && chooses(&[("LLAMA_ARG_FIT", "on")]));
+        assert!(chooses(&[]) && chooses(&[(LAYERS, "auto")]) && chooses(&[(FIT, "on")]));
         assert!(!chooses(&[(LAYERS, "1")]) && !chooses(&[(LAYERS, "all")]));
-        assert!(!chooses(&[("LLAMA_ARG_FIT", "off")]));
+        assert!(NO.into_iter().all(|no| !chooses(&[(FIT, no)])));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use vgpu_probe_steps::Message;
 use vgpu_transport::{
     AddressRefusal, AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError,
@@ -163,9 +164,15 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> StepFailure {
         }
         AttachError::Strange(_) => Cause::unknown(LinkId::Host),
     };
-    let limit = limits::address_space().filter(|_| cause == cause::host::ADDRESSES_UNAVAILABLE);
+    let limit = limits::address_space().filter(|limit| explains(*limit, error));
     let limit = limit.map(|bytes| format!("; the limit on address space is {}", size(bytes)));
     broken(cause, error::chain(error) + &limit.unwrap_or_default())
+}
+
+/// Returns whether a limit on address space in bytes explains why a device was not attached.
+fn explains(limit: u64, error: &AttachError) -> bool {
+    let AttachError::Addresses(AddressRefusal::Refused { range, errno }) = error else { return false };
+    *errno == libc::ENOMEM && limit < range.bytes
 }
 
 fn lost(error: &SessionError) -> StepFailure {
@@ -330,4 +337,22 @@ fn told(facts: &DeviceFacts) -> Facts {
 
 fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_wire::AddressRange;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_where_it_is_why_addresses_are_refused() {
+        let range = AddressRange { base: 1 << 40, bytes: 1 << 40 };
+        let refused = |errno| AttachError::Addresses(AddressRefusal::Refused { range, errno });
+        assert!(explains(1 << 39, &refused(libc::ENOMEM)));
+        assert!(!explains(1 << 41, &refused(libc::ENOMEM)), "there is room under it");
+        assert!(!explains(1 << 39, &refused(libc::EPERM)));
+        let taken = AttachError::Addresses(AddressRefusal::Taken { range, mapping: None });
+        assert!(!explains(1 << 39, &taken));
+    }
 }

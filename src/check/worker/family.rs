@@ -19,12 +19,10 @@ use crate::ollama::sockets;
 /// Interval between scans.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Makes this process the parent of every orphan among its descendants. A filter may refuse that: orphans
-/// are then neither found nor ended.
-pub fn adopt() {
-    if let Err(error) = set_child_subreaper(true) {
-        tracing::debug!(%error, "orphans go to another process");
-    }
+/// Makes this process the parent of every orphan among its descendants. A filter may refuse that: orphans are
+/// then neither found nor ended.
+pub fn adopt() -> Result<(), Errno> {
+    set_child_subreaper(true)
 }
 
 /// Kills all descendants, including those that they start in the meantime. Returns the ids of those that do

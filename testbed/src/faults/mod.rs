@@ -56,6 +56,7 @@ pub struct FaultsArgs {
     seed: Option<u64>,
     /// Also write each system, with the check's whole report, to the file NUMBER.json of this directory, as
     /// soon as it was tried. Systems that have such a file already are not tried again; their outcomes count.
+    /// One of another seed, commit or Ollama is refused.
     #[arg(long, value_name = "DIRECTORY", requires = "seed")]
     record: Option<PathBuf>,
     /// Run only the system with this number, as the report names it.

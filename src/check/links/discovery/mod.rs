@@ -65,8 +65,13 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             Era::C => run.llama_server().await,
         };
         let finding = match finding {
-            // Its file is needed, whatever the loader says of it.
-            Ok(finding) if finding.cause == Some(cause::NO_CPU_BACKEND) => finding,
+            // A file of Ollama's own is needed, whatever the loader says of it.
+            Ok(finding)
+                if finding.cause == Some(cause::NO_CPU_BACKEND)
+                    && words::blames_own(&finding.found, &ollama.libraries) =>
+            {
+                finding
+            }
             Ok(finding) => {
                 let unit = context.unit.as_ref();
                 words::blamed(finding, &context.environment, Some(&ollama.libraries), unit)

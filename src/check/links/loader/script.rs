@@ -79,10 +79,11 @@ pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
     Some(finding)
 }
 
-/// Describes how a script ended that was followed to its end, with its last line, or that it did not end.
+/// Describes a script that was followed and started no Ollama meanwhile: how it ended, with its last line, or
+/// that it did not end.
 fn ended(outcome: &ChildOutcome) -> Option<String> {
     if matches!(outcome.end, ChildEnd::TimedOut(_)) {
-        return outcome.trouble();
+        return outcome.trouble().map(|how| format!("that had started no Ollama when it {how}"));
     }
     let Follow { code, signal } = Steps::read(&outcome.stdout).said()?;
     let how = match (code, signal) {
@@ -92,8 +93,8 @@ fn ended(outcome: &ChildOutcome) -> Option<String> {
     let last = outcome.stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
     let last: Option<String> = last.map(|line| line.chars().take(LINE).collect());
     Some(match last {
-        Some(line) => format!("{how}: {line}"),
-        None => how,
+        Some(line) => format!("that starts no Ollama: it {how}: {line}"),
+        None => format!("that starts no Ollama: it {how}"),
     })
 }
 
@@ -234,7 +235,12 @@ mod tests {
             r#"{"step":"follow","ok":true,"code":1}"#,
             "no licence\n\n",
         ));
-        assert_eq!(end.as_deref(), Some("ended with exit code 1: no licence"));
+        assert_eq!(end.as_deref(), Some("that starts no Ollama: it ended with exit code 1: no licence"));
+        let slow = child_ended(ChildEnd::TimedOut(LIMIT), "", "");
+        assert!(
+            ended(&slow).unwrap().starts_with("that had started no Ollama when it "),
+            "what it does then"
+        );
         let (nothing, found) = judge_script(Path::new("/x"), &child_ended(ChildEnd::Exit(1), "", ""), 0, 0);
         assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }

@@ -37,11 +37,8 @@ pub async fn refused(
         let (shown, file) = (path.display(), Some(&path) == server.as_ref());
         if denied(read) {
             let found = format!("{who} may not read {shown}: Permission denied");
-            return Ok(Some(
-                Finding::fail(cause::LIBRARIES_UNREADABLE, found)
-                    .with("path", at.display())
-                    .detail(format!("{} refuses it", at.display())),
-            ));
+            let finding = Finding::fail(cause::LIBRARIES_UNREADABLE, found);
+            return Ok(Some(readable(finding, &path, &at).detail(format!("{} refuses it", at.display()))));
         }
         if file && denied(execute) && !no_exec {
             let found = format!("{who} may not execute {shown}: Permission denied");
@@ -50,6 +47,13 @@ pub async fn refused(
         }
     }
     Ok(None)
+}
+
+/// Returns the finding about a file or directory of Ollama's that may not be read, with the remedy for `at`: a
+/// directory on the way to it, which is not Ollama's and whose other files concern nobody, or itself.
+fn readable(finding: Finding, path: &Path, at: &Path) -> Finding {
+    let itself = path == at || std::fs::canonicalize(path).is_ok_and(|real| real == at);
+    if itself || !at.is_dir() { finding } else { finding.fix(fix::SEARCHABLE) }.with("path", at.display())
 }
 
 /// Returns the finding about a program that may not be executed, with the remedy for `at`: the directory on
@@ -141,6 +145,20 @@ pub fn leftovers(ollama: &Ollama) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+
+    #[test]
+    fn a_directory_on_the_way_is_opened_alone() {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.join("home/ollama")).unwrap();
+        let command = |at: &Path| {
+            let finding = Finding::fail(cause::LIBRARIES_UNREADABLE, "refused");
+            readable(finding, &scratch.join("home/ollama"), at).fix.unwrap().command.unwrap()
+        };
+        let home = scratch.join("home");
+        assert_eq!(command(&home), format!("chmod a+x {}", home.display()));
+        let own = scratch.join("home/ollama");
+        assert_eq!(command(&own), format!("chmod -R a+rX {}", own.display()));
+    }
 
     #[test]
     fn folders_that_lack_something() {

@@ -26,7 +26,7 @@ use crate::ollama::backends;
 use crate::ollama::era::{self, Era};
 use crate::ollama::installer;
 use crate::ollama::version;
-use crate::program::find::NotFound;
+use crate::program::find::{self, NotFound};
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 use crate::program::{Program, Unfound};
@@ -150,10 +150,6 @@ fn missing(context: &CheckContext) -> Finding {
     if let Some(path) = &context.options.program {
         return Finding::unknown(LINK, format!("there is no program {}", path.display())).fix(fix::PROGRAM);
     }
-    if let Some((link, target)) = leading_nowhere(&context.environment) {
-        let found = format!("{} leads to {}, which does not exist", link.display(), target.display());
-        return Finding::fail(cause::OLLAMA_MISSING, found).with("install", installer::command());
-    }
     if let Some(pid) = elsewhere() {
         return Finding::fail(
             cause::OLLAMA_CONFINED,
@@ -161,16 +157,26 @@ fn missing(context: &CheckContext) -> Finding {
         )
         .detail(format!("/proc/{pid}/root is not this program's root"));
     }
-    match USUAL.iter().find(|path| Path::new(path).exists()) {
-        Some(path) => {
-            Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, but there is {path}"))
-                .fix(fix::PATH)
-                .with("path", path)
-        }
-        None => Finding::fail(cause::OLLAMA_MISSING, "there is no ollama on PATH")
-            .with("install", installer::command())
-            .detail(format!("looked at {} and in PATH", USUAL.join(", "))),
+    absent(&context.environment, &USUAL)
+}
+
+/// Returns the finding for an Ollama that is neither on PATH nor in another root directory, but may be in one
+/// of the `usual` places.
+fn absent(environment: &Environment, usual: &[&str]) -> Finding {
+    if let Some(path) = usual.iter().find(|path| Path::new(path).exists()) {
+        return Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, but there is {path}"))
+            .fix(fix::PATH)
+            .with("path", path);
     }
+    let found = match leading_nowhere(environment) {
+        Some((link, target)) => {
+            format!("{} leads to {}, which does not exist", link.display(), target.display())
+        }
+        None => "there is no ollama on PATH".to_owned(),
+    };
+    Finding::fail(cause::OLLAMA_MISSING, found)
+        .with("install", installer::command())
+        .detail(format!("looked at {} and in PATH", usual.join(", ")))
 }
 
 /// Returns the first link called ollama on PATH whose target does not exist, and the target.
@@ -178,7 +184,7 @@ fn leading_nowhere(environment: &Environment) -> Option<(PathBuf, PathBuf)> {
     let path = environment.get(PATH)?;
     let mut links = std::env::split_paths(path).map(|folder| folder.join("ollama"));
     links.find_map(|link| {
-        let target = std::fs::read_link(&link).ok()?;
+        let target = find::led_to(&link, &std::fs::read_link(&link).ok()?);
         rights::missing(&link).then_some((link, target))
     })
 }
@@ -279,7 +285,7 @@ fn other(program: &Program, environment: &Environment) -> Finding {
         .detail("libraries that it opens while it runs, as Python opens its modules, cannot be known before")
 }
 
-/// Returns the finding for a program that is no Ollama. `followed` tells how it ended, if it is a script
+/// Returns the finding for a program that is no Ollama. `followed` says how it ended, if it is a script
 /// that was started.
 fn not_ollama(program: &Program, followed: Option<&str>) -> Finding {
     let path = program.path.display();
@@ -293,7 +299,7 @@ fn not_ollama(program: &Program, followed: Option<&str>) -> Finding {
     let finding = if program.is_binary() {
         Finding::fail(cause::NOT_OLLAMA, format!("{path} is not a known Ollama"))
     } else if let Some(how) = followed {
-        let found = format!("{path} is a script for {interpreter} that starts no Ollama: it {how}");
+        let found = format!("{path} is a script for {interpreter} {how}");
         Finding::fail(cause::NOT_OLLAMA, found).fix(fix::SCRIPT)
     } else {
         let found = format!("{path} is a script for {interpreter}, not Ollama's program");
@@ -402,8 +408,8 @@ mod tests {
         };
         assert_eq!(of(b"\xff\0garbage", None).cause, Some(cause::OLLAMA_DAMAGED), "no shell reads that");
         assert_eq!(of(b"exit 1\n", None).cause, Some(cause::NOT_OLLAMA));
-        let failed = of(b"#!/bin/sh\nexit 1\n", Some("ended with exit code 1: no licence"));
-        assert!(failed.found.ends_with("it ended with exit code 1: no licence"), "{}", failed.found);
+        let failed = of(b"#!/bin/sh\nexit 1\n", Some("that starts no Ollama: it ended"));
+        assert!(failed.found.ends_with("that starts no Ollama: it ended"), "{}", failed.found);
         assert!(failed.fix.unwrap().text.starts_with("Correct the script"));
     }
 
@@ -415,10 +421,15 @@ mod tests {
         let finding = not_executable(&folder, Errno::EACCES);
         assert!(finding.found.ends_with("leads to /proc, which is a directory"), "{}", finding.found);
         std::fs::create_dir(&nowhere).unwrap();
-        std::os::unix::fs::symlink("/no/such/file", nowhere.join("ollama")).unwrap();
+        std::os::unix::fs::symlink("../no/such/file", nowhere.join("ollama")).unwrap();
         let path = nowhere.display().to_string();
-        let (link, target) = leading_nowhere(&Environment::from_iter([("PATH", path.as_str())])).unwrap();
-        assert_eq!((link, target), (nowhere.join("ollama"), "/no/such/file".into()));
+        let environment = Environment::from_iter([("PATH", path.as_str())]);
+        let stale = absent(&environment, &["/no/such/ollama"]);
+        let target = std::fs::canonicalize(scratch.path()).unwrap().join("no/such/file");
+        let found = format!("ollama leads to {}, which does not exist", target.display());
+        assert!(stale.found.ends_with(&found), "{}", stale.found);
+        let usual = absent(&environment, &["/proc/self/exe"]);
+        assert!(usual.found.contains("but there is /proc/self/exe"), "no link hides it: {}", usual.found);
     }
 
     #[test]

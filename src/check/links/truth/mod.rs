@@ -20,8 +20,7 @@ use crate::check::context::CheckContext;
 use crate::check::limits::{self, Limit};
 use crate::check::messages::{Facts, Serve};
 use crate::check::steps::Steps;
-use crate::check::{child, filter, words};
-use crate::diagnosis::fix::truth as fix;
+use crate::check::{child, words};
 use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
 use judge::{Devices, judge};
 
@@ -66,15 +65,14 @@ pub async fn examine(context: &mut CheckContext) -> Finding {
             let unit = context.unit.as_ref();
             let finding = words::blamed(finding, &context.environment, Some(&ollama.libraries), unit);
             let finding = finding.details(context.reservation.clone());
-            // A unit has limits and a filter of its own.
+            // A unit has limits of its own.
             if context.unit.is_some() {
                 return finding;
             }
-            let finding = match limits::scarce() {
+            match limits::scarce() {
                 Some(limit) => limited(finding, limit),
                 None => finding,
-            };
-            if without_reason(&finding) && filter::is_in_force() { finding.fix(fix::FILTER) } else { finding }
+            }
         }
         Err(why) => not_known(context, &why),
     }
@@ -122,6 +120,7 @@ fn devices(context: &CheckContext) -> Devices {
 mod tests {
     use super::*;
     use crate::diagnosis::cause::truth as cause;
+    use crate::diagnosis::fix::truth as fix;
 
     #[test]
     fn a_low_limit_is_no_remedy_for_a_failure_with_a_reason() {

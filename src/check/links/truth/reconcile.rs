@@ -79,9 +79,9 @@ pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
         }
         Status::Fail => {
             if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
-                // A service that runs is another process.
-                // The launcher is refused by the same, and may have other words for it.
+                // What refuses a link also refuses the launcher, which says so in words of its own.
                 let refused = truth.cause == Some(cause::truth::LAUNCHER_REFUSED);
+                // The running service is not the server that was started here.
                 if (is_unexplained(truth) || refused) && broken.link != LinkId::Service {
                     truth.details.insert(0, format!("the broken link {} predicts it", title(broken.link)));
                     let usual = truth.cause.and_then(Cause::remedy).map(Fix::from);

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::holder::{self, Holder};
 use crate::check::context::CheckContext;
 use crate::check::messages::{RefusedValue, Serve, ValueTrouble};
+use crate::check::unit::Unit;
 use crate::diagnosis::cause::truth as cause;
 use crate::diagnosis::fix::truth as fix;
 use crate::diagnosis::{Cause, Finding, LinkId, Remedy, Status};
@@ -52,7 +53,7 @@ pub async fn consider(context: &mut CheckContext, served: &Serve, finding: Findi
             }
         } else if works || value.left {
             let own = evidence::last_words(log).filter(|words| !judged.found.contains(words.as_str()));
-            let judged = with_unit(context, value, judged).details(own);
+            let judged = with_unit(context.unit.as_ref(), value, judged).details(own);
             let otherwise = works.then(|| format!("with another value, {}", finding.found));
             return judged.details(otherwise);
         } else {
@@ -136,6 +137,11 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
             .fix(fix::PRIVILEGED)
             .with("port", port)
         }
+        ValueTrouble::AddressUnusable if is_policy(*errno) => fail(
+            cause::ADDRESS_UNUSABLE,
+            format!("{variable} is {tried}, at which a policy does not let this process listen: {why}"),
+        )
+        .fix(fix::POLICY),
         ValueTrouble::AddressUnusable | ValueTrouble::AddressTaken => fail(
             cause::ADDRESS_UNUSABLE,
             format!("{variable} is {tried}, at which this machine cannot listen: {why}"),
@@ -180,15 +186,26 @@ fn of_value(value: &RefusedValue, log: &str) -> Finding {
     }
 }
 
+/// Returns whether an error is that of a policy, at a port at which every user may listen.
+fn is_policy(errno: Option<i32>) -> bool {
+    errno.is_some_and(|errno| [Errno::EACCES, Errno::EPERM].contains(&Errno::from_raw(errno)))
+}
+
 /// Names the unit in the remedy for a value that the unit sets.
-fn with_unit(context: &CheckContext, value: &RefusedValue, finding: Finding) -> Finding {
+fn with_unit(unit: Option<&Unit>, value: &RefusedValue, finding: Finding) -> Finding {
     let remedy: Option<Remedy> = match value.trouble {
+        ValueTrouble::AddressUnusable if is_policy(value.errno) => None,
+        ValueTrouble::KeyRefused if value.errno == Some(Errno::EROFS as i32) => {
+            Some(fix::HOME_READ_ONLY_IN_UNIT)
+        }
         ValueTrouble::AddressUnknown | ValueTrouble::AddressUnusable => Some(fix::ADDRESS_IN_UNIT),
         ValueTrouble::HomeUnset => Some(fix::HOME_IN_UNIT),
         _ => None,
     };
-    match (&context.unit, remedy) {
-        (Some(unit), Some(remedy)) => finding.fix(remedy).with("unit", &unit.name),
+    match (unit, remedy) {
+        (Some(unit), Some(remedy)) => {
+            finding.fix(remedy).with("unit", &unit.name).with("path", value.at.display())
+        }
         _ => finding,
     }
 }
@@ -261,6 +278,21 @@ mod tests {
         assert_eq!(read_only.status, Status::Warn);
         let home = |errno| of_value(&value(ValueTrouble::KeyRefused, errno), "").fix.unwrap().sentence();
         assert!(home(Errno::EROFS).ends_with("findmnt -T /h") && home(Errno::EACCES).ends_with("ls -ld /h"));
+    }
+
+    #[test]
+    fn a_unit_gets_what_its_section_says() {
+        let unit = Unit::with(&[]);
+        let of = |trouble, errno| {
+            let value = value(trouble, errno);
+            with_unit(Some(&unit), &value, of_value(&value, "")).fix.unwrap()
+        };
+        let read_only = of(ValueTrouble::KeyRefused, Errno::EROFS);
+        assert!(read_only.text.starts_with("Name /h in ReadWritePaths="), "{read_only:?}");
+        assert!(read_only.command.unwrap().starts_with("systemctl edit "));
+        let policy = of(ValueTrouble::AddressUnusable, Errno::EACCES);
+        assert!(policy.text.contains("SocketBindDeny="), "{policy:?}");
+        assert!(!of(ValueTrouble::AddressUnusable, Errno::EADDRNOTAVAIL).text.contains("SocketBindDeny="));
     }
 
     #[test]

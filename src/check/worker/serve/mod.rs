@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use vgpu_findings::busy;
@@ -67,10 +68,11 @@ pub fn serve(words: &[OsString], environment: &Environment) {
 
 fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve> {
     // From here on this process is the parent of every orphan among its descendants.
-    family::adopt();
+    let adopted = family::adopt();
+    let script = is_script(words);
+    may_start(script, adopted)?;
     let stop = Stop::new()?;
     let mut refused = values::refused(environment);
-    let script = is_script(words);
     for value in refused.iter_mut().filter(|value| script && value.trouble == ValueTrouble::KeyRefused) {
         // A script may write into its home, whatever the server can do there.
         value.left = false;
@@ -97,6 +99,18 @@ fn run_server(words: &[OsString], environment: &Environment) -> io::Result<Serve
     }
     home.remove(environment);
     served.map(|served| Serve { refused, calls: filter::refused(), ..served })
+}
+
+/// Returns an error if what is started could leave a server behind that is not found: a script may start it
+/// as a daemon, and `adopted` tells whether orphans become this process's children.
+fn may_start(script: bool, adopted: Result<(), Errno>) -> io::Result<()> {
+    match adopted {
+        Err(error) if script => Err(io::Error::other(format!(
+            "the script is not started, because what it leaves behind could not be ended (prctl: {})",
+            error.desc()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns whether a server that says nothing may have had a session that no look met. A session lasts some
@@ -177,7 +191,7 @@ fn attempt(
             open = child.relay(watch)?;
             continue;
         }
-        let elsewhere = otherwise.look(!open || !watch.spoke(), begin);
+        let elsewhere = otherwise.look(!open || watch.seen() == 0, begin);
         forward(watch, &elsewhere);
         if ended.is_none() && child.has_ended(stop, watch, &mut served)? {
             ended = Some(Instant::now());
@@ -336,5 +350,18 @@ impl Stop {
         if !matches!(io::stdin().read(&mut byte), Ok(1)) {
             self.0.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_not_started_where_its_orphans_are_not_found() {
+        let refused = Err(Errno::EPERM);
+        assert!(may_start(true, refused).unwrap_err().to_string().contains("prctl: Operation not permitted"));
+        assert!(may_start(false, refused).is_ok(), "a server has children, and leaves none");
+        assert!(may_start(true, Ok(())).is_ok());
     }
 }

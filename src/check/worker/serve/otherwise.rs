@@ -5,7 +5,7 @@
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -79,8 +79,9 @@ impl Otherwise {
     /// Looks at the server once. `silent` tells whether its output has ended or never begun, `begun` is the
     /// time of its start. Returns new output that was read elsewhere.
     pub fn look(&mut self, silent: bool, begun: Instant) -> Vec<u8> {
-        // What is read elsewhere has to be read to its end.
-        let silent = silent || self.file.is_some();
+        let nothing_said = silent;
+        // What is read elsewhere has to be read to its end, and what a script says is not the server's.
+        let silent = silent || self.always || self.file.is_some();
         let quiet = silent && begun.elapsed() > QUIET;
         if !self.always && !quiet {
             return Vec::new();
@@ -99,10 +100,10 @@ impl Otherwise {
         }
         let server = processes.iter().find(|process| process.serves());
         // A server that runs has what it waited for, and takes locks of its own.
-        self.blocked(locks::holder(&family).filter(|_| server.is_none()), Instant::now());
+        let holder = if server.is_none() { locks::holder(&family) } else { None };
+        self.blocked(holder, Instant::now());
         let Some(server) = server else { return Vec::new() };
-        if self.pipe.is_some() && std::fs::read_link(format!("/proc/{}/fd/2", server.pid)).ok() == self.pipe {
-            // Its log comes here, however late.
+        if self.comes_here(server.pid, nothing_said) {
             return Vec::new();
         }
         if self.file.is_none() {
@@ -116,6 +117,15 @@ impl Otherwise {
             self.answered = family::listening().into_iter().map(reachable).find(answers);
         }
         self.more()
+    }
+
+    /// Returns whether the log of a server comes through the pipe, however late. Where it goes is not shown of
+    /// some: then it does unless nothing was said.
+    fn comes_here(&self, server: u32, nothing_said: bool) -> bool {
+        match std::fs::read_link(format!("/proc/{server}/fd/2")) {
+            Ok(output) => self.pipe.as_ref() == Some(&output),
+            Err(error) => error.kind() == ErrorKind::PermissionDenied && !nothing_said,
+        }
     }
 
     /// Notes whether a process that has mapped the CUDA backend at the time `now` has vgpu-run's libraries.
@@ -221,6 +231,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -230,6 +241,26 @@ mod tests {
         "msg=\"Listening on 127.0.0.1:11434 (version 1)\"\nmsg=\"inference compute\" library=CUDA\n";
     const NEW: &str =
         "msg=\"Listening on 127.0.0.1:4711 (version 1)\"\nmsg=\"inference compute\" library=cpu\n";
+
+    #[test]
+    fn a_log_comes_where_its_server_writes() {
+        let (mut log, end) = std::io::pipe().unwrap();
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", log.as_raw_fd())).unwrap();
+        let otherwise = Otherwise::new(true, None, Some(name));
+        let comes = |output: Stdio| {
+            let mut server = Command::new("cat").stdin(Stdio::piped()).stderr(output).spawn().unwrap();
+            let comes = otherwise.comes_here(server.id(), false);
+            drop(server.stdin.take());
+            server.wait().unwrap();
+            comes
+        };
+        assert!(comes(end.try_clone().unwrap().into()));
+        // What starts it may have said something there, whatever its words.
+        (&end).write_all(b"time=x level=INFO msg=starting\n").unwrap();
+        assert!(!comes(Stdio::null()), "its log goes elsewhere");
+        drop(end);
+        log.read_to_end(&mut Vec::new()).unwrap();
+    }
 
     /// Returns what is read of a run that appends to a file with an earlier one: `before` it is looked at,
     /// and `after`.

@@ -7,8 +7,6 @@ use crate::ollama::log::FOUND;
 /// Time after the last device line at which the list counts as complete. The lines arrive together, and no
 /// other line may follow for long.
 const PAUSE: Duration = Duration::from_millis(150);
-/// Text of each line of the log.
-const LEVEL: &str = " level=";
 /// Number of bytes at the log's end that are searched.
 const KEPT: usize = 64 << 10;
 
@@ -24,7 +22,6 @@ pub struct Watch {
     rest: Vec<u8>,
     tail: Vec<u8>,
     seen: u64,
-    spoke: bool,
 }
 
 impl Watch {
@@ -37,7 +34,6 @@ impl Watch {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            self.spoke |= line.contains(LEVEL);
             if line.contains(FOUND) {
                 self.lines.push(line);
                 self.last = Some(now);
@@ -59,12 +55,6 @@ impl Watch {
     /// Returns whether all device lines have arrived.
     pub fn complete(&self, now: Instant) -> bool {
         self.over || self.last.is_some_and(|last| now.duration_since(last) >= PAUSE)
-    }
-
-    /// Returns whether a line of the server's log has been read. Other lines are those of a script, or the
-    /// list of requests, which goes to standard output.
-    pub fn spoke(&self) -> bool {
-        self.spoke
     }
 
     /// Returns the number of bytes read so far.
@@ -89,10 +79,6 @@ mod tests {
         let (mut watch, now) = (Watch::default(), Instant::now());
         watch.feed(b"msg=\"looking\"\n", now);
         assert!(!watch.complete(now + PAUSE));
-        watch.feed(b"starting\n[GIN-debug] GET    /api/ps --> x\n", now);
-        assert!(!watch.spoke(), "the log has other lines");
-        watch.feed(b"time=x level=INFO msg=\"server config\"\n", now);
-        assert!(watch.spoke());
         watch.feed(&[LINE, b"0\n", LINE].concat(), now);
         assert_eq!(watch.lines().len(), 1);
         watch.feed(b"1\n", now);

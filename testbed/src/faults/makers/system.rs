@@ -114,6 +114,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("backend-of-the-cpu", |plan| {
         plan.set("GGML_BACKEND_PATH", "$SCENE/usr/lib/ollama/libggml-cpu-x64.so");
     }),
+    ("rows-split-without-buffers", |plan| plan.set("LLAMA_ARG_SPLIT_MODE", "row")),
     ("slots-shorter-than-a-prompt", |plan| plan.set("LLAMA_ARG_KV_UNIFIED_PER_SLOT", "1")),
     ("layers-kept-on-cpu", |plan| plan.set("LLAMA_ARG_N_GPU_LAYERS", "0")),
     ("managed-memory-asked-for", |plan| plan.set("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "1")),

@@ -147,7 +147,10 @@ pub const MAKERS: &[(&str, Maker)] = &[
             "exec \"$PROGRAMS/vgpu-standin\" sandbox --errno 38 --refuse 288 -- \"$OLLAMA\" \"$@\"",
         );
     }),
-    ("listening-kills", |plan| plan.sandbox.extend(["--kill", "50"].map(str::to_owned))),
+    // listen(2), the first call of a server that the launcher does not make before.
+    ("listening-refused", |plan| {
+        plan.sandbox.extend(["--errno", "38", "--refuse", "50"].map(str::to_owned));
+    }),
     ("memory-advice-refused", |plan| plan.sandbox.extend(["--refuse", "28"].map(str::to_owned))),
     // setpgid(2), which check makes and a server does not.
     ("process-groups-refused", |plan| {

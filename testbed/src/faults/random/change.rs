@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 
@@ -20,7 +20,7 @@ use super::made::{Made, pick};
 use super::{start, surroundings};
 
 /// Category of a random change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// Changes of the modes of files and directories.

@@ -5,14 +5,13 @@
 mod change;
 mod made;
 mod real;
+mod record;
 mod start;
 mod surroundings;
 mod truth;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -20,7 +19,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::plan::ScenePlan;
@@ -30,49 +28,8 @@ use super::{FaultsArgs, headline, run_all};
 use change::Family;
 use made::{Made, pick};
 use real::Release;
+use record::{Outcome, RandomSystem, Run, read_record, write_record};
 use truth::Truth;
-
-/// A randomly changed system, with the server's behaviour and the check's verdict.
-#[derive(Debug, Serialize)]
-struct RandomSystem {
-    /// Number within the run, which reproduces the case together with the seed (`--case`).
-    number: u64,
-    /// Families of the changes.
-    families: Vec<Family>,
-    /// Descriptions of the changes.
-    made: String,
-    /// Behaviour of the server; absent if the system could not be built.
-    truth: Option<Truth>,
-    /// Verdict of the check.
-    verdict: String,
-    /// Headline of the check: `LINK/CAUSE`, or the verdict.
-    headline: String,
-    /// Final sentence of the check, and the links that did not pass.
-    words: Value,
-    /// The check's whole report.
-    #[serde(skip)]
-    report: Value,
-    /// Duration of the case in seconds.
-    seconds: f64,
-    /// Agreement of the verdict with what the server did.
-    outcome: Outcome,
-}
-
-/// How a verdict compares with what the server did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Outcome {
-    /// The check's verdict agrees with the server's behaviour.
-    Right,
-    /// The check reports "works", but the server does not use the GPU.
-    WorksAndDoesNot,
-    /// The check reports "broken", but the server uses the GPU.
-    BrokenAndWorks,
-    /// The check reports that it could not decide.
-    Undecided,
-    /// The system could not be built.
-    NotMade,
-}
 
 /// Draws the number of changes, mostly one or two.
 fn changes(rng: &mut StdRng) -> usize {
@@ -188,21 +145,27 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     if let Some(folder) = record {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
+    let record = match record {
+        Some(folder) => Some((folder, Run::new(seed, arguments.ollama.as_deref())?)),
+        None => None,
+    };
+    let record = record.as_ref();
     let mut before = Vec::new();
     let mut numbers = Vec::new();
     for number in first..first + count {
-        match record.map(|folder| read_record(folder, seed, number)).transpose()?.flatten() {
-            Some(outcome) => before.push(outcome),
+        match record.map(|(folder, run)| read_record(folder, run, number)).transpose()?.flatten() {
+            Some(case) => before.push(case),
             None => numbers.push(number),
         }
     }
+    let recorded = before.len();
     let failed = Mutex::new(None);
     let run = |number: &u64| run_case(seed, *number, release.as_ref());
     let told = |case: &RandomSystem| {
         if !arguments.json {
             print_case(case, arguments.verbose);
         }
-        if let Some(error) = record.and_then(|folder| write_record(folder, seed, case).err()) {
+        if let Some(error) = record.and_then(|(folder, run)| write_record(folder, run, case).err()) {
             failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     };
@@ -210,38 +173,9 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
+    cases.extend(before);
     cases.sort_by_key(|case| case.number);
-    Ok(report(arguments, seed, cases, &before))
-}
-
-fn recorded(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("{number}.json"))
-}
-
-/// Reads the outcome of a case that was tried before. Fails if it was drawn from another seed.
-fn read_record(folder: &Path, seed: u64, number: u64) -> Result<Option<Outcome>> {
-    let path = recorded(folder, number);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-    };
-    let record: Value = serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))?;
-    if record["seed"].as_u64() != Some(seed) {
-        bail!("{} is of the seed {}, not of {seed}", path.display(), record["seed"]);
-    }
-    let outcome = Outcome::deserialize(&record["case"]["outcome"]);
-    outcome.map(Some).with_context(|| format!("read the outcome in {}", path.display()))
-}
-
-/// Writes the record of a case. A run that is interrupted leaves no half of one.
-fn write_record(folder: &Path, seed: u64, case: &RandomSystem) -> Result<()> {
-    let path = recorded(folder, case.number);
-    let part = path.with_extension("part");
-    let text = json!({ "seed": seed, "case": case, "report": case.report }).to_string();
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .with_context(|| format!("write {}", path.display()))
+    Ok(report(arguments, seed, cases, recorded))
 }
 
 fn print_case(case: &RandomSystem, verbose: bool) {
@@ -255,19 +189,17 @@ fn print_case(case: &RandomSystem, verbose: bool) {
     }
 }
 
-/// Prints the results and returns whether the check was never wrong, as an exit code. `before` are the
-/// outcomes that were recorded before, which count, too.
-fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, before: &[Outcome]) -> ExitCode {
-    let outcomes: Vec<Outcome> =
-        cases.iter().map(|case| case.outcome).chain(before.iter().copied()).collect();
-    let of = |outcome: Outcome| outcomes.iter().filter(|known| **known == outcome).count();
+/// Prints the results and returns whether the check was never wrong, as an exit code. `recorded` is the number
+/// of cases that were tried before.
+fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, recorded: usize) -> ExitCode {
+    let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
     let mut families: BTreeMap<Family, usize> = BTreeMap::new();
     for family in cases.iter().flat_map(|case| &case.families) {
         *families.entry(*family).or_default() += 1;
     }
     let (right, undecided, not_made) = (of(Outcome::Right), of(Outcome::Undecided), of(Outcome::NotMade));
     let working = cases.iter().filter(|case| case.truth.as_ref().is_some_and(Truth::uses_gpu)).count();
-    let faults = outcomes.len();
+    let faults = cases.len();
     let wrong = faults - right - undecided - not_made;
     if arguments.json {
         let (wrong, others): (Vec<RandomSystem>, Vec<RandomSystem>) = cases
@@ -277,7 +209,7 @@ fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, before: &
         println!(
             "{:#}",
             json!({
-                "seed": seed, "faults": faults, "recorded": before.len(), "right": right, "working": working,
+                "seed": seed, "faults": faults, "recorded": recorded, "right": right, "working": working,
                 "families": families,
                 "wrong": wrong,
                 "undecided": others.iter().filter(is(Outcome::Undecided)).collect::<Vec<_>>(),
@@ -287,9 +219,8 @@ fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, before: &
         );
     } else {
         println!(
-            "seed {seed}: {right} of {faults} right, {wrong} wrong, {undecided} undecided, {not_made} not made; of the \
-             {} that were not recorded before {working} servers use the GPU",
-            cases.len()
+            "seed {seed}: {right} of {faults} right, {wrong} wrong, {undecided} undecided, {not_made} not made; {working} servers use \
+             the GPU; {recorded} were recorded before"
         );
     }
     if wrong + not_made == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -306,32 +237,6 @@ mod tests {
             assert_eq!((one.1, one.2.words()), (other.1, other.2.words()));
             assert_eq!(one.0.limits, other.0.limits);
         }
-    }
-
-    #[test]
-    fn a_recorded_system_keeps_its_report() {
-        let folder = tempfile::tempdir().unwrap();
-        let case = RandomSystem {
-            number: 7,
-            families: vec![Family::Files],
-            made: "x".into(),
-            truth: None,
-            verdict: "broken".into(),
-            headline: "truth/found-cpu".into(),
-            words: Value::Null,
-            report: json!({ "verdict": "broken" }),
-            seconds: 1.0,
-            outcome: Outcome::Right,
-        };
-        write_record(folder.path(), 5, &case).unwrap();
-        let text = fs::read(recorded(folder.path(), 7)).unwrap();
-        let record: Value = serde_json::from_slice(&text).unwrap();
-        assert_eq!((&record["report"]["verdict"], &record["case"]["number"]), (&json!("broken"), &json!(7)));
-        assert!(record["case"]["report"].is_null(), "once");
-        assert_eq!(read_record(folder.path(), 5, 7).unwrap(), Some(Outcome::Right));
-        assert_eq!(read_record(folder.path(), 5, 8).unwrap(), None, "not tried");
-        let other = read_record(folder.path(), 6, 7).unwrap_err().to_string();
-        assert!(other.ends_with("7.json is of the seed 5, not of 6"), "{other}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::plan::ScenePlan;
@@ -32,7 +32,7 @@ const OFFLOADED: &str = "offloaded ";
 const KEPT: usize = 4 << 20;
 
 /// Observed behaviour of a server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Truth {
     /// Number of CUDA devices that the server found.
     pub devices: usize,
