@@ -247,7 +247,8 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Runs a program on each of the engines, a few times with different data. Fails if their outcomes differ or
+/// Runs a program on each of the engines, a few times with different data, in turns of the usual length and in
+/// short ones. Fails if their outcomes differ or
 /// an instruction's result is not the reference's.
 pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, Wrong> {
     let launch = Launch::parse(text).map_err(|message| Wrong { kind: WrongKind::Text, message })?;
@@ -261,9 +262,11 @@ pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, Wrong> {
         loaded.push(one.map_err(|error| on(WrongKind::Build(features), features, &error))?);
     }
     let mut verdict = Verdict::default();
-    for seed in launch.seed..launch.seed + LAUNCHES {
+    for (seed, short) in (launch.seed..launch.seed + LAUNCHES).flat_map(|seed| [(seed, false), (seed, true)])
+    {
         let mut first: Option<Outcome> = None;
-        for (&features, loaded) in engines.iter().zip(&loaded) {
+        for (&features, loaded) in engines.iter().zip(&mut loaded) {
+            loaded.device.shorten_turns(short);
             let outcome = loaded.run(&launch, seed);
             let outcome = outcome.map_err(|error| on(WrongKind::Launch(features), features, &error))?;
             match &first {
