@@ -154,7 +154,9 @@ impl Block {
             if let Some(first) = self.enter_scheduler(variant, env) {
                 let warps = &mut self.splits[..self.warps as usize];
                 let Some(last) = variant.code.schedule_warps(warps, env, first) else {
-                    warps.iter_mut().for_each(|split| split.state = SplitState::Done);
+                    for split in warps {
+                        split.state = SplitState::Done;
+                    }
                     return Ok(BlockStatus::Done);
                 };
                 self.leave_scheduler(last, variant, env)?;
