@@ -157,12 +157,12 @@ impl Loaded {
     }
 }
 
-/// Returns what distinguishes two outcomes. In `short` turns, the thread that fails first is left out where there
-/// are several warps: the fuel with which a warp starts is what the block before it has left, and the pool's
-/// threads share out the blocks.
-fn difference(got: &Outcome, wanted: &Outcome, short: bool) -> Option<String> {
+/// Returns what distinguishes two outcomes. The thread that fails first is left out where there are several
+/// warps: where lanes part depends on the fuel with which a warp starts, which is what the block before it has
+/// left, and the pool's threads share out the blocks.
+fn difference(got: &Outcome, wanted: &Outcome) -> Option<String> {
     let code = |outcome: &Outcome| outcome.fault.map(|fault| fault.code());
-    let alike = short && got.memory.is_empty() && wanted.memory.is_empty() && code(got) == code(wanted);
+    let alike = got.memory.is_empty() && wanted.memory.is_empty() && code(got) == code(wanted);
     if got.fault != wanted.fault && !alike {
         return Some(format!("fault {:?}, should be {:?}", got.fault, wanted.fault));
     }
@@ -276,7 +276,7 @@ pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, Wrong> {
             match &first {
                 None => first = Some(outcome),
                 Some(wanted) => {
-                    if let Some(difference) = difference(&outcome, wanted, short) {
+                    if let Some(difference) = difference(&outcome, wanted) {
                         let same_fault = outcome.fault == wanted.fault;
                         let kind =
                             if same_fault { WrongKind::Memory(features) } else { WrongKind::Fault(features) };
