@@ -15,7 +15,7 @@ use crate::machine::{
     WarpSplit,
 };
 
-use barrier::{Barrier, operand, reduce};
+use barrier::{Barrier, alike, operand, reduce};
 use merge::merge_splits;
 
 /// Reason why [`Block::run_warps`] returned.
@@ -152,8 +152,11 @@ impl Block {
             let (mut progress, mut preempted) = (false, false);
             let mut index = 0;
             if let Some(first) = self.enter_scheduler(variant, env) {
-                let Some(last) = variant.code.schedule_warps(&mut self.splits, env, first) else {
-                    self.splits.iter_mut().for_each(|split| split.state = SplitState::Done);
+                let warps = &mut self.splits[..self.warps as usize];
+                let Some(last) = variant.code.schedule_warps(warps, env, first) else {
+                    for split in warps {
+                        split.state = SplitState::Done;
+                    }
                     return Ok(BlockStatus::Done);
                 };
                 self.leave_scheduler(last, variant, env)?;
@@ -206,10 +209,12 @@ impl Block {
             Exit::Preempted { pc, starved } => {
                 split.state = SplitState::At(pc);
                 preempted = true;
+                // Without memory for a split, the lanes go on together, and part after a later turn.
                 if starved {
-                    self.split_off(index, variant, env)?;
+                    self.split_off(index, variant, env).ok();
                 }
                 if self.has_splits() {
+                    meeting::count_alive(&mut self.splits, warp);
                     meeting::rejoin(&mut self.splits, index, pc, variant);
                 }
             }
@@ -239,12 +244,13 @@ impl Block {
     /// the first warp with lanes and the instruction at which it continues, or `None` if the scheduler cannot
     /// be used.
     fn enter_scheduler(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
-        let whole = self.used == 0 && !self.has_splits();
+        let (warps, others) = self.splits.split_at_mut(self.warps as usize);
+        let whole = self.used == 0 && others.iter().all(|split| matches!(split.state, SplitState::Done));
         if !whole || !variant.code.schedules_warps() {
             return None;
         }
         let mut first = None;
-        for (index, split) in self.splits.iter_mut().enumerate() {
+        for (index, split) in warps.iter_mut().enumerate() {
             match split.state {
                 SplitState::At(pc) => {
                     (split.context.stage, split.context.pc) = (FIRST_STAGE, pc);
@@ -262,7 +268,7 @@ impl Block {
     /// which it returned.
     fn leave_scheduler(&mut self, last: usize, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let (stage, arrival) = env.context.sweep();
-        for index in 0..self.splits.len() {
+        for index in 0..self.warps as usize {
             let split = &mut self.splits[index];
             if index == last {
                 continue;
@@ -291,12 +297,23 @@ impl Block {
         Fault::BarrierDeadlock { site: waiting.unwrap_or_default() }
     }
 
-    /// Moves the pending lanes of a split to another one. Unused splits are reused, so that a warp never has
-    /// more splits than lanes; a new one is charged.
+    /// Moves the pending lanes of a split to another one.
     fn split_off(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         if self.splits[index].warp.is_empty() {
             return Ok(());
         }
+        let other = self.copy(index, variant, env)?;
+        self.splits[index].warp.forget_pending();
+        let others = &mut self.splits[other];
+        others.warp.mask = 0;
+        others.warp.exit = Exit::Done;
+        others.state = SplitState::Ready;
+        Ok(())
+    }
+
+    /// Copies the lanes of a split to another one, whose index is returned, for a part of them. Unused splits
+    /// are reused, so that a warp never has more splits than lanes; a new one is charged.
+    fn copy(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<usize, Fault> {
         let first = self.warps as usize;
         let unused = |split: &WarpSplit| matches!(split.state, SplitState::Done);
         let free = self.splits[first..].iter().position(unused).map(|at| first + at);
@@ -320,12 +337,7 @@ impl Block {
             self.splits.push(WarpSplit::new(warp));
             self.splits.len() - 1
         };
-        self.splits[index].warp.forget_pending();
-        let others = &mut self.splits[other];
-        others.warp.mask = 0;
-        others.warp.exit = Exit::Done;
-        others.state = SplitState::Ready;
-        Ok(())
+        Ok(other)
     }
 
     /// Handles a split whose active lanes arrive at a barrier.
@@ -338,6 +350,17 @@ impl Block {
     ) -> Result<(), Fault> {
         let (inst, line) = (env.barrier, env.barrier_line);
         let info = &variant.tables.barriers[inst as usize];
+        let lanes = alike(&self.splits[index].warp, [info.number].into_iter().chain(info.threads));
+        if lanes != self.splits[index].warp.mask {
+            // The other lanes arrive at another barrier: they execute the instruction, which ends the block
+            // before, for themselves.
+            self.split_off(index, variant, env)?;
+            let other = self.copy(index, variant, env)?;
+            self.splits[index].warp.mask = lanes;
+            let others = &mut self.splits[other];
+            others.warp.mask &= !lanes;
+            others.state = SplitState::At(variant.blocks[block as usize] - 1);
+        }
         let warp = &self.splits[index].warp;
         let bad = |value| Fault::BadBarrier { value, site: env.site(warp, line, warp.mask) };
         let number = operand(warp, info.number);

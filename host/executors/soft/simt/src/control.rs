@@ -14,6 +14,8 @@ pub struct Control {
     /// Number of warp-wide instructions that all blocks together may still execute, approximately.
     budget: Arc<AtomicU64>,
     ledger: Option<Arc<dyn Ledger>>,
+    /// Whether turns are as short as possible, for tests.
+    short_turns: bool,
 }
 
 /// Accounts for the host memory of launches: registers, local memory and shared memory of the running blocks.
@@ -48,7 +50,7 @@ impl Control {
     /// and with [`crate::Fault::Timeout`] after its deadline.
     #[must_use]
     pub fn with_interrupt(interrupt: Interrupt) -> Self {
-        Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)), ledger: None }
+        Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)), ledger: None, short_turns: false }
     }
 
     /// Ends the launches under this control, and all later ones, with [`crate::Fault::Stopped`].
@@ -67,6 +69,19 @@ impl Control {
     #[must_use]
     pub fn with_ledger(self, ledger: Arc<dyn Ledger>) -> Self {
         Self { ledger: Some(ledger), ..self }
+    }
+
+    /// Ends the turn of a warp in each iteration of a loop, so that its lanes part wherever they may. Results
+    /// are the same, unless a kernel depends on the order in which its threads run. This is for tests.
+    #[must_use]
+    pub fn with_short_turns(self) -> Self {
+        Self { short_turns: true, ..self }
+    }
+
+    /// Returns whether turns are as short as possible.
+    #[inline]
+    pub(crate) const fn has_short_turns(&self) -> bool {
+        self.short_turns
     }
 
     /// Charges `bytes` more to the ledger. Returns whether it permits them; without a ledger it always does.

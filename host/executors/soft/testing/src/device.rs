@@ -36,6 +36,8 @@ pub struct Device {
     output: Printed,
     /// Heap for `malloc`, once a test has created it.
     heap: Option<Arc<Heap>>,
+    /// Whether warps have turns as short as possible.
+    short_turns: bool,
 }
 
 /// Shape and limits of a launch.
@@ -152,6 +154,7 @@ impl Device {
             programs: BTreeMap::new(),
             output: Printed::default(),
             heap: None,
+            short_turns: false,
         };
         for index in 0..device.module.globals().len() {
             let bytes = device.module.globals()[index].bytes;
@@ -172,6 +175,11 @@ impl Device {
             device.programs.insert(name.into(), program);
         }
         Ok(device)
+    }
+
+    /// Makes warps end their turn in each iteration of a loop, so that lanes part wherever they may.
+    pub const fn shorten_turns(&mut self, short: bool) {
+        self.short_turns = short;
     }
 
     /// Allocates exactly `bytes` of zeroed device memory. The addresses before and after it are not mapped.
@@ -281,8 +289,12 @@ impl Device {
             cooperative: shape.cooperative,
             workspace: shape.workspace,
         };
+        let mut control = control.clone();
+        if self.short_turns {
+            control = control.with_short_turns();
+        }
         let outcome =
-            vgpu_simt::launch_grid(program, &launch, &self.arena.view(), &POOL, control, &self.output);
+            vgpu_simt::launch_grid(program, &launch, &self.arena.view(), &POOL, &control, &self.output);
         let stats = self.output.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
         match stats {
             Some(stats) if self.translates && !stats.translated => {

@@ -72,7 +72,7 @@ fn a_wrong_result_fails() {
              // witness 0 {spelling} 2 4\nst.global.b64 [%a], 1;\nret;\n}}\n"
         )
     };
-    assert_eq!(fuzz::check(&text("add.s32"), fuzz::engines()).unwrap().references, 4 * 32);
+    assert_eq!(fuzz::check(&text("add.s32"), fuzz::engines()).unwrap().references, 8 * 32);
     let error = fuzz::check(&text("sub.s32"), fuzz::engines()).unwrap_err();
     assert_eq!(error.kind, WrongKind::Reference, "{error}");
     assert!(error.message.starts_with("reference: thread 0: sub.s32"), "{error}");

@@ -4,8 +4,11 @@
 //! number of the phase in the state. There are no bulk copies, so only programs count transactions.
 
 use crate::error::PtxError;
-use crate::ir::{Atomic, Binary, Class, Compare, Half, Mem, Op, Operand, Order, Reg, Space, Ty, mbarrier};
+use crate::ir::{
+    Atomic, Binary, Class, Compare, Guard, Half, Mem, Op, Operand, Order, Reg, Space, Ty, mbarrier,
+};
 use crate::kernel::Parser;
+use crate::kernel::flow::{BranchTarget, End};
 use crate::kernel::memory::SPACES;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{PLAIN, Spelling};
@@ -49,11 +52,18 @@ impl<'t> Parser<'t> {
                 }
                 self.change(mem, None, Operand::Imm(0), tx);
             }
-            b"test_wait" => self.wait(s)?,
-            b"try_wait" => {
-                // The thread may be suspended for a while: others run first.
-                self.push(Op::Nanosleep { ns: Operand::Imm(0) });
+            b"test_wait" => {
                 self.wait(s)?;
+            }
+            b"try_wait" => {
+                let done = self.wait(s)?;
+                // A thread whose phase has not completed may be suspended for a while: others run first.
+                let next = self.flow.open() + 1;
+                let (then, otherwise) = (BranchTarget::Block(next), BranchTarget::Block(next + 1));
+                let guard = Guard { reg: done, negated: true };
+                self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, self.place.1);
+                self.push(Op::Nanosleep { ns: Operand::Imm(0) });
+                self.flow.close(End::Goto(otherwise), self.place.1);
             }
             b"pending_count" => {
                 self.last(&mut s, &[Ty::B64])?;
@@ -153,8 +163,8 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads `test_wait` or `try_wait`, whose result is whether a phase has completed: the one in which a
-    /// state was taken, or the latest of a parity.
-    fn wait(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
+    /// state was taken, or the latest of a parity. Returns the register of the result.
+    fn wait(&mut self, mut s: Spelling<'t>) -> Result<Reg, PtxError> {
         let (parity, suspends) = (s.accept("parity"), self.word.starts_with(b"mbarrier.try_wait"));
         let space = self.ordered_space(&mut s, &["acquire", "relaxed"])?;
         let dst = self.dst(Ty::Pred)?;
@@ -179,6 +189,6 @@ impl<'t> Parser<'t> {
             self.push(arithmetic(Binary::Shr, Ty::U64, then, of, shift));
         }
         self.push(compare(Compare::Ne, Ty::U64, dst, Operand::Reg(now), Operand::Reg(then)));
-        Ok(())
+        Ok(dst)
     }
 }

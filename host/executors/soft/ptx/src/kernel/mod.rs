@@ -184,9 +184,10 @@ impl<'t> Parser<'t> {
             b"call" => return self.call(spelling, guard),
             _ => {}
         }
-        // Every other guarded instruction gets its own block.
+        // Every other guarded instruction gets its own block. Two more follow if it is a wait that may sleep.
+        let after = next + if self.word.starts_with(b"mbarrier.try_wait") { 3 } else { 1 };
         if let Some(guard) = guard {
-            let (then, otherwise) = (BranchTarget::Block(next), BranchTarget::Block(next + 1));
+            let (then, otherwise) = (BranchTarget::Block(next), BranchTarget::Block(after));
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, line);
         }
         let end = match spelling.base {
@@ -233,7 +234,7 @@ impl<'t> Parser<'t> {
         };
         match end {
             Some(end) => self.flow.close(end, line),
-            None if guard.is_some() => self.flow.close(End::Goto(BranchTarget::Block(next + 1)), line),
+            None if guard.is_some() => self.flow.close(End::Goto(BranchTarget::Block(after)), line),
             None => {}
         }
         Ok(())

@@ -84,8 +84,18 @@ impl Barrier {
     }
 }
 
-/// Reads an operand of a barrier, which should be the same in all lanes. If each lane has its own value, the
-/// value of the lowest active lane is used.
+/// Returns the active lanes that have the same operands of a barrier as the lowest one.
+pub(super) fn alike(warp: &Warp, operands: impl Iterator<Item = ValueLoc>) -> u32 {
+    operands.fold(warp.mask, |alike, place| match place {
+        ValueLoc::Scalar(_) => alike,
+        ValueLoc::Vector(slot) => {
+            let (values, value) = (warp.frame.vector::<u32>(slot), operand(warp, place));
+            (0..LANES).filter(|&lane| values[lane] != value).fold(alike, |alike, lane| alike & !(1 << lane))
+        }
+    })
+}
+
+/// Reads an operand of a barrier. If each lane has its own value, this is that of the lowest active lane.
 pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     match place {
         ValueLoc::Scalar(slot) => warp.frame.get(slot),

@@ -3,38 +3,39 @@
 //! The members mostly belong to one split. Splits that arrive at the same instruction for the same members are
 //! merged if they agree on the registers that their lanes share. Otherwise they stay apart: once all members
 //! have arrived, each split gets copies of the lanes of the others, executes the instruction for all members,
-//! and goes on with its own lanes alone. No value that lanes exchange is in a shared register, so that each
+//! and goes on with its own lanes alone. The members of a `bar.warp.sync` exchange nothing, and may wait at
+//! several of them. No value that lanes exchange is in a shared register, so that each
 //! computes what one warp would.
 
 use crate::fault::Fault;
-use crate::machine::{Env, LEAVE, LaneRegisters, SlotKind, SplitState, Variant, WarpSplit};
+use crate::machine::{Env, LEAVE, LaneRegisters, Opcode, SlotKind, SplitState, Variant, WarpSplit};
 
 use super::merge::merge_splits;
 
-/// An instruction that waits for the lanes of `wanted` of a warp.
+/// What waits for the lanes of `wanted` of a warp: the instruction `pc`, or if `None` any `bar.warp.sync`, whose
+/// members may meet at different ones (PTX ISA, "bar.warp.sync").
 #[derive(Clone, Copy, PartialEq)]
 struct Meeting {
     warp: u32,
-    pc: u32,
+    pc: Option<u32>,
     wanted: u32,
 }
 
 /// Returns the meeting at which the lanes of a split wait.
-fn meeting(split: &WarpSplit) -> Option<Meeting> {
-    match split.state {
-        SplitState::Reconverging { pc, wanted } => Some(Meeting { warp: split.warp.index, pc, wanted }),
-        _ => None,
-    }
+fn meeting(split: &WarpSplit, variant: &Variant) -> Option<Meeting> {
+    let SplitState::Reconverging { pc, wanted } = split.state else { return None };
+    let anywhere = variant.code.inst(pc).opcode == Opcode::SyncWarp;
+    Some(Meeting { warp: split.warp.index, pc: (!anywhere).then_some(pc), wanted })
 }
 
 /// Returns the lanes that have arrived at a meeting.
-fn arrived(splits: &[WarpSplit], at: Meeting) -> u32 {
-    let there = splits.iter().filter(|split| meeting(split) == Some(at));
+fn arrived(splits: &[WarpSplit], at: Meeting, variant: &Variant) -> u32 {
+    let there = splits.iter().filter(|split| meeting(split, variant) == Some(at));
     there.fold(0, |lanes, split| lanes | split.warp.mask)
 }
 
 /// Tells all splits of a warp which of its lanes have not returned, and returns these.
-fn count_alive(splits: &mut [WarpSplit], warp: u32) -> u32 {
+pub(super) fn count_alive(splits: &mut [WarpSplit], warp: u32) -> u32 {
     let here = |split: &WarpSplit| split.warp.index == warp && !matches!(split.state, SplitState::Done);
     let alive = splits.iter().filter(|split| here(split)).fold(0, |all, split| all | split.warp.lanes());
     for split in splits.iter_mut().filter(|split| here(split)) {
@@ -53,10 +54,10 @@ pub(super) fn arrive(
 ) -> bool {
     let warp = splits[index].warp.index;
     let alive = count_alive(splits, warp);
-    let at = Meeting { warp, pc, wanted };
     let mut agreement = None;
     for other in 0..splits.len() {
-        if other != index && meeting(&splits[other]) == Some(at) {
+        let SplitState::Reconverging { pc: at, wanted: lanes } = splits[other].state else { continue };
+        if other != index && splits[other].warp.index == warp && (at, lanes) == (pc, wanted) {
             let agreement =
                 agreement.get_or_insert_with(|| variant.reconvergence.at_inst(pc).unwrap_or_default());
             merge_splits(splits, index, other, &variant.registers, agreement);
@@ -75,13 +76,14 @@ pub(super) fn release(
     variant: &Variant,
     env: &mut Env<'_>,
 ) -> Result<(), Fault> {
-    if splits.iter().filter_map(meeting).all(|at| at.warp != warp) {
+    let waits = |split: &WarpSplit| matches!(split.state, SplitState::Reconverging { .. });
+    if !splits.iter().any(|split| split.warp.index == warp && waits(split)) {
         return Ok(());
     }
     let alive = count_alive(splits, warp);
     for index in 0..splits.len() {
-        let Some(at) = meeting(&splits[index]).filter(|at| at.warp == warp) else { continue };
-        if at.wanted & alive & !arrived(splits, at) == 0 {
+        let Some(at) = meeting(&splits[index], variant).filter(|at| at.warp == warp) else { continue };
+        if at.wanted & alive & !arrived(splits, at, variant) == 0 {
             execute(splits, at, variant, env)?;
         }
     }
@@ -91,7 +93,11 @@ pub(super) fn release(
 /// Executes the lowest instruction at which lanes wait without the missing ones, which cannot arrive. Returns
 /// whether there is one.
 pub(super) fn give_up(splits: &mut [WarpSplit], variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
-    let Some(at) = splits.iter().filter_map(meeting).min_by_key(|at| at.pc) else { return Ok(false) };
+    let lowest = splits.iter().filter_map(|split| match split.state {
+        SplitState::Reconverging { pc, .. } => Some((pc, meeting(split, variant)?)),
+        _ => None,
+    });
+    let Some((_, at)) = lowest.min_by_key(|(pc, _)| *pc) else { return Ok(false) };
     execute(splits, at, variant, env)?;
     Ok(true)
 }
@@ -110,10 +116,11 @@ fn exchanged(variant: &Variant, pc: u32) -> LaneRegisters {
 
 /// Executes the instruction of a meeting for all lanes that have arrived, in each of their splits.
 fn execute(splits: &mut [WarpSplit], at: Meeting, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
-    let members = arrived(splits, at);
-    let there: Vec<usize> = (0..splits.len()).filter(|&index| meeting(&splits[index]) == Some(at)).collect();
+    let members = arrived(splits, at, variant);
+    let there: Vec<usize> =
+        (0..splits.len()).filter(|&index| meeting(&splits[index], variant) == Some(at)).collect();
     // No split executes the instruction before all have got the lanes of the others.
-    let exchanged = exchanged(variant, at.pc);
+    let exchanged = at.pc.map(|pc| exchanged(variant, pc)).unwrap_or_default();
     for &to in &there {
         for &from in there.iter().filter(|&&from| from != to) {
             let [to, from] = splits.get_disjoint_mut([to, from]).expect("two splits");
@@ -122,9 +129,10 @@ fn execute(splits: &mut [WarpSplit], at: Meeting, variant: &Variant, env: &mut E
     }
     for &index in &there {
         let WarpSplit { warp, state, .. } = &mut splits[index];
+        let SplitState::Reconverging { pc, .. } = *state else { continue };
         let (own, alive) = (warp.mask, warp.alive);
         (warp.mask, warp.alive) = (members, members);
-        let next = variant.code.step(warp, env, at.pc);
+        let next = variant.code.step(warp, env, pc);
         (warp.mask, warp.alive) = (own, alive);
         if next == LEAVE {
             return Err(env.fault.take().unwrap_or(Fault::Stopped));

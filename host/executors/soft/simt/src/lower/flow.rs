@@ -67,16 +67,18 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Emits the end of an iteration if the block branches back in a loop that can observe other lanes.
+    /// Records what lanes must agree on to merge at a branch back, where turns end when the fuel is used up. In a
+    /// loop that can observe other lanes, also emits the end of an iteration.
     fn end_turn(&mut self, index: usize) {
         if !self.kernel.independent_lanes {
             return;
         }
         let first = successors(&self.kernel.blocks[index].end).map(|BlockId(to)| to as usize).min();
-        if first.is_some_and(|first| first <= index && self.observing[first] < self.observing[index + 1]) {
+        let Some(first) = first.filter(|&first| first <= index) else { return };
+        if self.observing[first] < self.observing[index + 1] {
             self.push(self.inst(Opcode::Turn));
-            self.agree_at_end(index);
         }
+        self.agree_at_end(index);
     }
 
     /// Ends the current lowered block, and starts one whose lanes execute an instruction in groups: those that

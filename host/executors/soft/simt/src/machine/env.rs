@@ -19,6 +19,10 @@ const FUEL: i64 = 20_000;
 /// Fuel of a warp in a cooperative grid, whose blocks take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
 
+/// Number of iterations of a turn in loops that may wait for other lanes. Lanes of a warp that compete for one
+/// word by compare-and-swap need half as many, and none is starved.
+const TURN: u32 = 2 * LANES as u32;
+
 /// Maximum size in bytes of the text that a launch may print. Text beyond the limit is dropped, as when a
 /// GPU's buffer is full.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
@@ -113,14 +117,26 @@ impl Env<'_> {
         if !self.refuel(warp, line) {
             return false;
         }
-        // Other warps may have to run first: this one may wait for what they store.
-        let others = self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32;
+        // Others may have to run first: the running lanes may wait for what they store.
+        let warps = self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32;
+        let others = warps || warp.is_divided();
         if others {
             // Without the addition, an instruction that costs more than full fuel would be preempted forever.
             warp.fuel += cost;
-            warp.exit = Exit::Preempted { pc, starved: false };
+            warp.exit = Exit::Preempted { pc, starved: self.next_turn(warp) };
         }
         !others
+    }
+
+    /// Returns the number of iterations of a turn in loops that may wait for other lanes.
+    pub(crate) fn turn(&self) -> u32 {
+        if self.control.has_short_turns() { 1 } else { TURN }
+    }
+
+    /// Starts the next turn of a warp. Returns whether lanes were pending during the whole last one and may
+    /// rely on their progress.
+    fn next_turn(&self, warp: &mut Warp) -> bool {
+        warp.next_turn() && self.tables.independent_lanes
     }
 
     /// Yields the processor to other threads if a warp has slept.
@@ -136,13 +152,17 @@ impl Env<'_> {
     #[inline(never)]
     pub(crate) fn end_turn(&mut self, warp: &mut Warp, line: u32, pc: u32) {
         if self.refuel(warp, line) {
-            warp.exit = Exit::Preempted { pc, starved: warp.next_turn() };
+            warp.exit = Exit::Preempted { pc, starved: self.next_turn(warp) };
         }
     }
 
     /// Charges the fuel that a warp has used, and gives it full fuel. Returns whether the launch goes on.
     fn refuel(&mut self, warp: &mut Warp, line: u32) -> bool {
-        let full = if self.cooperative { COOPERATIVE_FUEL } else { FUEL };
+        let full = match self.cooperative {
+            _ if self.control.has_short_turns() => 1,
+            true => COOPERATIVE_FUEL,
+            false => FUEL,
+        };
         let spent = full - warp.fuel;
         warp.fuel = full;
         if self.over.load(Ordering::Relaxed) {

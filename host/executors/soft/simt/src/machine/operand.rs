@@ -21,6 +21,8 @@ pub(crate) struct Tables {
     pub(crate) quads: Vec<QuadsOperands>,
     pub(crate) products: Vec<ProductOperands>,
     pub(crate) atomics: Vec<AtomicOperands>,
+    /// Whether lanes that wait for others of their warp in a loop let them run.
+    pub(crate) independent_lanes: bool,
 }
 
 /// Up to four slots, such as the registers of a vector that is loaded or stored.

@@ -5,11 +5,12 @@
 //! The lanes of [`Warp::mask`] are running. All pending blocks are above the running one.
 //!
 //! In this order, lanes that wait in a loop for what other lanes of the warp do would wait forever if these
-//! are pending above the loop. Therefore the iterations of loops that can wait are counted, and lanes that
-//! have been pending for a whole turn of such iterations become a split of their own.
+//! are pending above the loop. Therefore warps run in turns, which end after some iterations of loops that are
+//! known to observe other lanes, and when the fuel is used up. Lanes that have been pending for a whole turn
+//! become a split of their own.
 
 use super::frame::Frame;
-use super::slot::{FrameLayout, LANES};
+use super::slot::FrameLayout;
 
 /// Return value of an instruction that ends the run of its warp. No program has so many instructions.
 pub(crate) const LEAVE: u32 = u32::MAX;
@@ -63,10 +64,6 @@ pub(crate) struct Warp {
     /// Lanes that were pending at the start of the turn.
     waiting: u32,
 }
-
-/// Number of iterations of a turn. Lanes of a warp that compete for one word by compare-and-swap need half as
-/// many, and none is starved.
-const TURN: u32 = 2 * LANES as u32;
 
 impl Warp {
     /// Makes this the warp `index` of a launch, with a zeroed frame and no lanes. Returns false if the host
@@ -150,12 +147,22 @@ impl Warp {
         all
     }
 
-    /// Counts an iteration of a loop in which the running lanes may wait for others. Returns whether the turn
-    /// of the warp is over.
+    /// Returns whether lanes of the warp besides the running ones may still run, here or in other splits.
     #[inline]
-    pub(crate) const fn iterate(&mut self) -> bool {
+    pub(crate) const fn is_divided(&self) -> bool {
+        self.alive & !self.mask != 0
+    }
+
+    /// Counts an iteration of a loop in which the running lanes may wait for others. Returns whether their turn
+    /// is over: it has had `most` iterations, and there are others.
+    #[inline]
+    pub(crate) const fn iterate(&mut self, most: u32) -> bool {
         self.iterations += 1;
-        self.iterations >= TURN
+        if self.iterations < most {
+            return false;
+        }
+        self.iterations = 0;
+        self.is_divided()
     }
 
     /// Starts the next turn. Returns whether lanes have been pending during the whole last one.

@@ -73,13 +73,13 @@ impl Operation for Poll {
 }
 
 /// Ends an iteration of a loop that reads memory in a way that can observe what other lanes do, before the
-/// branch back. After some of them, the warp's turn is over, and lanes that have not run become a split.
+/// branch back. After some of them the turn of the running lanes is over, if there are others.
 pub(crate) struct Turn;
 
 impl Operation for Turn {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if warp.iterate() {
+        if warp.iterate(env.turn()) {
             env.end_turn(warp, inst.line, pc + 1);
             return LEAVE;
         }

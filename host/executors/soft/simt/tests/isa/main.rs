@@ -49,6 +49,7 @@ mod stops;
 mod tiled;
 mod tiles;
 mod together;
+mod turns;
 mod warp;
 mod wmma;
 
@@ -81,7 +82,7 @@ fn seeds(count: u64) -> Range<u64> {
 /// Name of a chapter of the tests, and the function that adds its cases.
 type Chapter = (&'static str, fn(&mut Vec<Case>));
 
-const CHAPTERS: [Chapter; 33] = [
+const CHAPTERS: [Chapter; 34] = [
     ("address", address::cases),
     ("approximate", approximate::cases),
     ("atomics", atomics::cases),
@@ -113,13 +114,19 @@ const CHAPTERS: [Chapter; 33] = [
     ("stops", stops::cases),
     ("tiles", tiles::cases),
     ("together", together::cases),
+    ("turns", turns::cases),
     ("warp", warp::cases),
     ("wmma", wmma::cases),
 ];
 
-fn check_case(case: &Case, features: Features) -> Result<(), Failed> {
+/// Chapters whose results are the same in turns as short as possible. Their cases run so too.
+const IN_SHORT_TURNS: [&str; 3] = ["spin", "splits", "together"];
+
+fn check_case(case: &Case, features: Features, short: bool) -> Result<(), Failed> {
     let mut device = Device::new(&case.text, features)?;
-    (case.check)(&mut device).map_err(|error| format!("{features:?}: {error}").into())
+    device.shorten_turns(short);
+    let turns = if short { " in short turns" } else { "" };
+    (case.check)(&mut device).map_err(|error| format!("{features:?}{turns}: {error}").into())
 }
 
 /// Checks that each listed spelling has a case.
@@ -151,7 +158,10 @@ fn main() -> ExitCode {
             let twice = names.insert(case.name.clone(), case.covers.clone());
             assert!(twice.is_none(), "{chapter}::{}: two cases of this name", case.name);
             trials.push(Trial::test(format!("{chapter}::{}", case.name), move || {
-                Features::available().iter().try_for_each(|&features| check_case(&case, features))
+                Features::available().iter().try_for_each(|&features| {
+                    check_case(&case, features, false)?;
+                    if IN_SHORT_TURNS.contains(&chapter) { check_case(&case, features, true) } else { Ok(()) }
+                })
             }));
         }
         covered.push((chapter, names));
