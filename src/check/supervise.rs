@@ -259,7 +259,7 @@ impl WalkState {
             Some(how) => (link, format!("not finished: the process that examines it {how}"), since.elapsed()),
             None => (link, walk::unfinished(since.elapsed(), self.waits.as_deref()), since.elapsed()),
         });
-        let mut findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
+        let mut findings = walk::given_up(&mut context, self.findings, at.as_ref(), self.waits.as_deref());
         // A unit has a filter of its own.
         if has_ended && options.service.is_none() {
             filter::tell(&mut findings, &filter::refused().calls, None);

@@ -204,7 +204,7 @@ pub fn unfinished(elapsed: Duration, waits: Option<&str>) -> String {
 pub fn given_up(
     context: &mut CheckContext,
     mut findings: Vec<Finding>,
-    at: Option<(LinkId, String, Duration)>,
+    at: Option<&(LinkId, String, Duration)>,
     waits: Option<&str>,
 ) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
@@ -217,7 +217,7 @@ pub fn given_up(
             continue;
         }
         context.incomplete.push(step.link.as_str().to_owned());
-        findings.push(match &at {
+        findings.push(match at {
             Some((link, why, elapsed)) if *link == step.link => {
                 Finding { elapsed: *elapsed, ..Finding::skip(step.link, why.clone()) }
             }
@@ -280,7 +280,7 @@ mod tests {
         let before = vec![Finding::pass(LinkId::Kernel, "fine"), Finding::pass(LinkId::Pci, "there")];
         let (elapsed, waits) = (Duration::from_secs(9), Some("/mnt/dead/ollama"));
         let at = Some((LinkId::Permission, unfinished(elapsed, waits), elapsed));
-        let findings = given_up(&mut context, before, at, waits);
+        let findings = given_up(&mut context, before, at.as_ref(), waits);
         assert_eq!(findings.len(), LINKS.len());
         assert_eq!(findings[2].found, "not finished in 9.0 s: /mnt/dead/ollama did not answer");
         assert_eq!(findings[3].found, "not reached (needs permission)");

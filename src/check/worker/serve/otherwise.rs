@@ -67,7 +67,7 @@ impl Otherwise {
     /// Creates the state for a server that was given `port`, which no earlier run had, and whose log is
     /// waited for in the pipe of that name. With `always` its processes are observed from the start.
     pub fn new(always: bool, port: Option<u16>, pipe: Option<PathBuf>) -> Self {
-        Self { always, port, pipe, ..Self::default() }
+        Self { always, pipe, port, ..Self::default() }
     }
 
     /// Returns the time until the next look. The processes that load the backend live for some ten
