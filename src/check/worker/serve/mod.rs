@@ -47,7 +47,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Time limit for killed processes to end.
 const ENDING: Duration = Duration::from_secs(5);
 /// Maximum number of starts, if another program takes the port in between, or a session may have been missed.
-const TRIES: usize = 3;
+const TRIES: usize = 4;
 /// Time after the end of what starts a server, in which a process that it left may become the server.
 const DAEMON: Duration = Duration::from_millis(500);
 /// Time limit for the answer of a server that has reported its compute devices.
@@ -113,8 +113,8 @@ fn may_start(script: bool, adopted: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Returns whether a server that says nothing may have had a session that no look met. A session lasts some
-/// ten milliseconds, in which this process may not have run.
+/// Returns whether a server that says nothing may have had a session that no look met. A session may last
+/// less than a millisecond, in which this process may not have run.
 fn missed(served: &Serve) -> bool {
     served.answered.is_some() && !served.without_shims && !served.session
 }

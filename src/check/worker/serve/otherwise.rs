@@ -24,8 +24,12 @@ const QUIET: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_millis(20);
 /// Time after which the loader has mapped what a library needs.
 const LOADED: Duration = Duration::from_millis(250);
-/// Time between two looks at processes that live shortly.
-const SHORT: Duration = Duration::from_millis(4);
+/// Time between two looks for a session. Those of a server that looks for GPUs lasted 0.4 to 2 ms where
+/// nothing delayed them.
+const SHORT: Duration = Duration::from_micros(250);
+/// Time between two looks at all processes, in which no session is seen. The processes that load the backend
+/// live for 24 ms and longer.
+const BETWEEN: Duration = Duration::from_millis(20);
 /// Number of bytes that are read at the end of a file with the server's output.
 const TAIL: u64 = 1 << 20;
 /// Start of the message with which a server logs its address when it starts.
@@ -53,6 +57,8 @@ pub struct Otherwise {
     devices: Option<Vec<PathBuf>>,
     /// Whether a process had a session on a device.
     pub session: bool,
+    /// Time of the last look at all processes.
+    looked: Option<Instant>,
     /// Whether the server itself has mapped vgpu-run's libraries, which its processes inherit.
     pub inherits: bool,
     /// Address at which the server's API answered.
@@ -70,8 +76,7 @@ impl Otherwise {
         Self { always, pipe, port, ..Self::default() }
     }
 
-    /// Returns the time until the next look. The processes that load the backend live for some ten
-    /// milliseconds.
+    /// Returns the time until the next look.
     pub fn pause(&self) -> Duration {
         if self.always && !self.session { SHORT } else { TICK }
     }
@@ -86,8 +91,12 @@ impl Otherwise {
         if !self.always && !quiet {
             return Vec::new();
         }
+        self.session = self.session || self.has_session();
+        if self.looked.is_some_and(|looked| looked.elapsed() < BETWEEN) {
+            return Vec::new();
+        }
+        self.looked = Some(Instant::now());
         let family = family::descendants();
-        self.session = self.session || self.has_session(&family);
         let proc = Path::new("/proc");
         let processes: Vec<RunningProcess> =
             family.iter().filter_map(|pid| processes::process(proc, *pid)).collect();
@@ -148,17 +157,17 @@ impl Otherwise {
         self.waits_for = holder.filter(|_| since.is_some_and(|since| now - since >= QUIET));
     }
 
-    /// Returns whether one of the processes has a session on a device. What cannot be read is not known.
-    fn has_session(&mut self, family: &[u32]) -> bool {
+    /// Returns whether a descendant has a session on a device. What cannot be read is not known.
+    fn has_session(&mut self) -> bool {
         let listed = || {
             let functions = scan(&sysfs_root()).unwrap_or_default();
             functions.into_iter().map(|function| function.dir).collect()
         };
         let devices = self.devices.get_or_insert_with(listed);
         let mut held = devices.iter().filter_map(|device| holders(device).ok()).flatten();
-        // A process may have been started since the family was listed, and strangers hold sessions, too.
-        let again = LazyCell::new(family::descendants);
-        held.any(|holder| family.contains(&holder.process) || again.contains(&holder.process))
+        // Strangers hold sessions, too.
+        let family = LazyCell::new(family::descendants);
+        held.any(|holder| family.contains(&holder.process))
     }
 
     /// Reads what is new in the file with the server's output.
