@@ -25,8 +25,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Interval at which `done` is called.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Returns whether an error may be the answer of a filter of system calls. A kernel answers with them, too, so
-/// that it takes a call for which none has a reason.
+/// Returns whether an error may be the answer of a filter of system calls. A kernel answers with them, too,
+/// so that it takes a call for which none has a reason.
 pub fn may_be_filtered(errno: Errno) -> bool {
     matches!(errno, Errno::EPERM | Errno::EACCES | Errno::ENOSYS)
 }

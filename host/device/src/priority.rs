@@ -10,7 +10,7 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 
 /// Nice value of a thread whose priority nobody has changed (setpriority(2)).
 const USUAL: i32 = 0;
-/// The highest priority.
+/// Nice value of the highest priority.
 const RAISED: i32 = -20;
 
 /// Whether a thread of this process has a raised priority, which threads that it starts would inherit.
@@ -22,9 +22,9 @@ static IS_RAISED: AtomicBool = AtomicBool::new(false);
 pub struct RaisedPriority(());
 
 impl RaisedPriority {
-    /// Raises the priority of the calling thread. Threads that [`crate::threads::spawn`] starts meanwhile have
-    /// the usual one. Returns `None`, and changes nothing, if somebody has chosen a priority for this process,
-    /// or if it has no right to raise one (`CAP_SYS_NICE`).
+    /// Raises the priority of the calling thread. Threads that [`crate::threads::spawn`] starts meanwhile
+    /// have the usual one. Returns `None`, and changes nothing, if somebody has chosen a priority for this
+    /// process, or if it has no right to raise one (`CAP_SYS_NICE`).
     #[must_use]
     pub fn raise() -> Option<Self> {
         if getpriority_process(None) != Ok(USUAL) || setpriority_process(None, RAISED).is_err() {

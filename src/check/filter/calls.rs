@@ -10,7 +10,7 @@ use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 use vgpu_findings::child::may_be_filtered;
 
-/// A system call.
+/// A system call that a filter may refuse, and how its answer is judged.
 pub struct Call {
     pub name: &'static str,
     /// Makes it and returns its answer.
@@ -48,7 +48,7 @@ impl Call {
     }
 }
 
-/// Answer of a kernel that does not have a call. Whoever makes such a call goes on without it.
+/// Answer of a kernel that is older than the call. Programs then do without it.
 const OLDER: &[Errno] = &[Errno::ENOSYS];
 /// File descriptor or number that no process has.
 const NONE: c_int = -1;

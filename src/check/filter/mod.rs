@@ -155,8 +155,8 @@ fn of_call(call: &Call, answer: CallAnswer) -> RefusedCall {
     RefusedCall { name: call.name.to_owned(), answer, load: call.load }
 }
 
-/// Returns the finding about a filter under which every process of a check ends without a word: Rust's runtime
-/// needs random numbers, and gets along with EPERM and with a kernel that has none.
+/// Returns the finding about a filter under which every process of a check ends without a word: Rust's
+/// runtime needs random numbers, and gets along with EPERM and with a kernel that has none.
 pub fn ending_checks() -> Option<Finding> {
     let refused = refused().calls;
     ends_checks(&refused).then(|| finding(&refused.iter().collect::<Vec<_>>(), None))

@@ -203,8 +203,8 @@ fn judge(
     Finding::pass(LINK, found)
 }
 
-/// Returns whether a CUDA backend may have buffers that are split by rows: it then has the name of the function
-/// that makes them. Without a backend that can be read nothing is known.
+/// Returns whether a CUDA backend may have buffers that are split by rows: it then has the name of the
+/// function that makes them. Without a backend that can be read nothing is known.
 fn may_split_rows(ollama: &Ollama) -> bool {
     let backends = Variant::all(&ollama.libraries).into_iter().map(|variant| variant.backend());
     let has = |path: PathBuf| -> Option<bool> {

@@ -30,8 +30,8 @@ pub(crate) fn arguments() -> Vec<OsString> {
 }
 
 /// Executes `program` in this process with these descriptors. They are duplicates: those that this process uses
-/// are closed with it, so that nothing survives by mistake. Returns only if that fails. The program is told of
-/// the priority, and is to end it.
+/// are closed with it, so that nothing survives by mistake. Returns only if that fails. The program is told
+/// of the priority, and is to end it.
 pub(crate) fn execute(
     program: &Path,
     arguments: &[OsString],

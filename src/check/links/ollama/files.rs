@@ -49,8 +49,8 @@ pub async fn refused(
     Ok(None)
 }
 
-/// Returns the finding about a file or directory of Ollama's that may not be read, with the remedy for `at`: a
-/// directory on the way to it, which is not Ollama's and whose other files concern nobody, or itself.
+/// Returns the finding about a file or directory of Ollama's that may not be read, with the remedy for `at`:
+/// a directory on the way to it, which is not Ollama's and whose other files concern nobody, or itself.
 fn readable(finding: Finding, path: &Path, at: &Path) -> Finding {
     let itself = path == at || std::fs::canonicalize(path).is_ok_and(|real| real == at);
     if itself || !at.is_dir() { finding } else { finding.fix(fix::SEARCHABLE) }.with("path", at.display())

@@ -128,8 +128,8 @@ impl Otherwise {
         self.more()
     }
 
-    /// Returns whether the log of a server comes through the pipe, however late. Where it goes is not shown of
-    /// some: then it does unless nothing was said.
+    /// Returns whether the log of a server comes through the pipe, however late. Where it goes is not shown
+    /// of some: then it does unless nothing was said.
     fn comes_here(&self, server: u32, nothing_said: bool) -> bool {
         match std::fs::read_link(format!("/proc/{server}/fd/2")) {
             Ok(output) => self.pipe.as_ref() == Some(&output),

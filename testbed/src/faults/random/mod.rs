@@ -28,7 +28,7 @@ use super::{FaultsArgs, headline, run_all};
 use change::Family;
 use made::{Made, pick};
 use real::Release;
-use record::{Outcome, RandomSystem, Run, read_record, write_record};
+use record::{Outcome, RandomSystem, RecordedRun, read_record, write_record};
 use truth::Truth;
 
 /// Draws the number of changes, mostly one or two.
@@ -146,7 +146,7 @@ pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let record = match record {
-        Some(folder) => Some((folder, Run::new(seed, arguments.ollama.as_deref())?)),
+        Some(folder) => Some((folder, RecordedRun::new(seed, arguments.ollama.as_deref())?)),
         None => None,
     };
     let record = record.as_ref();
@@ -189,8 +189,8 @@ fn print_case(case: &RandomSystem, verbose: bool) {
     }
 }
 
-/// Prints the results and returns whether the check was never wrong, as an exit code. `recorded` is the number
-/// of cases that were tried before.
+/// Prints the results and returns whether the check was never wrong, as an exit code. `recorded` is the
+/// number of cases that were tried before.
 fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>, recorded: usize) -> ExitCode {
     let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
     let mut families: BTreeMap<Family, usize> = BTreeMap::new();

@@ -57,7 +57,7 @@ pub enum Outcome {
 
 /// What the systems of a run depend on. Another run draws others, or checks them by another program.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Run {
+pub struct RecordedRun {
     pub seed: u64,
     /// Commit of the sources, with the changes that are not committed.
     pub commit: String,
@@ -65,7 +65,7 @@ pub struct Run {
     pub ollama: Option<(PathBuf, u64)>,
 }
 
-impl Run {
+impl RecordedRun {
     /// Returns the run with this seed and the real Ollama whose program is at `ollama`, if there is one.
     pub fn new(seed: u64, ollama: Option<&Path>) -> Result<Self> {
         let measured = |program: &Path| -> io::Result<(PathBuf, u64)> {
@@ -88,18 +88,18 @@ fn recorded(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.json"))
 }
 
-/// Reads a system that was tried before. One that could not be made counts as one that was not tried. Fails if
-/// it is of another run.
-pub fn read_record(folder: &Path, run: &Run, number: u64) -> Result<Option<RandomSystem>> {
+/// Reads a system that was tried before. One that could not be made counts as one that was not tried. Fails
+/// if it is of another run.
+pub fn read_record(folder: &Path, run: &RecordedRun, number: u64) -> Result<Option<RandomSystem>> {
     let path = recorded(folder, number);
+    let read = || format!("read {}", path.display());
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        Err(error) => return Err(error).with_context(read),
     };
-    let read = || format!("read {}", path.display());
     let record: Value = serde_json::from_slice(&text).with_context(read)?;
-    let of = Run::deserialize(&record["run"]).with_context(read)?;
+    let of = RecordedRun::deserialize(&record["run"]).with_context(read)?;
     if of != *run {
         bail!("{} is of another run, {of:?}: this one is {run:?}", path.display());
     }
@@ -108,7 +108,7 @@ pub fn read_record(folder: &Path, run: &Run, number: u64) -> Result<Option<Rando
 }
 
 /// Writes the record of a system. A run that is interrupted leaves no half of one.
-pub fn write_record(folder: &Path, run: &Run, case: &RandomSystem) -> Result<()> {
+pub fn write_record(folder: &Path, run: &RecordedRun, case: &RandomSystem) -> Result<()> {
     let path = recorded(folder, case.number);
     let part = path.with_extension("part");
     let text = json!({ "run": run, "case": case, "report": case.report }).to_string();
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_recorded_system_keeps_its_report() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run { seed: 5, commit: "a".into(), ollama: None };
+        let run = RecordedRun { seed: 5, commit: "a".into(), ollama: None };
         write_record(folder.path(), &run, &case(Outcome::Right)).unwrap();
         let text = fs::read(recorded(folder.path(), 7)).unwrap();
         let record: Value = serde_json::from_slice(&text).unwrap();
@@ -155,12 +155,12 @@ mod tests {
     #[test]
     fn a_record_of_another_run_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run { seed: 5, commit: "a".into(), ollama: None };
+        let run = RecordedRun { seed: 5, commit: "a".into(), ollama: None };
         write_record(folder.path(), &run, &case(Outcome::Right)).unwrap();
         for other in [
-            Run { seed: 6, ..run.clone() },
-            Run { commit: "b".into(), ..run.clone() },
-            Run { ollama: Some(("/usr/bin/ollama".into(), 1)), ..run.clone() },
+            RecordedRun { seed: 6, ..run.clone() },
+            RecordedRun { commit: "b".into(), ..run.clone() },
+            RecordedRun { ollama: Some(("/usr/bin/ollama".into(), 1)), ..run.clone() },
         ] {
             let error = read_record(folder.path(), &other, 7).unwrap_err().to_string();
             assert!(error.contains("7.json is of another run"), "{error}");
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_run_names_the_program_of_its_ollama() {
-        let run = Run::new(1, Some(Path::new("/proc/self/exe"))).unwrap();
+        let run = RecordedRun::new(1, Some(Path::new("/proc/self/exe"))).unwrap();
         assert!(run.commit.len() >= 40 && run.ollama.unwrap().1 > 0, "{}", run.commit);
-        assert!(Run::new(1, Some(Path::new("/nonexistent"))).is_err());
+        assert!(RecordedRun::new(1, Some(Path::new("/nonexistent"))).is_err());
     }
 }

@@ -9,12 +9,12 @@
 //! moves lanes; a barrier stops the whole warp. All statements here hold for this order of steps and for no
 //! other.
 //!
-//! An engine may divide the lanes of a warp into splits, for instance because some wait for others. Each split
-//! is then a warp of its own with a copy of all registers, and the statements hold for each alone. Two splits
-//! may have different values of a uniform register: they may have come by different paths, or have loaded
-//! from one address at different times. So an engine that merges splits must compare the uniform registers
-//! that are live, and must not take the values that lanes of different splits exchange from the uniform
-//! registers of one.
+//! An engine may divide the lanes of a warp into splits, for instance because some wait for others. Each
+//! split is then a warp of its own with a copy of all registers, and the statements hold for each alone. Two
+//! splits may have different values of a uniform register: they may have come by different paths, or have
+//! loaded from one address at different times. So an engine that merges splits must compare the uniform
+//! registers that are live, and must not take the values that lanes of different splits exchange from the
+//! uniform registers of one.
 //!
 //! # Which blocks can wait while which run
 //!

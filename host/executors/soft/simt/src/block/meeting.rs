@@ -1,10 +1,10 @@
 //! Meetings: the lanes of a warp execute an instruction together, as its member mask tells.
 //!
-//! The members mostly belong to one split. Splits that arrive at the same instruction for the same members are
-//! merged if they agree on the registers that their lanes share. Otherwise they stay apart: once all members
-//! have arrived, each split gets copies of the lanes of the others, executes the instruction for all members,
-//! and goes on with its own lanes alone. The members of a `bar.warp.sync` exchange nothing, and may wait at
-//! several of them. No value that lanes exchange is in a shared register, so that each
+//! The members mostly belong to one split. Splits that arrive at the same instruction for the same members
+//! are merged if they agree on the registers that their lanes share. Otherwise they stay apart: once all
+//! members have arrived, each split gets copies of the lanes of the others, executes the instruction for all
+//! members, and goes on with its own lanes alone. The members of a `bar.warp.sync` exchange nothing, and need
+//! not wait at the same one. No value that lanes exchange is in a shared register, so that each split
 //! computes what one warp would.
 
 use crate::fault::Fault;
@@ -12,8 +12,8 @@ use crate::machine::{Env, LEAVE, LaneRegisters, Opcode, SlotKind, SplitState, Va
 
 use super::merge::merge_splits;
 
-/// What waits for the lanes of `wanted` of a warp: the instruction `pc`, or if `None` any `bar.warp.sync`, whose
-/// members may meet at different ones (PTX ISA, "bar.warp.sync").
+/// What waits for the lanes of `wanted` of a warp: the instruction `pc`, or if `None` any `bar.warp.sync`,
+/// whose members may meet at different ones (PTX ISA, "bar.warp.sync").
 #[derive(Clone, Copy, PartialEq)]
 struct Meeting {
     warp: u32,
@@ -44,8 +44,8 @@ pub(super) fn count_alive(splits: &mut [WarpSplit], warp: u32) -> u32 {
     alive
 }
 
-/// Lets the running lanes of a split wait at the instruction `pc` for the lanes of `wanted`, after it has been
-/// merged with others that wait there. Returns whether lanes are still missing.
+/// Lets the running lanes of a split wait at the instruction `pc` for the lanes of `wanted`, after it has
+/// been merged with others that wait there. Returns whether lanes are still missing.
 pub(super) fn arrive(
     splits: &mut [WarpSplit],
     index: usize,

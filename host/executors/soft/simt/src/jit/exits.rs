@@ -44,7 +44,8 @@ pub(super) struct Targets {
     pub(super) labels: HashMap<u32, CodeLabel>,
     /// Label of the code that selects the next basic block to run.
     pub(super) schedule: CodeLabel,
-    /// Number of basic blocks. The masks of the pending lanes are followed by that of the lanes that have run.
+    /// Number of basic blocks. The masks of the pending lanes are followed by that of the lanes that have
+    /// run.
     pub(super) blocks: usize,
     /// Function that emits the translator's preparation of new active lanes, which are in `ecx`. The code may
     /// change only `rcx`, `rdx`, `rsi`, `rdi` and vector registers.

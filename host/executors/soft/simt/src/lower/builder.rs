@@ -245,8 +245,8 @@ impl<'a> Builder<'a> {
         self.agreement = here.map(|(_, point)| (self.insts.len(), point));
     }
 
-    /// Records the shared registers that are read after the next instruction, which ends the block. Lanes that
-    /// continue there may have run apart.
+    /// Records the shared registers that are read after the next instruction, which ends the block. Lanes
+    /// that continue there may have run apart.
     pub(super) fn agree_at_end(&mut self, block: usize) {
         let RegisterAllocation { analysis, places, .. } = &self.allocation;
         reconvergence::restart_at_end(self.kernel, block, analysis, places, &mut self.reconvergence);

@@ -67,8 +67,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Records what lanes must agree on to merge at a branch back, where turns end when the fuel is used up. In a
-    /// loop that can observe other lanes, also emits the end of an iteration.
+    /// Records what lanes must agree on to merge at a branch back, where turns end when the fuel is used up.
+    /// In a loop that can observe other lanes, also emits the end of an iteration.
     fn end_turn(&mut self, index: usize) {
         if !self.kernel.independent_lanes {
             return;
@@ -81,9 +81,9 @@ impl Builder<'_> {
         self.agree_at_end(index);
     }
 
-    /// Ends the current lowered block, and starts one whose lanes execute an instruction in groups: those that
-    /// have the same member mask together. The mask of each lane is in `masks`. With `joint`, groups may run at
-    /// once. Returns the slot of the group's mask.
+    /// Ends the current lowered block, and starts one whose lanes execute an instruction in groups: those
+    /// that have the same member mask together. The mask of each lane is in `masks`. With `joint`, groups may
+    /// run at once. Returns the slot of the group's mask.
     pub(super) fn begin_group(&mut self, masks: Slot, joint: bool) -> Slot {
         self.next_block();
         let mut inst = self.inst(if joint { Opcode::GroupIfApart } else { Opcode::Group });

@@ -1,9 +1,9 @@
 //! Finds the loops in which lanes may wait for what other lanes of their warp do.
 //!
-//! Such a loop reads memory in a way that can observe other threads. Its turns are short. A loop that waits in
-//! another way ends its turns when the fuel is used up. For each block of a cycle, one edge of
-//! the cycle leads from that block or a later one back to it or to an earlier one. So it is enough to end
-//! turns at the branches back whose range of the text contains an observation.
+//! Such a loop reads memory in a way that can observe other threads. Its turns are short. A loop that waits
+//! in another way ends its turns when the fuel is used up. For each block of a cycle, one edge of the cycle
+//! leads from that block or a later one back to it or to an earlier one. So it is enough to end turns at the
+//! branches back whose range of the text contains an observation.
 
 use vgpu_ptx::ir::{Kernel, Op, Order, Space};
 

@@ -27,8 +27,8 @@ impl Builder<'_> {
         mask_of(op).is_some_and(|mask| self.differs(mask))
     }
 
-    /// Returns the slot of the member mask of all lanes that go on. If lanes have different masks, others with
-    /// another mask wait until [`Self::end_group`]; with `joint` only if the result depends on the mask.
+    /// Returns the slot of the member mask of all lanes that go on. If lanes have different masks, others
+    /// with another mask wait until [`Self::end_group`]; with `joint` only if the result depends on the mask.
     fn members(&mut self, mask: &Operand, joint: bool) -> Lowered<Slot> {
         Ok(match self.source(mask, 4)? {
             ValueLoc::Scalar(slot) => slot,
@@ -36,8 +36,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Lowers an operation of several lanes. The member mask is lowered first: if it starts a block, everything
-    /// else belongs to that block, which each group runs for itself.
+    /// Lowers an operation of several lanes. The member mask is lowered first: if it starts a block,
+    /// everything else belongs to that block, which each group runs for itself.
     pub(super) fn warps(&mut self, op: &Op) -> Lowered {
         let done = self.joint_operation(op);
         self.end_group();

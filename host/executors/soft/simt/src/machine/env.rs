@@ -19,8 +19,8 @@ const FUEL: i64 = 20_000;
 /// Fuel of a warp in a cooperative grid, whose blocks take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
 
-/// Number of iterations of a turn in loops that may wait for other lanes. Lanes of a warp that compete for one
-/// word by compare-and-swap need half as many, and none is starved.
+/// Number of iterations of a turn in loops that may wait for other lanes. Lanes of a warp that compete for
+/// one word by compare-and-swap need half as many, and none is starved.
 const TURN: u32 = 2 * LANES as u32;
 
 /// Maximum size in bytes of the text that a launch may print. Text beyond the limit is dropped, as when a

@@ -5,9 +5,9 @@
 //! The lanes of [`Warp::mask`] are running. All pending blocks are above the running one.
 //!
 //! In this order, lanes that wait in a loop for what other lanes of the warp do would wait forever if these
-//! are pending above the loop. Therefore warps run in turns, which end after some iterations of loops that are
-//! known to observe other lanes, and when the fuel is used up. Lanes that have been pending for a whole turn
-//! become a split of their own.
+//! are pending above the loop. Therefore warps run in turns, which end after some iterations of loops that
+//! are known to observe other lanes, and when the fuel is used up. Lanes that have been pending for a whole
+//! turn become a split of their own.
 
 use super::frame::Frame;
 use super::slot::FrameLayout;
@@ -153,8 +153,8 @@ impl Warp {
         self.alive & !self.mask != 0
     }
 
-    /// Counts an iteration of a loop in which the running lanes may wait for others. Returns whether their turn
-    /// is over: it has had `most` iterations, and there are others.
+    /// Counts an iteration of a loop in which the running lanes may wait for others. Returns whether their
+    /// turn is over: it has had `most` iterations, and there are others.
     #[inline]
     pub(crate) const fn iterate(&mut self, most: u32) -> bool {
         self.iterations += 1;

@@ -9,8 +9,8 @@ use crate::device::{Params, Shape, same};
 /// Number of times that each thread takes the lock.
 const ROUNDS: u32 = 2;
 
-/// Returns a test in which all threads increment a counter under a lock. `acquire` tries to take it, and stores
-/// whether another thread has it to `%o`.
+/// Returns a test in which all threads increment a counter under a lock. `acquire` tries to take it, and
+/// stores whether another thread has it to `%o`.
 fn lock(name: &str, acquire: &str, release: &str, sleeps: bool, shared: bool, shape: Shape) -> Case {
     let prepare = if shared {
         "mov.u32 %v, word;\nst.shared.u32 [%v], 0;\nbar.sync 0;\nmov.u64 %lock, word;\ncvta.shared.u64 %lock, %lock;\n"
@@ -60,8 +60,8 @@ fn flag(load: &str, shared: bool) -> Case {
     })
 }
 
-/// Returns a test in which threads wait for each other one by one, the last one first, in several rounds whose
-/// number all lanes share. In between, lanes exchange values, for which they have to meet again.
+/// Returns a test in which threads wait for each other one by one, the last one first, in several rounds
+/// whose number all lanes share. In between, lanes exchange values, for which they have to meet again.
 fn chain(threads: u32, meeting: &'static str) -> Case {
     const TURNS: u32 = 3;
     let text = format!(

@@ -35,8 +35,8 @@ const WAIT: &str = "setp.eq.u32 %p, %t, 31;\n@%p bra SET;\nWAIT:\nld.volatile.gl
 const LOOP: &str = "mov.u32 %i, %t;\nadd.u32 %end, %t, 2000;\nAGAIN:\nld.volatile.global.u32 %v, [%out];\nadd.u32 %i, %i, 1;\n\
     setp.lt.u32 %p, %i, %end;\n@%p bra AGAIN;\n";
 
-/// Returns a test of a block whose first warp does not wait, and goes on for its whole fuel. The first iteration
-/// of each warp polls, so that the second warp gets further only when the first one is done.
+/// Returns a test of a block whose first warp does not wait, and goes on for its whole fuel. The first
+/// iteration of each warp polls, so that the second warp gets further only when the first one is done.
 fn alone() -> Case {
     let text = format!(
         ".visible .entry k(.param .u64 out)\n{{\n{REGISTERS}setp.ge.u32 %p, %t, 32;\n@%p bra SECOND;\nmov.u32 %i, 0;\n\

@@ -158,8 +158,8 @@ impl Loaded {
 }
 
 /// Returns what distinguishes two outcomes. The thread that fails first is left out where there are several
-/// warps: where lanes part depends on the fuel with which a warp starts, which is what the block before it has
-/// left, and the pool's threads share out the blocks.
+/// warps: where lanes part depends on the fuel with which a warp starts, which is what the block before it
+/// has left, and the pool's threads share out the blocks.
 fn difference(got: &Outcome, wanted: &Outcome) -> Option<String> {
     let code = |outcome: &Outcome| outcome.fault.map(|fault| fault.code());
     let alike = got.memory.is_empty() && wanted.memory.is_empty() && code(got) == code(wanted);
@@ -251,9 +251,8 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Runs a program on each of the engines, a few times with different data, in turns of the usual length and in
-/// short ones. Fails if their outcomes differ or
-/// an instruction's result is not the reference's.
+/// Runs a program on each of the engines, a few times with different data, in turns of the usual length and
+/// in short ones. Fails if their outcomes differ or an instruction's result is not the reference's.
 pub fn check(text: &str, engines: &[Features]) -> Result<Verdict, Wrong> {
     let launch = Launch::parse(text).map_err(|message| Wrong { kind: WrongKind::Text, message })?;
     let on = |kind: WrongKind, features: Features, error: &str| Wrong {
